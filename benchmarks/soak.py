@@ -32,8 +32,8 @@ from benchmarks.support.http import Caller
 from benchmarks.support.meters import MIB
 from benchmarks.support.stacks import running_stack
 from projections.redis.store import RedisStore
-from streams.control.follower import Control
-from streams.log.log import KafkaLog
+from streams.control.control_topic import Control
+from streams.log.kafka_log import KafkaLog
 from streams.maintenance.verify import VerifyReport, verify
 from streams.settings.settings import Settings
 

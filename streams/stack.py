@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from projections.redis.store import RedisStore
 from projections.storage.protocol import WindowStore
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
-from streams.log.log import KafkaLog
+from streams.control.state import Generation
+from streams.log.kafka_log import KafkaLog
 from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
@@ -36,7 +37,7 @@ class Stack:
 
 
 @asynccontextmanager
-async def reach(settings: Settings) -> AsyncIterator[Stack]:
+async def open_stack(settings: Settings) -> AsyncIterator[Stack]:
     """Open a stack that has a live generation, with its Redis reachable.
 
     Raises:

@@ -22,11 +22,12 @@ from faust.transport.drivers import aiokafka as driver
 from projections.errors import ThreadfoldError, TopicMismatch
 from projections.redis.store import RedisStore
 from streams.compaction.compactor import Compactor, decode_request
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
-from streams.log.log import KafkaLog
+from streams.log.clients import stop_client
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import partition_count
-from streams.projector.compaction_scheduler import Wanted
+from streams.projector.compaction_scheduler import StillDue
 from streams.projector.progress import AnswerProgress, FoldProgress
 from streams.projector.projector import Projector
 from streams.runtime.throttle_logs import throttle_logs
@@ -85,7 +86,7 @@ class Runtime:
         self.compactor = Compactor(
             self.settings,
             self.log,
-            wanted=Wanted(self.store, lambda: self.control.state.live_generation.number),
+            still_due=StillDue(self.store, lambda: self.control.state.live_generation.number),
         )
 
     def watch(self, agents: AnswerProgress, end: Callable[[str], None]) -> None:
@@ -169,6 +170,14 @@ class StopsOnce:
 
 class _ConsumerThread(StopsOnce, driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     """The thread in which Faust reads the requests."""
+
+    async def on_thread_stop(self) -> None:
+        """Stop the consumer in bounded time, without the cancellation that aiokafka lets out while
+        its broker is away: it would end the thread with a traceback, and Faust would wait for ever.
+        """
+        await super(driver.AIOKafkaConsumerThread, self).on_thread_stop()
+        if self._consumer is not None:
+            await stop_client(self._consumer, self.app.runtime.settings)
 
 
 class _Consumer(driver.Consumer):  # type: ignore[misc]
@@ -276,7 +285,7 @@ def create_app(settings: Settings) -> Any:
 
 
 async def answer(compactor: Compactor, value: bytes | None, time_cap: float) -> None:
-    """Answer one request within ``time_cap`` seconds; what goes wrong is said and left to the
+    """Answer one request within ``time_cap`` seconds; what goes wrong is logged and left to the
     projector's next request.
     """
     request = decode_request(value)
@@ -285,7 +294,7 @@ async def answer(compactor: Compactor, value: bytes | None, time_cap: float) -> 
         return
     try:
         async with asyncio.timeout(time_cap):
-            await compactor.answer_wanted(request)
+            await compactor.answer_if_due(request)
     except (ThreadfoldError, TimeoutError) as error:
         logger.warning(
             "compaction of %s/%s failed, it will be asked for again: %s",
@@ -322,8 +331,7 @@ class _Worker(faust.Worker):  # type: ignore[misc]
 
 def _end_now() -> None:
     end_process(
-        f"it was told to, and does not come to its end within {LONGEST_STOP:g} s (do Kafka and"
-        " Redis answer?)",
+        f"it was asked to end, and did not within {LONGEST_STOP:g} s (do Kafka and Redis answer?)",
         "its partitions are taken over after the session time-out",
     )
 
@@ -345,7 +353,7 @@ def run_worker(settings: Settings) -> int:
     except SystemExit as end:
         projector = app.runtime.projector
         if projector is not None and projector.runtime.failure is not None:
-            # Faust has logged it among much else, and knows no exit code but 1.
+            # Faust has logged it, and knows no exit code but 1.
             raise projector.runtime.failure.with_traceback(None) from None
         return int(end.code or 0)
     finally:

@@ -18,7 +18,7 @@ from benchmarks.support.http import Caller
 from benchmarks.support.stacks import Bench
 from benchmarks.support.texts import TENANT
 from projections.names import Position
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.log.topics import create_topics
 from streams.settings.quotas import Quota
 from streams.settings.settings import Settings

@@ -16,10 +16,10 @@ import redis as sync_redis
 from benchmarks.harness import say
 from benchmarks.support.machine import note_load, note_servers, output_of
 from projections.events.validation import Record
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
 from streams.log.clients import admin_client
-from streams.log.log import KafkaLog
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from threadfold.embedded.stack import EmbeddedStack

@@ -70,7 +70,7 @@ class TokenCount(msgspec.Struct, frozen=True):
     exact: bool
 
 
-class _Spec(msgspec.Struct, frozen=True):
+class Spec(msgspec.Struct, frozen=True):
     """What defines an encoding beside its ranks; patterns and special tokens as OpenAI published
     them.
     """
@@ -99,7 +99,8 @@ _STABLE = re.compile(
 
 
 @lru_cache(maxsize=1)
-def _specs() -> dict[str, _Spec]:
+def specs() -> dict[str, Spec]:
+    """The encodings by name."""
     upper, lower = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
     contraction = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     other = r"[^\r\n\p{L}\p{N}]?"
@@ -123,12 +124,12 @@ def _specs() -> dict[str, _Spec]:
         r"\s",
     ]
     return {
-        "o200k_base": _Spec(
+        "o200k_base": Spec(
             sha256="446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
             pattern="|".join(o200k),
             special={"<|endoftext|>": 199999, "<|endofprompt|>": 200018},
         ),
-        "cl100k_base": _Spec(
+        "cl100k_base": Spec(
             sha256="223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
             pattern="|".join(cl100k),
             special={
@@ -144,7 +145,7 @@ def _specs() -> dict[str, _Spec]:
 
 def encodings() -> tuple[str, ...]:
     """The names of the encodings there are, sorted."""
-    return tuple(sorted(_specs()))
+    return tuple(sorted(specs()))
 
 
 @lru_cache(maxsize=8)
@@ -155,7 +156,7 @@ def get_encoding(name: str) -> tiktoken.Encoding:
     ``InvalidPolicy`` for an unknown name, and when the packaged ranks are missing or not the
     published ones.
     """
-    spec = _specs().get(name)
+    spec = specs().get(name)
     if spec is None:
         raise InvalidPolicy(f"Unknown encoding {name!r}: choose one of {', '.join(encodings())}.")
     try:
@@ -220,7 +221,7 @@ def count_all(texts: Sequence[str], encoding: str = DEFAULT_ENCODING) -> tuple[l
     """As :func:`count_many`, without an object a text: the counts, and the places of those that are
     bounds.
     """
-    fast = _fast_counter(encoding)
+    fast = fast_counter(encoding)
     if fast is not None and all(
         len(text) <= FAST_CHARS and (text.isascii() or _STABLE.fullmatch(text)) for text in texts
     ):
@@ -230,7 +231,7 @@ def count_all(texts: Sequence[str], encoding: str = DEFAULT_ENCODING) -> tuple[l
     pieces: list[str] = []
     places: list[int] = []
     for i, text in enumerate(texts):
-        parts = _fast_pieces(text) if fast is not None else None
+        parts = fast_pieces(text) if fast is not None else None
         if parts is None:
             measured = measure(text, encoding)
             counts[i] = measured.count
@@ -299,18 +300,19 @@ def _last_safe_cut(text: str, start: int, end: int) -> int | None:
     """
     for low in (max(start + 1, end - _SAFE_CUT_NEAR), start + 1):
         last = None
-        for match in _matches(text, low, end):
+        for match in safe_cuts(text, low, end):
             last = match
         if last is not None:
             return last
     return None
 
 
-def _matches(text: str, low: int, end: int) -> Iterator[int]:
+def safe_cuts(text: str, low: int, end: int) -> Iterator[int]:
+    """The places from ``low`` to ``end`` at which a cut leaves the count exactly additive."""
     return (match.start() for match in _SAFE_CUT.finditer(text, low, end))
 
 
-def _fast_pieces(text: str) -> list[str] | None:
+def fast_pieces(text: str) -> list[str] | None:
     """The text in pieces of at most ``FAST_CHARS`` that toktok counts as tiktoken does, or None
     when tiktoken has to count it.
 
@@ -344,7 +346,7 @@ def _sum(text: str, counts: list[int], hard: int) -> TokenCount:
 
 
 @lru_cache(maxsize=8)
-def _fast_counter(encoding: str) -> Callable[[list[str]], list[int]] | None:
+def fast_counter(encoding: str) -> Callable[[list[str]], list[int]] | None:
     """toktok's batch count for the encoding, or None where it is not installed or does not agree
     with tiktoken.
     """

@@ -328,9 +328,9 @@ UPCASTERS: tuple[Upcaster, ...] = ()
 (``docs/events-versions.md``).
 """
 
-_types: EventTypes[KnownEvent] = EventTypes(KnownEvent, UPCASTERS)
+TYPES: EventTypes[KnownEvent] = EventTypes(KnownEvent, UPCASTERS)
 DATA_TYPES: dict[str, type[Struct]] = {
-    _types.short(str(event.__struct_config__.tag)): field.type
+    TYPES.short(str(event.__struct_config__.tag)): field.type
     for event in get_args(KnownEvent)
     for field in msgspec.structs.fields(event)
     if field.name == "data"
@@ -349,31 +349,31 @@ class Undecodable(ValueError):
 
 def full_type(name: str) -> str:
     """``message`` → ``threadfold.message.v1``, the version that this release writes."""
-    return _types.full(name)
+    return TYPES.full(name)
 
 
 def is_known(full: str) -> bool:
     """Whether this release knows the type and version, an outdated one included."""
-    return _types.is_present(full) or _types.is_outdated(full)
+    return TYPES.is_present(full) or TYPES.is_outdated(full)
 
 
 def is_outdated(full: str) -> bool:
     """Whether it is a version that this release reads by its upcaster."""
-    return _types.is_outdated(full)
+    return TYPES.is_outdated(full)
 
 
 def short_type(full: str) -> str:
     """``threadfold.message.v1`` → ``message``; a type of another family, or another version than
     the present one, is returned whole.
     """
-    return _types.short(full)
+    return TYPES.short(full)
 
 
 def present_form(envelope: dict[str, Any]) -> dict[str, Any]:
     """A decoded envelope as ``EventTypes.present_form`` makes it present; :func:`decode_event`
     refuses one of which it cannot.
     """
-    return _types.present_form(envelope)
+    return TYPES.present_form(envelope)
 
 
 def decode_event(value: bytes) -> AnyEvent:
@@ -417,12 +417,12 @@ def _not_present(value: bytes, known_error: Exception) -> AnyEvent:
         other = _other.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Undecodable(_without_text(known_error)) from None
-    if _types.is_present(other.type):
+    if TYPES.is_present(other.type):
         raise Undecodable(_without_text(known_error)) from None
-    if not _types.is_outdated(other.type):
+    if not TYPES.is_outdated(other.type):
         return other
     try:
-        return _types.read_outdated(value)
+        return TYPES.read_outdated(value)
     except UpcastFailed as error:
         raise Undecodable(_without_text(error)) from error
 

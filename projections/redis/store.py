@@ -63,7 +63,7 @@ class RedisStore:
         self.prefix = prefix
         self.reader: WindowReader = self
         self._packed = _compressed if compress else bytes
-        self._servers = RedisRouter(url, timeout=timeout)
+        self.servers = RedisRouter(url, timeout=timeout)
         lua = files("projections.redis")
         self._apply, self._unlink = (
             Script(lua.joinpath(f"{name}.lua").read_text()) for name in ("apply", "unlink")
@@ -73,7 +73,7 @@ class RedisStore:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._servers.close()
+        await self.servers.close()
 
     async def ping(self) -> dict[str, Any]:
         """What the servers say of themselves: ``version`` (the oldest), ``maxmemory_policy`` and
@@ -83,7 +83,7 @@ class RedisStore:
         does not.
         """
         with self._guarded():
-            told = [await _told(node) for node in await self._servers.each()]
+            told = [await _told(node) for node in await self.servers.each()]
         policies = [one["maxmemory_policy"] for one in told]
         return {
             "version": min((str(one["version"]) for one in told), key=_numbers),
@@ -113,7 +113,7 @@ class RedisStore:
             return self._checkpoint(state, node), _windows(rest, recents)
 
         with self._guarded():
-            return await self._servers.run(name, work)
+            return await self.servers.run(name, work)
 
     async def fields(
         self, generation: int, partition: int, key: Key, names: list[bytes]
@@ -154,7 +154,7 @@ class RedisStore:
             return self._checkpoint(state, node), _plain(fields), more
 
         with self._guarded():
-            return await self._servers.run(state_key, work)
+            return await self.servers.run(state_key, work)
 
     async def apply(
         self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
@@ -211,7 +211,7 @@ class RedisStore:
             return Applied(Verdict(verdict.decode()), revision.decode())
 
         with self._guarded():
-            return await self._servers.run(keys[0], work)
+            return await self.servers.run(keys[0], work)
 
     async def due(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
         return await self._ripe(self._due(generation, partition), now_ms, limit)
@@ -255,7 +255,7 @@ class RedisStore:
             return found[:limit]
 
         with self._guarded():
-            return await self._servers.run(key, work)
+            return await self.servers.run(key, work)
 
     async def conversations(self, generation: int, partition: int) -> set[Key]:
         begin = f"{self._tag(generation, partition)}:w:".encode()
@@ -269,7 +269,7 @@ class RedisStore:
             ]
 
         with self._guarded():
-            names = await self._servers.run(self._state(generation, partition), work)
+            names = await self.servers.run(self._state(generation, partition), work)
         return {key for name in names if (key := parse_key(name[len(begin) :])) is not None}
 
     async def index(self, generation: int, partition: int) -> tuple[Checkpoint | None, Index]:
@@ -303,7 +303,7 @@ class RedisStore:
             return self._checkpoint(state, node), Index(_by_key(due), _by_key(timers), found)
 
         with self._guarded():
-            return await self._servers.run(self._state(generation, partition), work)
+            return await self.servers.run(self._state(generation, partition), work)
 
     async def idle(self, generation: int, partition: int, before_ms: int, limit: int) -> list[Key]:
         return await self._ripe(f"{self._tag(generation, partition)}:{IDLE}", before_ms, limit)
@@ -332,7 +332,7 @@ class RedisStore:
                 dropped += max(0, await self._unlink(node, [state, *batch]))
 
         with self._guarded():
-            await self._servers.run(state, work)
+            await self.servers.run(state, work)
         return dropped
 
     async def drop_generation(self, generation: int, partitions: int) -> int:
@@ -347,12 +347,12 @@ class RedisStore:
             return bool(await self._hold(node, [key], [holder, int(seconds * 1000)]))
 
         with self._guarded():
-            return await self._servers.run(key, work)
+            return await self.servers.run(key, work)
 
     def _checkpoint(self, state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
         checkpoint = _checkpoint(state, node)
         if checkpoint is not None and checkpoint.unverified:
-            self._servers.doubt(node)
+            self.servers.doubt(node)
         return checkpoint
 
     async def _ripe(self, name: str, now_ms: int, limit: int) -> list[Key]:
@@ -361,9 +361,7 @@ class RedisStore:
 
         with self._guarded():
             return [
-                key
-                for key in map(parse_key, await self._servers.run(name, work))
-                if key is not None
+                key for key in map(parse_key, await self.servers.run(name, work)) if key is not None
             ]
 
     async def _again(self, name: str, times: dict[Key, int]) -> None:
@@ -374,7 +372,7 @@ class RedisStore:
 
         if times:
             with self._guarded():
-                await self._servers.run(name, work)
+                await self.servers.run(name, work)
 
     def _pattern(self, generation: int, partition: int, names: str) -> str:
         return f"{self.prefix}:\\{{{generation}:{partition}\\}}:{names}"

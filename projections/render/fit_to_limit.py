@@ -43,7 +43,7 @@ def fit_to_limit(parts: Parts, limit: int, trace: list[Step]) -> None:
         DoesNotFit: that cannot be done.
     """
     sizes = _sizes(parts)
-    for name, shorten in _STEPS:
+    for name, shorten in STEPS:
         messages, tokens = parts.messages, parts.tokens
         shorten(parts, limit)
         if (parts.messages, parts.tokens) != (messages, tokens):
@@ -152,7 +152,7 @@ def _clip_evenly(parts: Parts, limit: int, entries: list[Entry]) -> None:
         room -= entry.tokens
 
 
-_STEPS: tuple[tuple[str, Callable[[Parts, int], None]], ...] = (
+STEPS: tuple[tuple[str, Callable[[Parts, int], None]], ...] = (
     (LEFT_OUT, _leave_out_groups),
     ("shorten_tool_results", _shorten_results),
     ("drop_pinned_results", _drop_pinned),

@@ -53,15 +53,15 @@ class Compactor:
         settings: Settings,
         log: Log,
         summarizers: Callable[[str], Summarizer] | None = None,
-        wanted: Callable[[CompactionRequest], Awaitable[bool]] | None = None,
+        still_due: Callable[[CompactionRequest], Awaitable[bool]] | None = None,
     ) -> None:
         """Nothing is connected yet.
 
         Args:
             summarizers: by name, raising ``InvalidPolicy`` for one it does not know; None: those of
                 the settings.
-            wanted: tells before each answer of :meth:`answer_wanted` whether it is still asked for;
-                None: it always is.
+            still_due: awaited before each answer of :meth:`answer_if_due`: whether its window
+                still asks for it; None: it always does.
 
         Raises:
             InvalidSettings: a summariser of the settings lacks its key.
@@ -70,7 +70,7 @@ class Compactor:
         self.log = log
         self._own = Summarizers(settings)
         self._summarizers = summarizers or self._own.get
-        self._wanted = wanted
+        self._still_due = still_due
         self._under_way: set[str] = set()
         self._answered: dict[str, float] = {}
         """Requests by the time at which each was answered, in that order: the fold may not have
@@ -81,7 +81,7 @@ class Compactor:
         """End the connections to the settings' summarisers."""
         await self._own.close()
 
-    async def answer_wanted(self, request: CompactionRequest) -> Position | None:
+    async def answer_if_due(self, request: CompactionRequest) -> Position | None:
         """Like :meth:`answer`, but None where it was answered just now, by this call or another
         one, or is not asked for any more.
         """
@@ -96,7 +96,7 @@ class Compactor:
             return None
         self._under_way.add(name)
         try:
-            if self._wanted is not None and not await self._wanted(request):
+            if self._still_due is not None and not await self._still_due(request):
                 return None
             position = await self.answer(request)
             self._answered[name] = asyncio.get_running_loop().time()
@@ -349,15 +349,15 @@ def messages_of(event: AnyEvent, position: str) -> list[SpanMessage]:
 def _text(content: events.Content) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    said = []
+    parts = []
     for part in content:
         if isinstance(part, events.TextPart):
-            said.append(part.text)
+            parts.append(part.text)
         elif isinstance(part, events.ImagePart):
-            said.append("[an image]")
+            parts.append("[an image]")
         elif isinstance(part, events.FilePart):
-            said.append("[a file]")
-    return "\n".join(said)
+            parts.append("[a file]")
+    return "\n".join(parts)
 
 
 def decode_request(value: bytes | None) -> CompactionRequest | None:

@@ -96,17 +96,17 @@ class ProjectionRecord(msgspec.Struct, frozen=True):
         )
 
 
-def take_record(views: dict[str, ProjectionRecord], name: str, value: bytes | None) -> None:
+def take_record(records: dict[str, ProjectionRecord], name: str, value: bytes | None) -> None:
     """Take a record of the control topic in, unless another one of its revision came first; raises
     ``ValueError`` for one that is none.
     """
     if not value:
-        views.pop(name, None)
+        records.pop(name, None)
         return
     new = msgspec.json.decode(value, type=ProjectionRecord)
-    known = views.get(name)
+    known = records.get(name)
     if known is None or new.revision > known.revision:
-        views[name] = new
+        records[name] = new
     else:
         logger.debug(
             "a record of projection %s is passed over: revision %d was there before it",

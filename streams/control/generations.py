@@ -21,7 +21,8 @@ import msgspec
 from projections.errors import Conflict, Healing, ThreadfoldError
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, Verdict, WindowStore
-from streams.control.follower import Control, Generation, State
+from streams.control.control_topic import Control
+from streams.control.state import Generation, State
 from streams.runtime.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ def candidate(state: State, policy: dict[str, Any] | None) -> tuple[Generation, 
         InvalidPolicy: the policy does not hold.
     """
     live = state.live_generation
-    wanted = live.policy if policy is None else policy
+    rules_policy = live.policy if policy is None else policy
     tenants = {
         t.name: state.policy_of(t) if t.next_policy is None else t.next_policy
         for t in state.tenants.values()
@@ -81,18 +82,18 @@ def candidate(state: State, policy: dict[str, Any] | None) -> tuple[Generation, 
         for name, layer in tenants.items()
         if layer or state.tenants[name].next_policy is not None
     }
-    rules = Rules(wanted, tenants, state.callables, state.summarizers)
+    rules = Rules(rules_policy, tenants, state.callables, state.summarizers)
     if policy is not None:
         rules.check(None)
     for number, known in sorted(state.generations.items(), reverse=True):
         if number > live.number and (known.policy, known.tenants, known.partitions) == (
-            wanted,
+            rules_policy,
             tenants,
             live.partitions,
         ):
             return known, True
     number = max(state.generations.keys() | state.claims.keys()) + 1
-    return Generation(number, live.partitions, wanted, tenants, "building"), False
+    return Generation(number, live.partitions, rules_policy, tenants, "building"), False
 
 
 async def begin(control: Control, policy: dict[str, Any] | None) -> tuple[Generation, bool]:
@@ -176,7 +177,7 @@ class Hold:
 async def make_live(control: Control, store: WindowStore, number: int) -> None:
     """Switch readers to a generation that has been built up to where the live one is.
 
-    Until a reader is told of it, everybody reads the old generation; from then on the new one, of
+    Until a reader has read of it, everybody reads the old generation; from then on the new one, of
     which no partition is served before it is where the old one was (it counts as healing until the
     workers have brought it there). Cut off in the middle, either nothing has changed for readers or
     all of it; asked for again, it goes on.

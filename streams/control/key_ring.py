@@ -4,7 +4,7 @@
 The topic has one partition, so keys and erasures have one order for everybody. A new key is
 acknowledged by all in-sync replicas before an event sealed with it is appended; several processes
 that begin with a conversation at once make several keys, and all of them are good. So a key that a
-record names and the topic does not hold, once it is read to its end, is gone for good.
+record names and the topic does not hold, once it is read to its end, is deleted for good.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from projections.errors import Erased, ThreadfoldError
 from projections.events.types import full_type
 from projections.events.validation import Record
-from streams.control.follower import Control, State
+from streams.control.control_topic import Control
+from streams.control.state import State
 from streams.encryption.key_table import ERASED, Erasure, KeyTable, encode_key, key_place
 from streams.encryption.master_keys import MasterKeys, master_keys_of
 from streams.encryption.payload_cipher import KEY_BYTES, KID_BYTES, MARK, kid_in, seal_event
@@ -35,8 +36,8 @@ logger = logging.getLogger(__name__)
 
 UNWRAPPED = 20_000
 """Data keys held unwrapped, those used last."""
-GONE = 100_000
-"""Keys remembered to be gone, so that nobody looks for them again and again."""
+MOST_MISSING = 100_000
+"""Deleted keys that are remembered, so that nobody looks for them again and again."""
 IN_A_THREAD = 512 << 10
 """Bytes of a list from which on it is sealed in a thread."""
 ROLL = b"!roll"
@@ -87,7 +88,7 @@ class KeyRing:
         self._encrypts = encrypts
         self._tasks: set[asyncio.Task[Any]] = set()
         self._unwrapped: OrderedDict[tuple[bytes, bytes], AESGCM] = OrderedDict()
-        self._gone: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
+        self._missing: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
         self._making: dict[bytes, asyncio.Task[None]] = {}
         self._erased: list[Callable[[bytes], None]] = []
         self._wiped_at, self._last_at = 0, 0
@@ -253,26 +254,26 @@ class KeyRing:
 
     async def ready(self, rows: Iterable[Any]) -> None:
         sealed = [row for row in rows if row.value is not None and MARK in row.value]
-        wanted = {(row.key, kid) for row in sealed if (kid := kid_in(row.value)) is not None}
-        if wanted:
-            await self.find(wanted)
+        keys = {(row.key, kid) for row in sealed if (kid := kid_in(row.value)) is not None}
+        if keys:
+            await self.find(keys)
 
-    async def find(self, wanted: Iterable[tuple[bytes | None, bytes]]) -> None:
-        """Read on until each of these keys (conversation, kid) is known or known to be gone."""
-        unknown = {(c, kid) for c, kid in wanted if c is not None and self._unknown(c, kid)}
+    async def find(self, keys: Iterable[tuple[bytes | None, bytes]]) -> None:
+        """Read on until each of these keys (conversation, kid) is known or known to be deleted."""
+        unknown = {(c, kid) for c, kid in keys if c is not None and self._unknown(c, kid)}
         if unknown:
             await self.sync()
             for place in unknown:
                 if self._unknown(*place):
-                    self._gone[place] = None
-            while len(self._gone) > GONE:
-                self._gone.popitem(last=False)
+                    self._missing[place] = None
+            while len(self._missing) > MOST_MISSING:
+                self._missing.popitem(last=False)
 
     def _unknown(self, conversation: bytes, kid: bytes) -> bool:
         if (
             (conversation, kid) in self._unwrapped
             or self.table.is_done(conversation)
-            or (conversation, kid) in self._gone
+            or (conversation, kid) in self._missing
         ):
             return False
         return self.table.find(conversation, kid) is None

@@ -1,4 +1,4 @@
-"""What the control topic says: generations, tenants, keys; taken in record by record, without any
+"""What the control topic holds: generations, tenants, keys; taken in record by record, without any
 I/O.
 """
 
@@ -54,7 +54,7 @@ class State:
         self.live: int | None = None
         self.tenants: dict[str, Tenant] = {}
         self.keys: dict[str, ApiKey] = {}
-        self.views: dict[str, ProjectionRecord] = {}
+        self.projections: dict[str, ProjectionRecord] = {}
         self.callables: Callables = {}
         self.summarizers: frozenset[str] | None = None
 
@@ -73,7 +73,7 @@ class State:
         elif kind == "key":
             _set(self.keys, name, value, ApiKey)
         elif kind == "view":
-            take_record(self.views, name, value)
+            take_record(self.projections, name, value)
 
     def _put_tenant(self, name: str, value: bytes | None) -> None:
         known = self.tenants.get(name)

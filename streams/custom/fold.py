@@ -154,7 +154,7 @@ class ProjectionPartition(OwnedPartition):
                 raise InvalidProjection(f"{error} (at {where})") from error
             raise ProjectionFailed(
                 f"projection {self.projection.name} failed at {where}: {type(error).__name__}:"
-                f" {error}: mend it and start it again, nothing was passed over"
+                f" {error}: correct it and start it again, nothing was skipped"
             ) from error
 
     async def _culprit(self, batch: list[Event]) -> str:

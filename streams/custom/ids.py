@@ -60,7 +60,7 @@ class Ids:
             at = number * BLOCK - self._first
             put[b"%d" % number] = self._order[at : at + BLOCK].tobytes()
         # Only blocks that are stored: those in between came and went within this batch.
-        gone = [
+        removed = [
             b"%d" % number
             for number in range(self._first // BLOCK, min(oldest, (self._stored - 1) // BLOCK + 1))
         ]
@@ -71,4 +71,4 @@ class Ids:
         )
         self._first = max(self._first, oldest * BLOCK)
         self._stored = self.added
-        return put, gone
+        return put, removed

@@ -96,7 +96,7 @@ def _change(there: dict[str, dict[bytes, bytes]], changes: Mapping[str, Hash]) -
     for name, hash_ in changes.items():
         fields = there.setdefault(name, {})
         fields.update(hash_.put)
-        for field_ in hash_.gone:
+        for field_ in hash_.removed:
             fields.pop(field_, None)
         if not fields:
             del there[name]

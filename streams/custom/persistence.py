@@ -15,7 +15,7 @@ class Hash(NamedTuple):
     """
 
     put: dict[bytes, bytes]
-    gone: list[bytes]
+    removed: list[bytes]
 
 
 class ProjectionWrite(NamedTuple):
@@ -34,7 +34,7 @@ def write_of(changes: Mapping[Cell, bytes | None], ids: Mapping[str, Hash]) -> P
     for cell, raw in changes.items():
         hash_ = values.setdefault(cell.tenant, Hash({}, []))
         if raw is None:
-            hash_.gone.append(cell.key.encode())
+            hash_.removed.append(cell.key.encode())
         else:
             hash_.put[cell.key.encode()] = raw
     return ProjectionWrite(values, ids)

@@ -14,22 +14,21 @@ import logging
 from collections.abc import Callable, Sequence
 
 from projections.errors import (
-    CorruptWindow,
     InvalidProjection,
     KeyUnusable,
     LogTruncated,
     ProjectionFailed,
 )
 from projections.storage.protocol import Checkpoint
+from streams.control.control_topic import Control
 from streams.control.custom_projections import ProjectionRecord
-from streams.control.follower import Control
 from streams.custom.fold import ProjectionPartition
 from streams.custom.persistence import ProjectionStore, place_of
 from streams.custom.projection import Projection, check_projection
 from streams.log.log import Log, Row
-from streams.log.retention import check_reach, said_of_begins
+from streams.log.retention import check_beginning, lost_beginnings
 from streams.partition.folder import Folder, Prepared
-from streams.partition.log_identity import why_other
+from streams.partition.log_identity import stored_place
 from streams.partition.runtime import FETCH_ROWS, PartitionRuntime
 from streams.settings.settings import Settings
 
@@ -71,7 +70,8 @@ class ProjectionRunner(Folder[ProjectionPartition]):
         """
         self._anew = anew
         self._stopping = asyncio.Event()
-        self._outdated = False
+        self.outdated = False
+        """Whether a newer version is live, so that nobody reads what this process keeps up."""
 
     @property
     def partitions(self) -> dict[int, ProjectionPartition]:
@@ -90,8 +90,8 @@ class ProjectionRunner(Folder[ProjectionPartition]):
         Raises:
             ProjectionFailed, InvalidProjection: the projection raised an error, or put what is no
                 value.
-            LogTruncated: it has to be folded from the log's first event, which is gone; the results
-                there are stay as they are.
+            LogTruncated: it has to be folded from the log's first event, which is missing; the
+                results there are stay as they are.
             KeyUnusable: a master key is missing, or is another one.
             KafkaUnavailable: the brokers do not answer at the start.
         """
@@ -113,7 +113,7 @@ class ProjectionRunner(Folder[ProjectionPartition]):
     async def _choose(self) -> int:
         """The generation to feed: the latest of this version, or a new one."""
         ends, version = await self.log.last_records(), self.projection.version
-        whole = said_of_begins(
+        whole = lost_beginnings(
             self.runtime.topic,
             {} if self.settings.accept_truncated_log else await self.log.beginning_offsets(),
         )
@@ -162,7 +162,7 @@ class ProjectionRunner(Folder[ProjectionPartition]):
 
     @property
     def _record(self) -> ProjectionRecord:
-        return self.control.state.views.get(self.projection.name, ProjectionRecord())
+        return self.control.state.projections.get(self.projection.name, ProjectionRecord())
 
     def _moved(self) -> bool:
         """Whether another generation of this version has become live, which is the one to feed
@@ -181,8 +181,8 @@ class ProjectionRunner(Folder[ProjectionPartition]):
         ):
             self.generation = record.live
             return True
-        if record.live > self.generation and not self._outdated:
-            self._outdated = True
+        if record.live > self.generation and not self.outdated:
+            self.outdated = True
             logger.warning(
                 "projection %s: another version is live, what this process keeps up nobody reads",
                 self.projection.name,
@@ -199,7 +199,7 @@ class ProjectionRunner(Folder[ProjectionPartition]):
             self.runtime.fail(
                 InvalidProjection(
                     f"projection {self.projection.name}: generation {number}, which this process"
-                    " kept up, was dropped: start it again if its results are wanted"
+                    " kept up, was dropped: start it again if its results are needed"
                 )
             )
             return
@@ -267,10 +267,14 @@ class ProjectionRunner(Folder[ProjectionPartition]):
         partition = ProjectionPartition(
             self.projection, self.generation, number, self.store, self.log
         )
-        begin = (await self.log.beginning_offsets())[number]
-        end = (await self.log.last_records())[number]
-        stored = await self._stored_checkpoint(partition, begin, end)
-        check_reach(
+        stored, begin, end, _ = await stored_place(
+            self.log,
+            number,
+            partition.stored_checkpoint(),
+            recreated=number in self.runtime.recreated,
+            name=self.name,
+        )
+        check_beginning(
             self.runtime.topic,
             number,
             -1 if stored is None else stored.offset,
@@ -292,26 +296,3 @@ class ProjectionRunner(Folder[ProjectionPartition]):
         # A store that was set back is committed as it is.
         self.runtime.commits.known.pop(number, None)
         return Prepared(partition, begin)
-
-    async def _stored_checkpoint(
-        self, partition: ProjectionPartition, begin: int, end: int
-    ) -> Checkpoint | None:
-        """The checkpoint in the store, if it can be read and is of this log."""
-        number = partition.number
-        try:
-            stored = await partition.stored_checkpoint()
-        except CorruptWindow as error:
-            logger.error("%s", error)
-            return None
-        why = await why_other(self.log, number, stored, begin, end)
-        if why is None and stored is not None and number in self.runtime.recreated:
-            why = "its topic was made anew"
-        if why is not None:
-            logger.warning(
-                "partition %d: the log is not the one projection %s was folded from: %s",
-                number,
-                self.projection.name,
-                why,
-            )
-            return None
-        return stored

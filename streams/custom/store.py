@@ -133,7 +133,7 @@ class RedisProjectionStore:
             args.append(2 * len(hash_.put))
             for pair in hash_.put.items():
                 args += pair
-            args += (len(hash_.gone), *hash_.gone)
+            args += (len(hash_.removed), *hash_.removed)
 
         async def work(node: Node) -> Any:
             return await self._apply(node, keys, args)

@@ -51,7 +51,7 @@ async def verify_view(
         progress: called with partitions done and partitions in all.
 
     Raises:
-        Healing: a partition is being folded anew; nothing can be said of it.
+        Healing: a partition is being folded anew; it could not be compared.
         ProjectionFailed, KafkaUnavailable, RedisUnavailable, KeyUnusable: as named.
     """
     report = ProjectionReport()

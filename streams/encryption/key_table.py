@@ -2,8 +2,8 @@
 which conversations were erased.
 
 Two kinds of records, both under a conversation's name: ``tenant/conversation/<kid>`` holds a
-wrapped data key (no value: it is gone), and ``tenant/conversation/erased`` that the conversation is
-being erased or was. An erased conversation has no keys, whatever the order in which the records
+wrapped data key (no value: it is deleted), and ``tenant/conversation/erased`` that the conversation
+is being erased or was. An erased conversation has no keys, whatever the order in which the records
 come: those before the erasure are dropped, those after it are void. One conversation's keys take 74
 bytes each beside the name, about 300 in all as Python holds them.
 """

@@ -67,15 +67,15 @@ class PayloadCipher(Protocol):
         """
 
     async def ready(self, rows: Iterable[_Row]) -> None:
-        """Make sure that each key these rows need is known, or known to be gone; to be awaited
+        """Make sure that each key these rows need is known, or known to be deleted; to be awaited
         before they are read.
         """
 
-    async def find(self, wanted: Iterable[tuple[bytes | None, bytes]]) -> None:
+    async def find(self, keys: Iterable[tuple[bytes | None, bytes]]) -> None:
         """The same for keys by conversation and kid."""
 
     def data_key(self, conversation: bytes, kid: bytes) -> AESGCM | None:
-        """A conversation's data key, None where it is gone (or :meth:`ready` was not awaited).
+        """A conversation's data key, None where it is deleted (or :meth:`ready` was not awaited).
 
         Raises:
             KeyUnusable: it is there, and its master key is not.
@@ -104,7 +104,7 @@ class Unsealed:
     async def ready(self, rows: Iterable[_Row]) -> None:
         return None
 
-    async def find(self, wanted: Iterable[tuple[bytes | None, bytes]]) -> None:
+    async def find(self, keys: Iterable[tuple[bytes | None, bytes]]) -> None:
         return None
 
     def data_key(self, conversation: bytes, kid: bytes) -> AESGCM | None:
@@ -207,7 +207,7 @@ def _sealed(value: bytes) -> _SealedEnvelope | None:
 
 def open_value(seals: PayloadCipher, conversation: bytes, value: bytes) -> bytes | None:
     """An event's value with its payload readable, as it was before it was sealed; None where its
-    key is gone.
+    key is deleted.
 
     Raises:
         NotAuthentic: the ciphertext is not what the key sealed, or not of this event.
@@ -239,7 +239,7 @@ def open_value(seals: PayloadCipher, conversation: bytes, value: bytes) -> bytes
 
 
 def read_event(seals: PayloadCipher, conversation: bytes, value: bytes) -> AnyEvent:
-    """Decode a record's value, sealed or not, into its typed event; one whose key is gone is an
+    """Decode a record's value, sealed or not, into its typed event; one whose key is deleted is an
     :class:`OtherEvent` of its type.
 
     Raises:
@@ -285,7 +285,7 @@ def kid_of_body(body: bytes) -> bytes | None:
 
 
 def open_body(seals: PayloadCipher, conversation: bytes, body: bytes) -> bytes | None:
-    """A snapshot's body as it was before it was sealed; None where its key is gone. Raises like
+    """A snapshot's body as it was before it was sealed; None where its key is deleted. Raises like
     :func:`open_value`.
     """
     kid = kid_of_body(body)

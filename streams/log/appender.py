@@ -17,19 +17,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import OutOfOrderSequenceNumber, ProducerClosed
 
+from projections.errors import Overloaded
 from projections.events.types import CONTENT_TYPE
 from streams.runtime.tasks import end_tasks
 
 HEADERS = [("content-type", CONTENT_TYPE.encode())]
 Pair = tuple[bytes, bytes]
 """A record's key and value."""
+MAX_UNDER_WAY = 128 << 20
+MAX_OF_A_PARTITION = 32 << 20
+"""Bytes of events that may be on their way into the log at once, in all and in one partition; one
+list of any size always may.
+"""
 LONGEST_TURN = 0.05
 """Seconds that a partition waits for the others of its broker at most: a batch that is tried again
 and again must not hold them up.
@@ -75,6 +81,49 @@ class Brokers:
         self._under_way[broker] -= 1
         if not self._under_way[broker]:
             self._idle.pop(broker).set()
+
+
+class Load:
+    """How many bytes are on their way, so that what waits has a bound: beyond it a call
+    fails at once and is not queued.
+    """
+
+    def __init__(self, most: int = MAX_UNDER_WAY, most_of_one: int = MAX_OF_A_PARTITION) -> None:
+        self._most = most
+        self._most_of_one = most_of_one
+        self._all = 0
+        self._parts: dict[int, int] = {}
+
+    @contextmanager
+    def of(self, sizes: Mapping[int, int]) -> Iterator[None]:
+        """Count these bytes of each partition in while the context lasts.
+
+        Raises:
+            Overloaded: there are others on their way, and these would be too many beside them.
+        """
+        size = sum(sizes.values())
+        if self._all and self._all + size > self._most:
+            raise Overloaded(
+                f"{self._all >> 20} MiB of events are on their way into the log already: try again"
+                " shortly"
+            )
+        for partition, part in sizes.items():
+            before = self._parts.get(partition, 0)
+            if before and before + part > self._most_of_one:
+                raise Overloaded(
+                    f"{before >> 20} MiB of events are on their way into partition {partition}"
+                    " already: try again shortly"
+                )
+        self._count(sizes, 1)
+        try:
+            yield
+        finally:
+            self._count(sizes, -1)
+
+    def _count(self, sizes: Mapping[int, int], sign: int) -> None:
+        for partition, part in sizes.items():
+            self._all += sign * part
+            self._parts[partition] = self._parts.get(partition, 0) + sign * part
 
 
 class _Job:
@@ -147,7 +196,7 @@ class Appender:
                 await self._brokers.turn(broker)
                 batch, aboard = self._fill(producer)
                 if not aboard:
-                    break  # all who waited are gone
+                    break  # nobody waits any more
                 self._brokers.begin(broker)
                 try:
                     acknowledged = await producer.send_batch(
@@ -160,7 +209,7 @@ class Appender:
                 except Exception as error:  # noqa: BLE001 (those who wait get it, and the next batch is tried)
                     self._fail([job for job, _ in aboard], error)
                 else:
-                    self._tell(aboard, offset)
+                    self._acknowledge(aboard, offset)
                 finally:
                     self._brokers.end(broker)
         finally:
@@ -204,7 +253,7 @@ class Appender:
         self._fail([*(job for job, _ in aboard), *self._jobs], ProducerClosed())
         self._jobs.clear()
 
-    def _tell(self, aboard: list[tuple[_Job, int]], offset: int) -> None:
+    def _acknowledge(self, aboard: list[tuple[_Job, int]], offset: int) -> None:
         for job, count in aboard:
             job.offsets.extend(range(offset, offset + count))
             offset += count

@@ -39,9 +39,9 @@ from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
-LAST_WORDS = 5.0
-"""Seconds that a client has to flush and to take its leave; a service that ends closes several, and
-is killed if it takes too long.
+CLOSE_LIMIT = 5.0
+"""Seconds that a client has to flush and to close; a service that ends closes several, and is
+killed if it takes too long.
 """
 
 MAX_REQUEST = 16 << 20
@@ -49,7 +49,7 @@ MAX_REQUEST = 16 << 20
 
 REQUEST_SHARE = 0.2
 """The part of the append time-out that one request may take: a broker that hangs, or whose machine
-is gone, does not say so, and what was sent to it has to go to the partition's next leader within
+is lost, does not say so, and what was sent to it has to go to the partition's next leader within
 the time that an append has.
 """
 
@@ -139,7 +139,7 @@ class SharedProducer:
         task.add_done_callback(self._leaving.discard)
 
     async def stop(self) -> None:
-        """Flush and close it; what Kafka does not take within :data:`LAST_WORDS` stays unknown."""
+        """Flush and close it; what Kafka does not take within :data:`CLOSE_LIMIT` stays unknown."""
         await end_tasks(list(self._leaving))
         if self._producer is not None:
             producer, self._producer = self._producer, None
@@ -228,13 +228,13 @@ async def start_client(client: Any, settings: Settings, limit: float | None = No
 
 
 async def stop_client(client: Any, settings: Settings) -> None:
-    """Stop an aiokafka client within :data:`LAST_WORDS` (or the append time-out, if that is less):
-    by itself it tries for ever to say its last to brokers that are away.
+    """Stop an aiokafka client within :data:`CLOSE_LIMIT` (or the append time-out, if that is less):
+    by itself it tries for ever to reach brokers that are away.
     """
     task = asyncio.ensure_future(client.stop())
     # Not a time-out around it: aiokafka's own wait_for can swallow a cancellation (Python 3.11),
     # and go on waiting.
-    done, _ = await asyncio.wait({task}, timeout=min(LAST_WORDS, settings.append_timeout))
+    done, _ = await asyncio.wait({task}, timeout=min(CLOSE_LIMIT, settings.append_timeout))
     if task.cancelled():
         logger.info(
             "a fetch was under way while its client stopped"
@@ -244,7 +244,8 @@ async def stop_client(client: Any, settings: Settings) -> None:
     else:
         task.cancel()
         logger.warning(
-            "Kafka at %s does not answer: a client is closed without its leave", settings.kafka
+            "Kafka at %s does not answer: a client is closed without being stopped in order",
+            settings.kafka,
         )
 
 

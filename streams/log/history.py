@@ -23,8 +23,8 @@ def event_of(raw: Row, key: Key, seals: PayloadCipher) -> AnyEvent | None:
     """The record's event when it belongs to the conversation ``key`` and can be decoded, else None
     (both are nobody's history).
 
-    ``seals`` are those of the log it was read from. One whose key is gone is of a type that nobody
-    knows. Raises ``KeyUnusable``.
+    ``seals`` are those of the log it was read from. One whose key is deleted is of a type that
+    nobody knows. Raises ``KeyUnusable``.
     """
     if raw.key is None or raw.key != str(key).encode() or raw.value is None:
         return None
@@ -94,16 +94,16 @@ async def _since_the_one_before(
 ) -> list[int]:
     """The offsets from the end of the span before up to the end of this one, newest first.
 
-    A summary may cover what earlier ones went around, and go around some itself: each event is told
-    where it stands.
+    A summary may cover what earlier ones went around, and go around some itself: each event is
+    named where it stands.
     """
     offsets = absolute(event.data.span.positions) or await _span_offsets(log, window, event)
-    reached = -1
+    covered = -1
     if before is not None:
         previous = await _summary_at(log, window, before)
-        reached = parse_position(previous.data.span.to).offset if previous is not None else -1
+        covered = parse_position(previous.data.span.to).offset if previous is not None else -1
     return sorted(
-        {offset for offset in [*offsets, *absolute(event.data.span.kept)] if offset > reached},
+        {offset for offset in [*offsets, *absolute(event.data.span.kept)] if offset > covered},
         reverse=True,
     )
 

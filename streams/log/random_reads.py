@@ -92,8 +92,8 @@ class RandomReads:
         found: dict[int, Raw] = {}
         while left:
             rows = await self._fetch(client, partition, left[0])
-            wanted = set(left)
-            found |= {row.offset: row for row in rows if row.offset in wanted}
+            run_offsets = set(left)
+            found |= {row.offset: row for row in rows if row.offset in run_offsets}
             last = max((row.offset for row in rows), default=-1)
             left = [offset for offset in left[1:] if offset > last]
         return found

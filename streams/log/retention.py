@@ -1,7 +1,7 @@
 """A log that has lost its beginning: retention, deleted records or a restore from half a backup
 took its first events.
 
-A window is a fold from a conversation's first event. Where that event is gone, nothing that is
+A window is a fold from a conversation's first event. Where that event is missing, nothing that is
 folded from what is left is sure to be the window: it is not served unless the operator accepts it.
 Windows that were folded before, or that snapshots bring back, stay right.
 """
@@ -23,13 +23,14 @@ logger = logging.getLogger(__name__)
 
 WHAT_TO_DO = (
     "set retention.ms=-1, retention.bytes=-1 and cleanup.policy=delete on the topic so that it"
-    " loses no more, and restore what is gone, or accept it with"
+    " loses no more, and restore what is missing, or accept it with"
     " THREADFOLD_ACCEPT_TRUNCATED_LOG=true: conversations then begin with what is left"
 )
 
 
-def said_of_begins(topic: str, begins: Mapping[int, int]) -> list[str]:
-    """One sentence about the partitions whose first events are gone; empty where the log is whole.
+def lost_beginnings(topic: str, begins: Mapping[int, int]) -> list[str]:
+    """One sentence about the partitions whose first events are missing; empty where the log is
+    whole.
 
     Args:
         begins: for each partition the offset of its first record.
@@ -47,29 +48,29 @@ def said_of_begins(topic: str, begins: Mapping[int, int]) -> list[str]:
     ]
 
 
-def check_reach(
+def check_beginning(
     topic: str, partition: int, offset: int, begin: int, *, accept: bool, what: str = "windows"
 ) -> None:
     """Check that the fold of a partition can go on after ``offset`` (-1: from its first event) in a
     log that begins at ``begin``.
 
-    What is gone is said in the log, whether it matters or not. ``what`` is folded there.
+    Missing events are logged, whether they matter or not. ``what`` is folded there.
 
     Raises:
-        LogTruncated: events in between are gone, and that is not accepted.
+        LogTruncated: events in between are missing, and that is not accepted.
     """
     if begin <= 0:
         return
     if begin <= offset + 1:
-        logger.warning("partition %d: %s", partition, said_of_begins(topic, {partition: begin})[0])
+        logger.warning("partition %d: %s", partition, lost_beginnings(topic, {partition: begin})[0])
         return
     gone = (
         f"partition {partition} of {topic} begins at offset {begin}, its {what} were folded up to"
-        f" {offset}: events in between are gone"
+        f" {offset}: events in between are missing"
     )
     if not accept:
         raise LogTruncated(
-            f"{gone}, so its {what} cannot be told and are not served (503): {WHAT_TO_DO}"
+            f"{gone}, so its {what} are not known and are not served (503): {WHAT_TO_DO}"
         )
     logger.warning("%s, which is accepted: conversations begin with what is left", gone)
 
@@ -82,16 +83,16 @@ async def check_whole(log: Log, topic: str, *, accept: bool) -> None:
         accept: the setting ``accept_truncated_log``: nothing is checked then.
 
     Raises:
-        LogTruncated: the first events of a partition are gone; the message names all such
+        LogTruncated: the first events of a partition are missing; the message names all such
             partitions, and says what to do.
         KafkaUnavailable: it is unknown.
     """
     if not accept:
-        for sentence in said_of_begins(topic, await log.beginning_offsets()):
+        for sentence in lost_beginnings(topic, await log.beginning_offsets()):
             raise LogTruncated(sentence)
 
 
-async def topic_begins(
+async def topic_beginnings(
     settings: Settings, topic: str, partitions: Collection[int]
 ) -> dict[int, int]:
     """For each of these partitions of a topic the offset of its first record; opens and closes a

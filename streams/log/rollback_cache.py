@@ -192,10 +192,10 @@ class RollbackCache:
 
     async def _read_on(self, log: Log, window: Window, known: _Known) -> None:
         """Fold on the events after ``known.upto`` and before the one at hand."""
-        wanted: set[int] = set()
+        offsets: set[int] = set()
         async for piece in offsets_backwards(log, window, above=known.upto):
-            wanted.update(piece)
-        rows = await log.read(Position(window.partition, offset) for offset in wanted)
+            offsets.update(piece)
+        rows = await log.read(Position(window.partition, offset) for offset in offsets)
         more: list[Logged] = []
         for position in sorted(rows):
             event = event_of(rows[position], window.key, log.seals)

@@ -18,7 +18,7 @@ from aiokafka.errors import TopicAlreadyExistsError, for_code
 from projections.errors import TopicMismatch
 from streams.log.clients import MAX_REQUEST, admin_client
 from streams.log.replication import config_of, short_of_replicas
-from streams.log.retention import said_of_begins, topic_begins
+from streams.log.retention import lost_beginnings, topic_beginnings
 from streams.settings.settings import Settings
 
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -43,7 +43,7 @@ SHOW_UP = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """One topic's wanted shape; ``partitions`` None takes the setting."""
+    """The shape a topic is to have; ``partitions`` None takes the setting."""
 
     name: str
     config: dict[str, str]
@@ -133,7 +133,7 @@ def _new_topic(settings: Settings, spec: TopicSpec, replication: int, min_isr: i
 
 async def check_topics(settings: Settings) -> list[str]:
     """What is wrong with the topics, one sentence each: their shapes (:func:`check_shapes`), and
-    events that are gone, if not accepted.
+    events that are missing, if not accepted.
     """
     return await check_shapes(settings) + (
         [] if settings.accept_truncated_log else await lost_beginning(settings)
@@ -147,14 +147,14 @@ async def lost_beginning(settings: Settings) -> list[str]:
     topic = settings.topic("events")
     async with admin_client(settings) as admin:
         led = await _led(admin, topic) if topic in await admin.list_topics() else []
-    return said_of_begins(topic, await topic_begins(settings, topic, led)) if led else []
+    return lost_beginnings(topic, await topic_beginnings(settings, topic, led)) if led else []
 
 
 async def check_shapes(settings: Settings) -> list[str]:
     """What is wrong with the shape of the topics, one sentence each; empty when all is well.
 
     Partition counts must agree among the topics keyed by conversation; that the count never changed
-    is checked against the live generation's record (``streams.control.follower``).
+    is checked against the live generation's record.
     """
     async with admin_client(settings) as admin:
         existing = set(await admin.list_topics())

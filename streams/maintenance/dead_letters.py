@@ -1,7 +1,7 @@
 """Dead letters for operators: which conversations are parked and which records are nobody's, and
 how each is tried again or taken out.
 
-What is parked now is told by the windows themselves (the store lists the parked ones); the topic
+What is parked now stands in the windows themselves (the store lists the parked ones); the topic
 tells of records that are nobody's event, as far back as it is kept. It is written at least once, so
 a letter may be there several times.
 """
@@ -259,7 +259,7 @@ class DeadLetters:
 
         Raises:
             InvalidPosition: it is not parked.
-            LogTruncated: events that wait are gone with the log's beginning, and that is not
+            LogTruncated: events that wait were lost with the log's beginning, and that is not
                 accepted.
             Healing, CorruptWindow, KafkaUnavailable, RedisUnavailable, KeyUnusable: nothing was
                 changed.
@@ -273,7 +273,8 @@ class DeadLetters:
             if window.meta.parked.offset < begin and not self.accept:
                 raise LogTruncated(
                     f"it is parked at {Position(number, window.meta.parked.offset)}, and the log"
-                    f" begins at offset {begin}, so what it would go on with is gone: {WHAT_TO_DO}"
+                    f" begins at offset {begin}, so the events it would go on with are missing:"
+                    f" {WHAT_TO_DO}"
                 )
             result = StepResult()
             now = await go_on(self.log, window, result, again=True)
@@ -298,7 +299,7 @@ class DeadLetters:
         )
 
     async def _publish(self, number: int, key: Key, result: StepResult) -> None:
-        """Say what the events have to say that were folded only now; as ever, before it is
+        """Publish the effects of the events that were folded only now, before the window is
         written.
         """
         effects = Effects()
@@ -338,7 +339,7 @@ class DeadLetters:
         self.check_place(key, position)
         await self.log.seals.ready([raw])
         if role == WAITING and not isinstance(read_row(self.log.seals, raw), InvalidRecord):
-            # Nothing says that it is at fault, and once dropped it is gone from the window for
+            # Nothing says that it is at fault, and once dropped it is missing in the window for
             # good.
             at = Position(position.partition, parked.offset)
             raise InvalidPosition(

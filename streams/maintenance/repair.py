@@ -1,9 +1,9 @@
-"""Mending: windows folded from the log's first event are written into the store, in one step with
+"""Repair: windows folded from the log's first event are written into the store, in one step with
 all that is kept beside them.
 
 A write is fenced by the revision, as every write is, and bumps it: so a live owner is fenced by it,
-drops its caches, loads and goes on, and does no harm to what was mended nor comes to any. Where an
-owner keeps writing in between, it is fenced before the log is read to the end.
+drops its caches, loads and goes on, and does no harm to what was repaired nor comes to any. Where
+an owner keeps writing in between, it is fenced before the log is read to the end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ AT_ONCE = 100
 """Windows in one write."""
 
 
-async def mend(
+async def repair_windows(
     log: Log,
     store: WindowStore,
     generation: int,
@@ -62,15 +62,15 @@ async def mend(
         Healing: the partition is being brought back from the log.
         Fenced: others wrote in between every time.
         KafkaUnavailable, RedisUnavailable, KeyUnusable: as named; what was written is right, and
-            mending may be repeated.
+            the repair may be repeated.
     """
     folded = ShadowFold(log, partition, rules, set(keys))
     order = sorted(keys)
     for i in range(0, len(order), AT_ONCE):
-        await _mend(folded, store, generation, order[i : i + AT_ONCE], topic)
+        await _repair_group(folded, store, generation, order[i : i + AT_ONCE], topic)
 
 
-async def _mend(
+async def _repair_group(
     folded: ShadowFold,
     store: WindowStore,
     generation: int,
@@ -82,7 +82,7 @@ async def _mend(
         checkpoint = await store.checkpoint(generation, number)
         if checkpoint is None or checkpoint.healing or checkpoint.offset < folded.offset:
             raise Healing(
-                f"partition {number} is being brought back from the log: mend it afterwards"
+                f"partition {number} is being brought back from the log: repair it afterwards"
             )
         if attempt >= POLITE and checkpoint.offset > folded.offset:
             # Its owner then reads its checkpoint first: meanwhile the log is read to the same
@@ -105,7 +105,7 @@ async def _mend(
             return
         await asyncio.sleep(0.01 * min(attempt, 10))
     raise Fenced(
-        f"partition {number} could not be mended: in {ATTEMPTS} attempts its owner wrote in"
+        f"partition {number} could not be repaired: in {ATTEMPTS} attempts its owner wrote in"
         " between: try again when less comes in"
     )
 

@@ -23,10 +23,10 @@ from projections.names import Key, Position, parse_key
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, Index, Stored, WindowStore
 from projections.storage.snapshots import stamp_of
-from streams.control.follower import Generation
+from streams.control.state import Generation
 from streams.log.log import Log
 from streams.maintenance.compare import TOO_MANY, UNREADABLE, difference, misplaced, named
-from streams.maintenance.repair import mend
+from streams.maintenance.repair import repair_windows
 from streams.partition.partition import Partition
 from streams.partition.step import belongs, read_row
 from streams.projector.effect_sink import NullSink
@@ -36,7 +36,7 @@ from streams.recovery.snapshot_topic import SnapshotTopic, find_marker
 GROUP = 100
 PATIENCE = 20.0
 """Seconds that a partition may be on its way to another worker, or behind what was seen of it,
-before nothing can be said.
+before the verify gives up.
 """
 Progress = Callable[[int, int], None]
 
@@ -56,7 +56,7 @@ class VerifyReport:
     """What a verify found: how many windows were compared, which of them differ (each name once),
     and how many events were folded for it.
 
-    ``repaired`` are those that were mended and found right afterwards.
+    ``repaired`` are those that were repaired and found right afterwards.
     """
 
     verified: int = 0
@@ -237,10 +237,10 @@ class _Verify:
     async def repair(
         self, found: dict[int, dict[Key, list[Difference]]], ends: dict[int, int]
     ) -> None:
-        """Mend what differs, and look again at just that."""
+        """Repair what differs, and look again at just that."""
         for number, keys in found.items():
             if keys:
-                await mend(
+                await repair_windows(
                     self.log, self.store, self.number, self.rules, number, keys.keys(), self.topic
                 )
                 verified, events = self.report.verified, self.report.events
@@ -270,11 +270,11 @@ async def verify(
         progress: called with offsets gone through and offsets in the log.
         snapshots: the topic to begin from; None: every partition is folded from its first event.
         deep: trust no snapshot, wherever there are some.
-        repair: mend what differs by folds from the log's first event, then compare it again.
+        repair: write what differs by folds from the log's first event, then compare it again.
 
     Raises:
-        Healing: a partition was not brought back within 20 seconds; nothing can be said of it.
-        Fenced: what differs could not be mended, as others wrote all the time.
+        Healing: a partition was not brought back within 20 seconds; it could not be compared.
+        Fenced: what differs could not be repaired, as others wrote all the time.
     """
     run = _Verify(log, store, generation, rules, snapshots, deep)
     ends = await log.end_offsets()

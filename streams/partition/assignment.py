@@ -196,7 +196,7 @@ class Assignment(ABC, Generic[P]):
         return self._queues.values()
 
     def lag(self, partition: P) -> int:
-        """How many records the log has beyond the checkpoint, as far as the consumer was told."""
+        """How many records the log has beyond the checkpoint, as far as the consumer knows."""
         tp = TopicPartition(self.topic, partition.number)
         known = (
             self.consumer.highwater(tp)

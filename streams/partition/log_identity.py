@@ -22,13 +22,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import NamedTuple
 from uuid import UUID
 
-from projections.errors import ThreadfoldError
+from projections.errors import CorruptWindow, ThreadfoldError
 from projections.names import Position
 from projections.storage.protocol import Checkpoint
 from streams.log.clients import AIOKafkaConsumer, KafkaError, TopicPartition, route
@@ -69,8 +69,8 @@ async def is_of(log: Log, number: int, checkpoint: Checkpoint, end: int) -> bool
 async def settled_end(log: Log, number: int, known: int) -> int:
     """Where a partition ends; ``known`` is where it ended once.
 
-    A new leader may tell an earlier end until its followers have told it what they have, so an end
-    before ``known`` counts only when it stays there for :data:`SETTLE` seconds. Raises
+    A new leader may report an earlier end until its followers have reported what they have, so an
+    end before ``known`` counts only when it stays there for :data:`SETTLE` seconds. Raises
     KafkaUnavailable.
     """
     deadline = time.monotonic() + SETTLE
@@ -87,8 +87,8 @@ async def why_other(
     """Why the log, which has a partition's records from ``begin`` to before ``end``, is not the one
     a checkpoint was made of.
 
-    None: it is, as far as can be told: a record that is gone with the log's beginning
-    (:mod:`streams.log.retention`) tells nothing. Raises KafkaUnavailable.
+    None: it is, as far as is known: a record that was lost with the log's beginning
+    (:mod:`streams.log.retention`) proves nothing. Raises KafkaUnavailable.
     """
     if checkpoint is None or checkpoint.offset < begin:
         return None
@@ -102,6 +102,62 @@ async def why_other(
             " folded"
         )
     return None
+
+
+class StoredPlace(NamedTuple):
+    """What is stored of a partition, and the log there is now."""
+
+    checkpoint: Checkpoint | None
+    """None: there is none that can be read and is of this log."""
+    begin: int
+    end: int
+    """The log's first offset, and the one its next record gets."""
+    other: bool
+    """Whether the stored one is of another log, or the topic was made anew."""
+
+
+async def stored_place(
+    log: Log,
+    number: int,
+    stored: Awaitable[Checkpoint | None],
+    *,
+    committed: int = 0,
+    recreated: bool = False,
+    name: str,
+) -> StoredPlace:
+    """Read a partition's stored checkpoint, and look whether it is of the log there is now; what is
+    not is logged.
+
+    Args:
+        committed: the offset its group committed: the log ended there or later once.
+        recreated: the topic was made anew since, so no checkpoint is of it.
+        name: who asks, for the log line.
+
+    Raises:
+        KafkaUnavailable, RedisUnavailable: it is unknown now.
+    """
+    try:
+        checkpoint = await stored
+    except CorruptWindow as error:
+        logger.error("%s: partition %d: %s", name, number, error)
+        checkpoint = None
+    begin = (await log.beginning_offsets())[number]
+    known = max(committed, 0 if checkpoint is None else checkpoint.offset + 1)
+    end = await settled_end(log, number, known)
+    why = (
+        "its topic was made anew"
+        if recreated
+        else await why_other(log, number, checkpoint, begin, end)
+    )
+    if why is not None:
+        logger.warning(
+            "%s: partition %d: the log is not the one it was folded from, it is folded anew: %s",
+            name,
+            number,
+            why,
+        )
+        checkpoint = None
+    return StoredPlace(checkpoint, begin, end, why is not None)
 
 
 class Start(NamedTuple):
@@ -118,48 +174,25 @@ class Start(NamedTuple):
     """Whether this is another log than the one that was folded and announced."""
 
 
-async def find_start(
-    log: Log,
-    number: int,
-    stored: Checkpoint | None,
-    *,
-    committed: int,
-    served: int,
-    anew: bool,
-    accept: bool,
+def find_start(
+    number: int, place: StoredPlace, *, committed: int, served: int, accept: bool
 ) -> Start:
-    """Find where a partition goes on in the log there is now.
+    """Find where a partition goes on, and up to where it heals.
 
     Args:
         committed: the offset its group committed: what is before it was announced.
         served: the offset up to which it was served.
-        anew: the topic was made anew since, so no checkpoint is of it.
         accept: whether a log without its beginning is folded from what is left.
-
-    Raises:
-        KafkaUnavailable: it is unknown now.
     """
-    begin = (await log.beginning_offsets())[number]
-    end = await settled_end(
-        log, number, max(committed, stored.offset + 1 if stored is not None else 0)
-    )
-    why = "its topic was made anew" if anew else await why_other(log, number, stored, begin, end)
-    if why is not None:
-        logger.warning(
-            "partition %d: the log is not the one its windows were folded from, they are folded"
-            " anew: %s",
-            number,
-            why,
-        )
-        stored = None
-    elif committed > end:
+    stored, begin, end, other = place
+    if not other and committed > end:
+        other = True
         logger.warning(
             "partition %d: the log lost its tail: it was read up to offset %d and ends at %d",
             number,
             committed - 1,
             end,
         )
-    other = why is not None or committed > end
     # Where Redis lost it, was started anew or another one took over, nobody knows how far readers
     # have seen, but no farther than the end.
     unknown = committed > 0 if stored is None else stored.unverified
@@ -171,7 +204,7 @@ async def find_start(
     # All that another log has is new to readers and subscribers.
     target = end - 1 if other or unknown else max(committed - 1, served, known)
     if begin > checkpoint.offset + 1:
-        # Events are gone that were not folded: no reader is served before snapshots, or the
+        # Events are missing that were not folded: no reader is served before snapshots, or the
         # operator's word, bridge that.
         target = checkpoint.offset if accept and begin == end else end - 1
     return Start(checkpoint, begin, end, min(target, end - 1), other)
@@ -186,7 +219,7 @@ class _Fed:
     next: int
     mark: tuple[int, str] | None
     """The checkpoint's timestamp and digest; None where nothing was folded, or where that record is
-    gone.
+    missing.
     """
     last: Row | None
     """The record handed on last; None: the checkpoint's is the one before what comes next."""
@@ -247,7 +280,7 @@ class Watch:
             return False
         if first.offset > fed.next and (await self._log.beginning_offsets())[number] > fed.next:
             logger.warning(
-                "partition %d: the records from offset %d to %d are gone",
+                "partition %d: the records from offset %d to %d are missing",
                 number,
                 fed.next,
                 first.offset - 1,
@@ -267,27 +300,27 @@ class Watch:
         """Whether the record before those that came, and the last of them, are in the log as they
         were.
         """
-        wanted = {last.offset: (last.timestamp, identity(last))}
+        marks = {last.offset: (last.timestamp, identity(last))}
         before = fed.mark if fed.last is None else (fed.last.timestamp, identity(fed.last))
         if before is not None:
-            wanted[fed.next - 1] = before
-        found = await self._log.read(Position(number, offset) for offset in wanted)
+            marks[fed.next - 1] = before
+        found = await self._log.read(Position(number, offset) for offset in marks)
         there = {position.offset: (raw.timestamp, identity(raw)) for position, raw in found.items()}
-        # Where the log has lost its beginning, a record that is gone tells nothing.
+        # Where the log has lost its beginning, a missing record proves nothing.
         return all(
             there.get(offset, mark if offset < min(there, default=0) else None) == mark
-            for offset, mark in wanted.items()
+            for offset, mark in marks.items()
         )
 
     async def changed(self) -> bool:
         """Whether the topic is another one than at the first look; raises aiokafka's errors when
-        that cannot be told.
+        that is not known.
         """
         known, found = self._id, await topic_id(self._consumer, self._topic)
         missing, self._missing = self._missing, found is None
         if found is None and not missing and known is not None:
             logger.error(
-                "topic %s is gone: make it anew with `threadfold topics create`, or restore it",
+                "topic %s is missing: make it anew with `threadfold topics create`, or restore it",
                 self._topic,
             )
         if found in self._former:
@@ -313,10 +346,10 @@ class Watch:
         made_anew: Callable[[], None],
         shorter: Callable[[int], None],
     ) -> None:
-        """Look every second, until cancelled, and tell what is found.
+        """Look every second, until cancelled, and report what is found.
 
         Args:
-            folded: tells the offset up to which each partition is folded.
+            folded: gives the offset up to which each partition is folded.
             made_anew: called when the topic is another one.
             shorter: called with a partition whose log ends before that offset.
         """

@@ -27,9 +27,8 @@ from streams.log.clients import (
     start_client,
     stop_client,
 )
-from streams.log.commits import Commits
+from streams.log.consumer_group import Commits, Rebalances
 from streams.log.log import Log, Row
-from streams.log.rebalances import Rebalances
 from streams.partition.assignment import RETRY_PAUSE, Assignment
 from streams.partition.folder import Folder, P
 from streams.partition.log_identity import Watch

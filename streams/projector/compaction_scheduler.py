@@ -1,4 +1,4 @@
-"""How often a summary is asked for, and whether an answer is still wanted: what keeps a slow
+"""How often a summary is asked for, and whether an answer is still due: what keeps a slow
 summariser from drowning in repeats.
 
 Requests are sent again until a summary is accepted, and wait on their topic while summarisers are
@@ -84,7 +84,7 @@ class CompactionScheduler:
             await self._store.requested(partition.generation, partition.number, keys, at_ms)
 
 
-class Wanted:
+class StillDue:
     """Whether a request's window still asks for what it says."""
 
     def __init__(self, heads: WindowReader, live: Callable[[], int]) -> None:

@@ -22,8 +22,9 @@ from projections.events.validation import Record, make_record
 from projections.names import Key, Position
 from projections.window.trace_steps import Cut
 from streams.compaction.requests import CompactionRequest
+from streams.log.appender import HEADERS
 from streams.log.clients import SharedProducer, kafka_errors
-from streams.log.log import HEADERS, Log, Raw
+from streams.log.log import Log, Raw
 from streams.partition.effects import Effects
 from streams.projector.tracing import compaction_span
 from streams.settings.settings import Settings

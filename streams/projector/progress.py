@@ -1,7 +1,7 @@
 """What a worker has to do and what of it was done, as its watchdog looks at it: partitions of the
 log, and compaction requests.
 
-Nothing here believes the clients that do the work: how long the log is, and how far the group of
+Nothing here trusts the clients that do the work: how long the log is, and how far the group of
 the compactor is, is asked of the brokers by other ones.
 """
 
@@ -19,7 +19,7 @@ from streams.log.clients import (
     start_client,
     stop_client,
 )
-from streams.log.log import KafkaLog
+from streams.log.kafka_log import KafkaLog
 from streams.projector.projector import Projector
 from streams.runtime.watchdog import Look
 from streams.settings.settings import Settings
@@ -64,7 +64,7 @@ class FoldProgress:
                 revision if partition is None else "",
                 projector.runtime.waits[number],
             )
-            # What is gone with the log's beginning is nobody's to fold.
+            # What was lost with the log's beginning is nobody's to fold.
             lag = max(0, ends[number] - max(offset + 1, begins[number]))
             if assigned:
                 # So does what is read while a batch may wait: for a sleeping window that is folded
@@ -124,8 +124,8 @@ class AnswerProgress:
             self._consumer.assign(partitions)
             self._consumer.pause(*partitions)
             ends = await self._consumer.end_offsets(partitions)
-            # Requests that are older than the topic's retention are gone, whether anybody took them
-            # or not.
+            # Requests that are older than the topic's retention are deleted, whether anybody took
+            # them or not.
             begins = await self._consumer.beginning_offsets(partitions)
             done = {tp: await self._consumer.committed(tp) or 0 for tp in partitions}
         lag = sum(max(0, ends[tp] - max(done[tp], begins[tp])) for tp in partitions)

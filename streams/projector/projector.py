@@ -13,15 +13,15 @@ import logging
 import time
 from collections.abc import Sequence
 
-from projections.errors import CorruptWindow, KeyUnusable, TooMuchPoison
+from projections.errors import KeyUnusable, TooMuchPoison
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, WindowStore
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.log.log import Log, Row
-from streams.log.retention import check_reach
+from streams.log.retention import check_beginning
 from streams.partition.failure_share import FailureShare
 from streams.partition.folder import Folder, Prepared
-from streams.partition.log_identity import Start, find_start
+from streams.partition.log_identity import Start, find_start, stored_place
 from streams.partition.partition import Partition
 from streams.partition.runtime import PartitionRuntime
 from streams.projector.compaction_scheduler import CompactionScheduler
@@ -177,7 +177,7 @@ class Projector(Folder[Partition]):
             async with self._one_heals:
                 await heal_from_snapshots(partition, self.log, self.snapshots, start.target)
         now = partition.checkpoint
-        check_reach(
+        check_beginning(
             self.runtime.topic,
             number,
             now.offset,
@@ -195,13 +195,19 @@ class Projector(Folder[Partition]):
         published once more.
         """
         runtime = self.runtime
-        start = await find_start(
+        place = await stored_place(
             self.log,
             number,
-            await self._stored_checkpoint(generation, number),
+            self.store.checkpoint(generation, number),
+            committed=committed,
+            recreated=number in runtime.recreated,
+            name=self.name,
+        )
+        start = find_start(
+            number,
+            place,
             committed=committed,
             served=runtime.served.get(number, -1),
-            anew=number in runtime.recreated,
             accept=self.settings.accept_truncated_log,
         )
         if start.other:
@@ -212,13 +218,6 @@ class Projector(Folder[Partition]):
         if start.checkpoint == Checkpoint():
             await self.store.drop_partition(generation, number)
         return start
-
-    async def _stored_checkpoint(self, generation: int, number: int) -> Checkpoint | None:
-        try:
-            return await self.store.checkpoint(generation, number)
-        except CorruptWindow as error:
-            logger.error("partition %d: %s", number, error)
-            return None
 
 
 def _now_ms() -> int:

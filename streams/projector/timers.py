@@ -2,7 +2,7 @@
 when a suspension expired, ``turn.ended`` when the lease of a turn ran out.
 
 The owner of a live partition appends them to the log; the fold makes of them what they are. A timer
-that rang is put off before its events are appended, so an event that got lost is said again, with
+that rang is put off before its events are appended, so an event that got lost is sent again, with
 the same id, and one that arrived has made the timer go. Which moment is meant is the worker's clock
 against the broker's: a clock that is ahead closes sessions early by as much.
 """
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 LIMIT = 100
 """Conversations looked at in one round of a partition; the next round takes the next ones."""
 AGAIN_MS = 30_000
-"""How long an event may be on its way before it is said again: twice the time after which an append
+"""How long an event may be on its way before it is sent again: twice the time after which an append
 is unknown.
 """
 
@@ -49,9 +49,9 @@ async def fire_timers(partition: Partition, now_ms: int) -> None:
         return
     async with partition.turn:
         await partition.check()
-        said = await _look(partition, now_ms)
+        due = await _look(partition, now_ms)
     seals = partition.log.seals
-    records = [record for record in _records(said) if not seals.is_erased(str(record.key).encode())]
+    records = [record for record in _records(due) if not seals.is_erased(str(record.key).encode())]
     if not records:
         return
     try:
@@ -69,7 +69,7 @@ async def _look(partition: Partition, now_ms: int) -> list[tuple[Key, dict[str, 
     keys = await partition.store.timers(partition.generation, partition.number, now_ms, LIMIT)
     windows = await partition.windows(keys)
     times = await _times(partition, [window for window in windows if window is not None])
-    said: list[tuple[Key, dict[str, Any]]] = []
+    due: list[tuple[Key, dict[str, Any]]] = []
     later: dict[Key, int] = {}
     for key, window in zip(keys, windows, strict=True):
         later[key] = now_ms + AGAIN_MS
@@ -80,7 +80,7 @@ async def _look(partition: Partition, now_ms: int) -> list[tuple[Key, dict[str, 
         now = timed(window)
         last_ms, turn_from_ms = times.get(now.last), times.get(now.turn)
         events = fired(window, last_ms, now_ms, turn_from_ms)
-        said += [(key, flat) for flat in events]
+        due += [(key, flat) for flat in events]
         if (
             not events
             and (last_ms is not None or not now.idle_ms)
@@ -89,23 +89,23 @@ async def _look(partition: Partition, now_ms: int) -> list[tuple[Key, dict[str, 
             # It was set before the events' own times were known.
             later[key] = next_timer(now, last_ms or 0, turn_from_ms or 0) or later[key]
     await partition.store.put_off(partition.generation, partition.number, later)
-    return said
+    return due
 
 
 async def _times(partition: Partition, windows: Sequence[Window]) -> dict[int, int]:
     """The broker's times of what timers count from, by offset, in ms: last messages where a session
     may close, and begins of leases.
     """
-    due = [timed(window) for window in windows]
-    wanted = [Position(partition.number, now.last) for now in due if now.idle_ms]
-    wanted += [Position(partition.number, now.turn) for now in due if now.turn_ms]
-    rows = await partition.log.read(wanted) if wanted else {}
+    timers = [timed(window) for window in windows]
+    positions = [Position(partition.number, now.last) for now in timers if now.idle_ms]
+    positions += [Position(partition.number, now.turn) for now in timers if now.turn_ms]
+    rows = await partition.log.read(positions) if positions else {}
     return {position.offset: row.timestamp for position, row in rows.items()}
 
 
-def _records(said: Iterable[tuple[Key, dict[str, Any]]]) -> Iterable[Record]:
+def _records(due: Iterable[tuple[Key, dict[str, Any]]]) -> Iterable[Record]:
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    for key, flat in said:
+    for key, flat in due:
         try:
             yield make_record(key, flat, where=f"timer of {key}", now=now, new_id=flat["id"])
         except InvalidEvent as error:

@@ -14,11 +14,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 from projections.storage.protocol import Checkpoint, WindowStore
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
 from streams.control.generations import known_generation
+from streams.control.state import Generation
 from streams.log.log import Log
 from streams.log.rollback_cache import RollbackCache
-from streams.partition.log_identity import why_other
+from streams.partition.log_identity import stored_place
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.projector.effect_sink import NullSink
@@ -219,20 +220,15 @@ class Builder:
         nothing in the store.
         """
         number, generation = partition.number, partition.generation
-        checkpoint = await self._store.checkpoint(generation, number)
-        begin, end = (
-            (await self._log.beginning_offsets())[number],
-            (await self._log.end_offsets())[number],
-        )
-        if await why_other(self._log, number, checkpoint, begin, end) is not None:
-            checkpoint = None
-        if checkpoint is not None and checkpoint.offset < 0:
-            # Which log windows are of that a healing left here tells nobody.
-            checkpoint = None
-        if checkpoint is None:
-            # A drop that was cut off may have left windows of an earlier generation of this number.
+        checkpoint = (
+            await stored_place(
+                self._log, number, self._store.checkpoint(generation, number), name="rebuild"
+            )
+        ).checkpoint
+        if checkpoint is None or checkpoint.offset < 0:
+            # A drop that was cut off may have left windows of an earlier generation of this number,
+            # and a healing windows of nobody knows which log.
             await self._store.drop_partition(generation, number)
+            checkpoint = Checkpoint()
         # Nobody has read it: whichever server holds it, its windows are those of its checkpoint.
-        partition.adopt(
-            Checkpoint() if checkpoint is None else replace(checkpoint, unverified=False)
-        )
+        partition.adopt(replace(checkpoint, unverified=False))

@@ -40,9 +40,9 @@ class Job(msgspec.Struct):
     windows: int
 
 
-class Said(msgspec.Struct, omit_defaults=True):
-    """A line that a process says on its standard output: records folded since the line before, that
-    it is done, or why it is not.
+class BuildReport(msgspec.Struct, omit_defaults=True):
+    """A line that a process writes to its standard output: records folded since the line before,
+    that it is done, or why it is not.
     """
 
     folded: int = 0
@@ -77,7 +77,7 @@ async def build_in_processes(
     within :data:`GRACE` seconds.
 
     Raises:
-        BuildFailed: one of them failed; the message tells which partitions, and why.
+        BuildFailed: one of them failed; the message names which partitions, and why.
     """
     mine = bounds.of(len(parts))
     try:
@@ -122,11 +122,11 @@ async def _one(job: Job, progress: Callable[[int], None]) -> None:
     try:
         process.stdin.write(msgspec.json.encode(job) + b"\n")
         async for line in process.stdout:
-            said = msgspec.json.decode(line, type=Said)
-            progress(said.folded)
-            if said.error:
-                raise BuildFailed(f"{where}: {said.error}; {GOES_ON}")
-            if said.done:
+            report = msgspec.json.decode(line, type=BuildReport)
+            progress(report.folded)
+            if report.error:
+                raise BuildFailed(f"{where}: {report.error}; {GOES_ON}")
+            if report.done:
                 return
         raise BuildFailed(
             f"{where}: the process that builds them {_end_of(await process.wait())}; {GOES_ON}"

@@ -2,7 +2,7 @@
 streams.rebuild.build_worker``, started by ``streams.rebuild.build_pool``.
 
 Its standard input is its work (one line), then ``stop`` or the end: with ``stop`` it writes what it
-has folded, and exits; when the input ends, its parent is gone, and it exits at once.
+has folded, and exits; when the input ends, its parent has ended, and it exits at once.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import msgspec
 from projections.errors import ThreadfoldError
 from streams.control.generations import known_generation
 from streams.rebuild.build import Bounds, Builder, Stopped
-from streams.rebuild.build_pool import Job, Said
+from streams.rebuild.build_pool import BuildReport, Job
 from streams.runtime.tune_gc import tune_gc
-from streams.stack import reach
+from streams.stack import open_stack
 
 EVERY = 0.2
-"""Seconds between two words of progress."""
+"""Seconds between two reports of progress."""
 
 
 def _input() -> Iterator[bytes]:
@@ -38,8 +38,8 @@ def _input() -> Iterator[bytes]:
         yield from lines
 
 
-def _say(said: Said) -> None:
-    os.write(1, msgspec.json.encode(said) + b"\n")
+def _send(report: BuildReport) -> None:
+    os.write(1, msgspec.json.encode(report) + b"\n")
 
 
 class _Progress:
@@ -55,13 +55,13 @@ class _Progress:
             self.flush()
 
     def flush(self) -> None:
-        _say(Said(self._folded))
+        _send(BuildReport(self._folded))
         self._folded, self._at = 0, time.monotonic()
 
 
 async def _build(job: Job, stop: threading.Event) -> None:
     progress = _Progress()
-    async with reach(job.settings) as stack:
+    async with open_stack(job.settings) as stack:
         generation = known_generation(stack.control.state, job.generation)
         bounds = Bounds(job.events, job.size, job.seconds, job.windows)
         tune_gc()
@@ -99,12 +99,12 @@ def main() -> int:
     except Stopped:
         return 1
     except ThreadfoldError as error:
-        _say(Said(error=str(error)))
+        _send(BuildReport(error=str(error)))
         return 2
-    except Exception as error:  # noqa: BLE001 (whatever it is, the parent says it in one line)
-        _say(Said(error=f"unexpected error: {type(error).__name__}: {error}"))
+    except Exception as error:  # noqa: BLE001 (whatever it is, the parent reports it in one line)
+        _send(BuildReport(error=f"unexpected error: {type(error).__name__}: {error}"))
         return 2
-    _say(Said(done=True))
+    _send(BuildReport(done=True))
     return 0
 
 

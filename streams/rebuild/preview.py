@@ -22,13 +22,13 @@ from projections.names import Key, parse_key
 from projections.policy.policy import Rules
 from projections.render.differences import Seen, diff_lines, difference, seen, spread
 from projections.window.window import Window
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.log.history import event_of
 from streams.log.log import Log, Row
 from streams.log.rollback_cache import RollbackCache
 
 SAMPLE = 1_000
-"""Conversations compared where nothing else is said."""
+"""Conversations compared where nothing else is report."""
 EXAMPLES = 3
 CACHE_BYTES = 128 << 20
 _HASHES = 1 << 64

@@ -1,7 +1,7 @@
 """Rebuild: fold the log from zero into a new generation beside the live one, and switch to it.
 
-The new generation says nothing while it is built. A rebuild that was interrupted goes on where its
-checkpoints are, when it is asked for again with the same rules. After the switch the projector
+The new generation publishes nothing while it is built. A rebuild that was interrupted goes on where
+its checkpoints are, when it is asked for again with the same rules. After the switch the projector
 catches up from the new generation's checkpoints; until then its partitions heal, so that readers
 never step back.
 """
@@ -16,8 +16,9 @@ import msgspec
 
 from projections.errors import KafkaUnavailable, RedisUnavailable
 from projections.storage.protocol import WindowStore
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
 from streams.control.generations import Hold, begin, known_generation, make_live
+from streams.control.state import Generation
 from streams.log.log import Log
 from streams.log.retention import check_whole
 from streams.rebuild.build import Bounds, Builder, left_to_fold
@@ -125,10 +126,10 @@ class _Work:
     async def build(self, jobs: int, bounds: Bounds) -> None:
         left = await left_to_fold(self._control, self._log, self._store, self._generation.number)
         self._total = sum(left.values())
-        self._tell(0)
+        self._count(0)
         if jobs > 1:
             await build_in_processes(
-                self._settings, self._generation.number, shares(left, jobs), bounds, self._tell
+                self._settings, self._generation.number, shares(left, jobs), bounds, self._count
             )
         numbers = range(self._log.partitions)
         self.builder = Builder(
@@ -139,11 +140,11 @@ class _Work:
             self._generation,
             numbers,
             bounds=bounds,
-            progress=self._tell,
+            progress=self._count,
         )
         await self.builder.run()
 
-    def _tell(self, n: int) -> None:
+    def _count(self, n: int) -> None:
         self._hold.check()
         self.events += n
         if self._progress is not None:

@@ -6,8 +6,8 @@ ids; when that is safe, the window is replaced by its stub, atomically and fence
 changed since. So a crash in between leaves a record that is the conversation's latest, as a round's
 would be, and the window as it was.
 
-The records keep what ``streams.recovery.snapshot_writer`` promises of snapshots: each holds all its
-conversation's events up to the checkpoint it names.
+The records keep what ``streams.recovery.partition_snapshots`` promises of snapshots: each holds all
+its conversation's events up to the checkpoint it names.
 """
 
 from __future__ import annotations

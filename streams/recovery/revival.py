@@ -20,7 +20,7 @@ from projections.policy.policy import Rules
 from projections.storage.protocol import Stored
 from projections.storage.snapshots import body_of
 from projections.storage.stubs import Stub, encode_stub, pack, seal_of, unpack
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.encryption.payload_cipher import NotAuthentic, kid_of_body, open_body
 from streams.log.log import Log, Raw
 from streams.recovery.refold import refold

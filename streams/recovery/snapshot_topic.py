@@ -2,7 +2,7 @@
 
 It is key-compacted and has as many partitions as the events topic; a conversation's snapshot has
 its events' partition. Reading it never decides what is true: see ``streams.recovery.healing`` for
-what is believed, ``streams.recovery.snapshot_writer`` for what makes that safe.
+what is trusted, ``streams.recovery.partition_snapshots`` for what makes that safe.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from projections.errors import KafkaUnavailable, TopicMismatch
 from projections.names import Position
 from projections.storage.snapshots import MARKER_KEY, Marker, Stamp, decode_marker
 from streams.log.clients import SharedProducer, kafka_errors
-from streams.log.log import KafkaLog, Log, Raw
+from streams.log.kafka_log import KafkaLog
+from streams.log.log import Log, Raw
 from streams.log.random_reads import RandomReads
 from streams.log.topics import partition_count
 from streams.partition.log_identity import identity

@@ -31,7 +31,7 @@ async def end_tasks(tasks: Iterable[asyncio.Future[Any] | None]) -> None:
         await asyncio.wait(pending, timeout=AGAIN)
     for task in every - pending:
         if not task.cancelled():
-            task.exception()  # looked at, so that nothing is said of it later
+            task.exception()  # looked at, so that asyncio does not log it later
     for task in pending:
         logger.warning(
             "a task does not end, and is left behind: %s",

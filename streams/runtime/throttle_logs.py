@@ -1,5 +1,5 @@
-"""A log that is not flooded while Kafka or Redis is away: what is said again and again is said
-every ten seconds, with how often.
+"""A log that is not flooded while Kafka or Redis is away: what is logged again and again is
+logged every ten seconds, with how often.
 
 A worker of 16 partitions was measured at 240 lines a second, four of five of them aiokafka's own,
 while both were away: 3 GB a day.
@@ -21,11 +21,11 @@ OWN = (
     "streams.recovery.snapshot_writer",
     "streams.partition.log_identity",
 )
-"""Modules of ours that say it for each partition, each time they try again."""
+"""Modules of ours that log it for each partition, each time they try again."""
 
 
 class ThrottledLogs(logging.Filter):
-    """Lets a warning or an error pass that was not said lately; tracebacks and what is critical
+    """Lets a warning or an error pass that was not logged lately; tracebacks and what is critical
     always.
 
     Two lines are the same if their texts are; of aiokafka's, if their formats are: their numbers
@@ -35,20 +35,20 @@ class ThrottledLogs(logging.Filter):
     def __init__(self, *, by_form: bool) -> None:
         super().__init__()
         self._by_form = by_form
-        self._said: dict[tuple[str, str], tuple[float, int]] = {}
+        self._logged: dict[tuple[str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a line is written; one that stands for others says for how many."""
         if record.exc_info or not logging.WARNING <= record.levelno < logging.CRITICAL:
             return True
         text = str(record.msg) if self._by_form else record.getMessage()
-        now, (at, left_out) = time.monotonic(), self._said.get((record.name, text), (-EVERY, 0))
+        now, (at, left_out) = time.monotonic(), self._logged.get((record.name, text), (-EVERY, 0))
         if now - at < EVERY:
-            self._said[record.name, text] = (at, left_out + 1)
+            self._logged[record.name, text] = (at, left_out + 1)
             return False
-        if len(self._said) >= MOST:
-            self._said.clear()
-        self._said[record.name, text] = (now, 0)
+        if len(self._logged) >= MOST:
+            self._logged.clear()
+        self._logged[record.name, text] = (now, 0)
         if left_out:
             record.msg, record.args = f"{record.getMessage()} (and {left_out} more like it)", ()
         return True

@@ -2,7 +2,7 @@
 
 Consumers can stop silently (their fetcher dies, an assignment is never finished), and a loop can
 hang; a process like that keeps its partitions, and only its end gives them to others. What is
-*said* is no reason: while Kafka or Redis does not answer, and while a partition waits for a cause
+*logged* is no reason: while Kafka or Redis does not answer, and while a partition waits for a cause
 that the log names, nothing would be better in another process.
 
 Two parts: a task of the loop that compares what there is to do with what was done, and a thread
@@ -30,7 +30,7 @@ LOOKS = 10
 
 class Look(NamedTuple):
     """One thing there is to do: how much of it (0: nothing), and a mark that changes whenever
-    something of it was done or said.
+    something of it was done or logged.
     """
 
     lag: int

@@ -92,8 +92,7 @@ class Tenant(msgspec.Struct, omit_defaults=True):
     """A tenant. ``next_policy`` waits for the next generation; ``policy`` is what it was first
     recorded with.
 
-    ``version`` counts its records: of two that were written at once, with the same one, the first
-    counts (``streams.control.follower``).
+    ``version`` counts its records: of two records with the same version the first counts.
     """
 
     name: str
@@ -198,7 +197,7 @@ def check_expiry(text: object, now: float) -> str:
         past = found.timestamp() <= now
         shown = rfc3339(found)
     except (OverflowError, ValueError):
-        raise InvalidKey(f"expires_at is {text!r}: no such time can be told in UTC") from None
+        raise InvalidKey(f"expires_at is {text!r}: no such time exists in UTC") from None
     if past:
         raise InvalidKey(f"expires_at is {text}: that has passed already")
     return shown

@@ -29,7 +29,7 @@ _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Everything a service of threadfold is told from outside; each field is ``THREADFOLD_<NAME>``
+    """Everything a service of threadfold is configured with; each field is ``THREADFOLD_<NAME>``
     in the environment.
 
     ``kafka`` is a list of ``host:port`` joined by commas, ``redis`` a URL of one server, of
@@ -212,11 +212,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             self.quota()
         except (InvalidName, InvalidQuota) as error:
             raise InvalidSettings(f"settings: {error}") from None
-        wanted = ("jwt_issuer", "jwt_audience", "jwt_keys")
-        missing = [name for name in wanted if not getattr(self, name)]
-        if 0 < len(missing) < len(wanted):
+        together = ("jwt_issuer", "jwt_audience", "jwt_keys")
+        missing = [name for name in together if not getattr(self, name)]
+        if 0 < len(missing) < len(together):
             raise InvalidSettings(
-                f"setting {missing[0]!r} is missing: {', '.join(wanted)} are needed together"
+                f"setting {missing[0]!r} is missing: {', '.join(together)} are needed together"
             )
 
     def quota(self) -> Quota:

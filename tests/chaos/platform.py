@@ -22,7 +22,8 @@ from typing import Any
 import aiohttp
 import psutil
 
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
+from streams.control.state import Generation
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from tests.chaos.model_server import Troubled, troubled_model

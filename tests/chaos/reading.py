@@ -16,8 +16,8 @@ from projections.errors import KafkaUnavailable, RedisUnavailable
 from projections.names import Key, partition_of
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
-from streams.control.follower import Control
-from streams.log.log import KafkaLog
+from streams.control.control_topic import Control
+from streams.log.kafka_log import KafkaLog
 from streams.maintenance.verify import verify
 from tests.chaos.evidence import Ack, Evidence, Row, Seen
 from tests.chaos.platform import Platform

@@ -15,7 +15,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from projections.redis.store import RedisStore
-from streams.log.log import KafkaLog
+from streams.log.kafka_log import KafkaLog
 from streams.settings.settings import Settings
 from tests.chaos.evidence import Evidence, Findings, keep
 from tests.chaos.faults import carry_out

@@ -28,20 +28,20 @@ from projections.storage.protocol import NOTHING, Checkpoint, Stored, write_of
 from projections.storage.stubs import STUB, decode_stub, encode_stub
 from projections.window.window import Window
 from streams.compaction.requests import CompactionRequest, request_for
-from streams.control.follower import Generation
 from streams.control.generations import heal_to_live
+from streams.control.state import Generation
 from streams.log.log import Raw
 from streams.log.rollback_cache import RollbackCache
 from streams.maintenance import dead_letters
 from streams.maintenance.dead_letters import DeadLetters
-from streams.maintenance.repair import mend
+from streams.maintenance.repair import repair_windows
 from streams.maintenance.verify import verify
 from streams.partition import log_identity
-from streams.partition.log_identity import find_start
+from streams.partition.log_identity import find_start, stored_place
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.projector.effect_sink import NullSink
-from streams.recovery import healing, hibernation, revival, snapshot_writer
+from streams.recovery import healing, hibernation, partition_snapshots, revival, snapshot_writer
 from streams.recovery.healing import heal_from_snapshots
 from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival
@@ -57,9 +57,9 @@ KEYS = [Key("acme", f"c{i}") for i in range(5)]
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot_writer, "EVENTS_A_WINDOW", 0)
-    monkeypatch.setattr(snapshot_writer, "SLICE", 1)
-    monkeypatch.setattr(snapshot_writer, "REST_AGAIN", 2)
+    monkeypatch.setattr(partition_snapshots, "EVENTS_A_WINDOW", 0)
+    monkeypatch.setattr(partition_snapshots, "SLICE", 1)
+    monkeypatch.setattr(partition_snapshots, "REST_AGAIN", 2)
     monkeypatch.setattr(snapshot_writer, "RETRY_AFTER", 0.0)
     monkeypatch.setattr(hibernation, "SLICE", 2)
     monkeypatch.setattr(healing, "AT_ONCE", 2)
@@ -123,7 +123,7 @@ class World:
 
     @property
     def rows(self) -> list[Raw]:
-        return self.log._rows[NUMBER]
+        return self.log.rows(NUMBER)
 
     def put(self, key: Key, data: object, text: bytes | None = None) -> None:
         self.ids += 1
@@ -205,15 +205,12 @@ class World:
         if self.owner is not None and self.rng.random() < 0.3:
             self.zombies = [*self.zombies[-2:], self.owner]
         self.rounds.forget([NUMBER])
-        stored = await self.store.checkpoint(self.generation, NUMBER)
-        start = await find_start(
-            self.log,
-            NUMBER,
-            stored,
-            committed=self.served + 1,
-            served=self.served,
-            anew=False,
-            accept=False,
+        stored = self.store.checkpoint(self.generation, NUMBER)
+        place = await stored_place(
+            self.log, NUMBER, stored, committed=self.served + 1, name="owner"
+        )
+        start = find_start(
+            NUMBER, place, committed=self.served + 1, served=self.served, accept=False
         )
         if start.other:
             self.served = start.end - 1
@@ -263,12 +260,12 @@ class World:
     async def settle(self) -> None:
         """Let what runs in the background end, and the snapshots reach the checkpoint."""
         await self.fold()
-        past = self.rounds._pasts[NUMBER]
+        mine = self.rounds.partitions[NUMBER]
         async with asyncio.timeout(20):
             while (
-                past.task is not None
-                or past.covered < past.partition.checkpoint.offset
-                or not past.ready
+                self.rounds.is_running(NUMBER)
+                or mine.covered < mine.partition.checkpoint.offset
+                or not mine.ready
             ):
                 self.rounds.consider(NUMBER)
                 await asyncio.sleep(0)
@@ -296,16 +293,15 @@ class World:
 
     async def sleep(self) -> None:
         await self.settle()
-        snapshot_writer.REST_AT_ONCE = self.rng.choice([1, 2, 100])
-        past = self.rounds._pasts[NUMBER]
-        await self.rounds._run(past, rest=True)
+        partition_snapshots.REST_AT_ONCE = self.rng.choice([1, 2, 100])
+        await self.rounds.run(NUMBER, rest=True)
         self.note("asleep" if await self.stubs() else "awake")
 
     async def sleep_as_it_is(self) -> None:
         """While a round may be under way, or right before one."""
-        past = self.rounds._pasts.get(NUMBER)
-        if past is not None and past.ready and past.task is None:
-            past.task = asyncio.create_task(self.rounds._run(past, rest=True))
+        mine = self.rounds.partitions.get(NUMBER)
+        if mine is not None and mine.ready and not self.rounds.is_running(NUMBER):
+            self.rounds.begin(NUMBER, rest=True)
             await asyncio.sleep(0)
 
     async def another_owner(self) -> None:
@@ -349,13 +345,15 @@ class World:
     async def corrupted(self) -> None:
         """What is stored of a conversation is spoiled; verify finds it and mends it."""
         await (self.sleep() if self.rng.random() < 0.6 else self.settle())
-        there = self.store._of(self.generation, NUMBER).windows
+        there = await self.store.conversations(self.generation, NUMBER)
         if not there:
             return
         key = self.rng.choice(sorted(there))
-        before, stored = there[key], there[key]
-        if stored.asleep is not None:
-            stub = decode_stub(stored.asleep)
+        _, (before,) = await self.store.read(self.generation, NUMBER, [key])
+        assert before is not None
+        spoiled: Stored | None
+        if before.asleep is not None:
+            stub = decode_stub(before.asleep)
             how = self.rng.choice(["seal", "garbage", "gone", "at", "tokens"])
             value = {
                 "seal": encode_stub(replace(stub, seal=b"0" * 16, count=stub.count + 1)),
@@ -364,27 +362,25 @@ class World:
                 "garbage": b"\xc1",
                 "gone": b"",
             }[how]
-            there[key] = Stored({STUB: value}, {})
+            spoiled = Stored({STUB: value}, {})
         else:
             how = self.rng.choice(["head", "gone"])
-            there[key] = Stored({**stored.fields, HEAD: b"\xc1"}, stored.recents)
+            spoiled = Stored({**before.fields, HEAD: b"\xc1"}, before.recents)
         if how == "gone":
-            del there[key]
+            spoiled = None
+        self.store.replace(self.generation, NUMBER, key, spoiled)
         report = await self.verify(repair=True)
         if how != "at":
             assert report.differing == [str(key)], (how, report)
             assert report.repaired == [str(key)], (how, report)
-            assert (
-                before != self.store._of(self.generation, NUMBER).windows[key]
-                or how == "gone"
-                or stored.asleep is None
-            )
+            _, (after,) = await self.store.read(self.generation, NUMBER, [key])
+            assert before != after or how == "gone" or before.asleep is None
         self.note(f"mended {how}")
 
     async def mended(self) -> None:
         """Windows are mended that need not be."""
         await self.fold()
-        await mend(
+        await repair_windows(
             self.log,
             self.store,
             self.generation,

@@ -32,7 +32,7 @@ from projections.storage.snapshots import (
 )
 from projections.window.meta import VERSION as FOLD
 from streams.control.custom_projections import ProjectionGeneration, ProjectionRecord
-from streams.control.follower import Generation, State
+from streams.control.state import Generation, State
 from streams.encryption.key_table import Erasure, encode_key, key_place
 from streams.encryption.master_keys import master_keys_of
 from streams.encryption.payload_cipher import AESGCM, KEY_BYTES, KID_BYTES, seal_event
@@ -44,7 +44,7 @@ from tests.golden.files import HERE, Golden, releases, text_of, valued, write_li
 from tests.golden.stories import STORIES
 from tests.support.histories import RULES
 from tests.support.talks import random_talks
-from threadfold.service.spill import _with_spill, make_spilled, preview_of
+from threadfold.service.spill import make_spilled, preview_of, with_spill
 
 PARTITIONS = 4
 NOW = "2026-01-31T12:00:00.000Z"
@@ -186,7 +186,7 @@ class Maker:
                 0, record, preview, policy, where="event", now=NOW, max_bytes=8 << 20
             )
             positions = [self.append(chunk) for chunk in spilled.chunks]
-            self.append(_with_spill(record, spilled.spill, positions))
+            self.append(with_spill(record, spilled.spill, positions))
 
     def strange(self, key: Key) -> None:
         """What other producers may write: other versions and types, other orders, and what is no
@@ -293,7 +293,7 @@ def state_of(records: list[tuple[bytes, bytes | None]]) -> dict[str, Any]:
         "live": state.live,
         "tenants": state.tenants,
         "keys": state.keys,
-        "views": state.views,
+        "views": state.projections,
     }
     return {name: valued(part) for name, part in held.items()}
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx
 
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
+from streams.control.state import Generation
 from streams.settings.settings import Settings
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway

@@ -16,7 +16,7 @@ from typing import Any
 
 import redis as sync_redis
 
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
+from streams.control.state import Generation
 from streams.settings.settings import Settings
 
 

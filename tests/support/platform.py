@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
+from streams.control.state import Generation
 from streams.settings.settings import Settings
 from tests.support.serving import serving
 from tests.support.worker import running_worker, until

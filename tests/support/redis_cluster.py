@@ -62,7 +62,7 @@ class RedisCluster:
             master.ask("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
             master.ask("CLUSTER", "ADDSLOTSRANGE", *RANGES[i])
         for other in self.servers[1:]:
-            first.ask("CLUSTER", "MEET", HOST, other.port, other._options["cluster-port"])
+            first.ask("CLUSTER", "MEET", HOST, other.port, other.options["cluster-port"])
         until(
             lambda: all(_known(server) == len(self.servers) for server in self.servers),
             what="all nodes know each other",

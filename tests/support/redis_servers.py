@@ -32,7 +32,7 @@ class Server:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.port = own_port()
-        self._options = {name.replace("_", "-"): str(value) for name, value in options.items()}
+        self.options = {name.replace("_", "-"): str(value) for name, value in options.items()}
         self._process: GuardedProcess | None = None
         self._frozen = False
 
@@ -53,7 +53,7 @@ class Server:
             "maxmemory-policy": "noeviction",
             "repl-diskless-sync-delay": "0",
             "user": "default on nopass ~* &* +@all",
-            **self._options,
+            **self.options,
         }
         self._run(find_server(), settings)
 

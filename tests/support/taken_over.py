@@ -17,5 +17,5 @@ async def take_over(store: WindowStore, generation: int, partition: int = 0) -> 
         store.take_over()
     else:
         assert isinstance(store, RedisStore)
-        state = store._state(generation, partition)
-        await store._servers.run(state, lambda node: node.redis.hset(state, "server", "another"))
+        state = f"{store.prefix}:{{{generation}:{partition}}}:state"
+        await store.servers.run(state, lambda node: node.redis.hset(state, "server", "another"))

@@ -14,8 +14,8 @@ from typing import Any
 
 from projections.errors import Healing, RedisUnavailable, ThreadfoldError
 from projections.names import make_key
-from streams.control.follower import Control
-from streams.log.log import KafkaLog
+from streams.control.control_topic import Control
+from streams.log.kafka_log import KafkaLog
 from streams.maintenance.verify import verify
 from streams.settings.settings import Settings
 from tests.support.gateway import Client, say

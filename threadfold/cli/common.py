@@ -16,7 +16,8 @@ import click
 import msgspec
 
 from projections.errors import InvalidSettings
-from streams.control.follower import Control, State
+from streams.control.control_topic import Control
+from streams.control.state import State
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import PREFIX, Settings
 from streams.stack import Stack

@@ -13,13 +13,14 @@ from projections.errors import InvalidPosition, ThreadfoldError
 from projections.names import Key, Position, parse_key, parse_position, partition_of
 from projections.window.meta import Parked
 from streams.log.clients import SharedProducer, TopicPartition, kafka_errors, sequential_consumer
-from streams.log.log import KafkaLog, Raw
+from streams.log.kafka_log import KafkaLog
+from streams.log.log import Raw
 from streams.log.topics import partition_count
 from streams.maintenance.dead_letters import DeadLetters, closing, decoded
 from streams.partition.step import POISON, RECORD, read_row
 from streams.projector.effect_sink import Publisher
 from streams.settings.settings import Settings
-from streams.stack import Stack, reach
+from streams.stack import Stack, open_stack
 from threadfold.cli.common import (
     Finite,
     data_option,
@@ -41,7 +42,7 @@ def dead_letters() -> None:
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[tuple[Stack, DeadLetters]]:
     """The dead letters of a stack's live generation."""
-    async with reach(settings) as stack:
+    async with open_stack(settings) as stack:
         letters = KafkaLog(
             settings, await partition_count(settings, "dead-letters"), "dead-letters"
         )

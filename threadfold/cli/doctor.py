@@ -17,9 +17,10 @@ import click
 from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldError, TopicMismatch
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Checkpoint
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
+from streams.control.state import Generation
 from streams.log.clients import admin_client
-from streams.log.log import KafkaLog
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import check_topics, partition_count, replication_for
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, run

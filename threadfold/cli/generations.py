@@ -12,15 +12,15 @@ from typing import Any
 
 import click
 
-from streams.control.follower import Generation
 from streams.control.generations import candidate, drop
+from streams.control.state import Generation
 from streams.rebuild.build import left_to_fold
 from streams.rebuild.preview import SAMPLE, Preview
 from streams.rebuild.rebuild import RebuildReport
 from streams.rebuild.rebuild import rebuild as rebuild_windows
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings, read_policy
-from streams.stack import Stack, reach
+from streams.stack import Stack, open_stack
 from threadfold.cli.common import (
     Finite,
     data_option,
@@ -132,7 +132,7 @@ class _Interrupted(Exception):
 
 async def _rebuild(settings: Settings, options: _Options) -> None:
     tune_gc()
-    async with reach(settings) as stack:
+    async with open_stack(settings) as stack:
         if options.dry_run:
             _print_result(
                 await _report(stack, candidate(stack.control.state, options.policy)[0], options),
@@ -288,5 +288,5 @@ def drop_(number: int, data: Path | None) -> None:
 
 
 async def _drop(settings: Settings, number: int) -> int:
-    async with reach(settings) as stack:
+    async with open_stack(settings) as stack:
         return await drop(stack.control, stack.store, number)

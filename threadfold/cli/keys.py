@@ -8,7 +8,7 @@ import click
 
 from streams.encryption.master_keys import new_master as make_master
 from streams.settings.settings import Settings
-from streams.stack import reach
+from streams.stack import open_stack
 from threadfold.cli.common import data_option, load_settings, run
 
 
@@ -41,5 +41,5 @@ def rotate(data: Path | None) -> None:
 
 
 async def _rotate(settings: Settings) -> int:
-    async with reach(settings) as stack:
+    async with open_stack(settings) as stack:
         return await stack.keys.rotate()

@@ -23,7 +23,7 @@ from projections.storage.protocol import Checkpoint
 from projections.window.bodies import to_flat
 from streams.log.log import Log
 from streams.settings.settings import Settings
-from streams.stack import Stack, reach
+from streams.stack import Stack, open_stack
 from threadfold.cli.common import Finite, data_option, ensure_tenant, load_settings, run
 from threadfold.cli.inputs import open_lines, parse_object
 from threadfold.cli.progress import Meter, metered
@@ -239,7 +239,7 @@ async def _play(
     settings: Settings, source: Source, conversations: list[Conversation], rate: float | None
 ) -> Player:
     copies = source.copies
-    async with reach(settings) as stack:
+    async with open_stack(settings) as stack:
         await ensure_tenant(stack.control, source.tenant)
         rules = stack.control.state.rules(stack.generation)
         encoding = rules.for_conversation(source.tenant, None).encoding

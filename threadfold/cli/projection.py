@@ -129,7 +129,7 @@ def verify(ctx: click.Context, name: str, data: Path | None) -> None:
 @data_option
 def list_(data: Path | None) -> None:
     """Print a line a generation of results: name, number, state, version."""
-    for name, record in sorted(read_state(data).views.items()):
+    for name, record in sorted(read_state(data).projections.items()):
         for number, generation in sorted(record.generations.items()):
             state = (
                 "live"

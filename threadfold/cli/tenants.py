@@ -13,7 +13,7 @@ import msgspec
 
 from projections.errors import InvalidKey
 from projections.names import check_name
-from streams.control.follower import State
+from streams.control.state import State
 from streams.settings.quotas import (
     DEFAULT_SCOPES,
     SCOPES,

@@ -11,7 +11,7 @@ from streams.maintenance.verify import VerifyReport
 from streams.maintenance.verify import verify as verify_windows
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
-from streams.stack import reach
+from streams.stack import open_stack
 from threadfold.cli.common import data_option, load_settings, open_snapshots, run
 from threadfold.cli.progress import metered
 
@@ -60,7 +60,7 @@ def verify(
 
 async def _verify(settings: Settings, sample: int | None, deep: bool, repair: bool) -> VerifyReport:
     tune_gc()
-    async with reach(settings) as stack:
+    async with open_stack(settings) as stack:
         await check_whole(stack.log, settings.topic("events"), accept=settings.accept_truncated_log)
         async with open_snapshots(stack) as snapshots:
             with metered("verify") as meter:

@@ -1,8 +1,8 @@
-"""Your own projections: about 20 lines that say what an event changes; reading, checkpoints,
-healing, rebuilds and verify are done for you.
+"""Your own projections: you write what an event changes, in about 20 lines. Reading, checkpoints,
+healing, rebuilds and verification are provided.
 
-``docs/projections.md`` has an example. :class:`threadfold.testing.MemoryProjection` is for the unit
-tests of one.
+``docs/projections.md`` has an example. Use :class:`threadfold.testing.MemoryProjection` in unit
+tests.
 """
 
 from streams.control.custom_projections import ProjectionRecord

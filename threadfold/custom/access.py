@@ -1,5 +1,5 @@
-"""Running, rebuilding, verifying and dropping a projection, each with connections of its own: what
-the commands call, and a service may.
+"""Run, rebuild, verify or drop a projection, for commands and services. Each call has connections
+of its own.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 from projections.errors import TopicMismatch, UnknownProjection
+from streams.control.control_topic import Control
 from streams.control.custom_projections import ProjectionRecord
-from streams.control.follower import Control
 from streams.control.key_ring import KeyRing, encrypting
 from streams.custom.memory_store import MemoryProjectionStore
 from streams.custom.persistence import place_of
@@ -20,7 +20,7 @@ from streams.custom.projection import Projection, check_projection
 from streams.custom.runner import ProjectionRunner
 from streams.custom.store import RedisProjectionStore
 from streams.custom.verify import ProjectionReport, verify_view
-from streams.log.log import KafkaLog
+from streams.log.kafka_log import KafkaLog
 from streams.log.retention import check_whole
 from streams.log.topics import partition_count
 from streams.settings.settings import Settings
@@ -62,11 +62,11 @@ async def opened(settings: Settings) -> AsyncIterator[Parts]:
 
 
 async def run(settings: Settings, projection: Projection, *, signals: bool = False) -> None:
-    """Keep a projection's results up with the log until the task is cancelled, or (``signals``)
-    SIGTERM or SIGINT comes.
+    """Fold the log into a projection's results until the task is cancelled or, with ``signals``,
+    until SIGTERM or SIGINT.
 
-    A raised version is built beside the live one, which is served until the new one is complete.
-    Raises as ``ProjectionRunner.run`` says.
+    A higher version is built beside the live one, which is served until the new one is complete.
+    Raises like ``ProjectionRunner.run``.
     """
     check_projection(projection)
     async with opened(settings) as parts:
@@ -76,9 +76,7 @@ async def run(settings: Settings, projection: Projection, *, signals: bool = Fal
 
 
 class Rebuilt(NamedTuple):
-    """A generation that was built, and whether readers see it; not yet when the building was
-    stopped before its end.
-    """
+    """A generation, and whether it is live: it is not if the rebuild was stopped before its end."""
 
     generation: int
     live: bool
@@ -93,8 +91,7 @@ async def rebuild(
 ) -> Rebuilt:
     """Fold the whole log into a new generation beside the live one, and make it live.
 
-    One that was cut off goes on where it was; processes that run the projection go over to the new
-    one by themselves.
+    An interrupted rebuild continues. Processes that run the projection switch by themselves.
     """
     check_projection(projection)
     async with opened(settings) as parts:
@@ -115,7 +112,7 @@ async def verify(
 
     Raises:
         UnknownProjection: it has no results.
-        LogTruncated: the log has lost its beginning, so a fold of it says nothing.
+        LogTruncated: the log lost its beginning, so it cannot be folded from zero.
         TopicMismatch: the live results are of another version than this code.
         Healing, ProjectionFailed: as named.
     """
@@ -136,22 +133,20 @@ async def verify(
 
 
 async def drop(settings: Settings, name: str, *, everything: bool = False) -> list[int]:
-    """Delete the results of all generations but the live one and those that are being built (or of
-    all); returns their numbers.
+    """Delete the results of old generations, or with ``everything`` of all; returns their numbers.
 
     Raises:
-        UnknownProjection: there are none of that name.
+        UnknownProjection: no projection of that name has results.
     """
     async with opened(settings) as parts:
-        if not parts.control.state.views.get(name, ProjectionRecord()).generations:
+        if not parts.control.state.projections.get(name, ProjectionRecord()).generations:
             raise UnknownProjection(
                 f"no projection {name} has results here: see `threadfold projection list`"
             )
         record = parts.control.projection(name)
-        gone = {
-            number for number in record.generations if everything or number < (record.live or 0)
-        }
-        # The record goes first, so that nobody begins to read what is being deleted.
+        live = 0 if record.live is None else record.live
+        old = {number for number in record.generations if everything or number < live}
+        # The record first, so that no reader begins to read what is being deleted.
         if everything:
             await parts.control.change_projection(
                 name, lambda before: before.emptied() if before.generations else None
@@ -159,12 +154,12 @@ async def drop(settings: Settings, name: str, *, everything: bool = False) -> li
         else:
             await parts.control.change_projection(
                 name,
-                lambda before: before.without(gone) if gone & before.generations.keys() else None,
+                lambda before: before.without(old) if old & before.generations.keys() else None,
             )
-        for number in sorted(gone):
+        for number in sorted(old):
             for partition in range(len(record.generations[number].ends)):
                 await parts.store.drop(place_of(name, number, partition))
-        return sorted(gone)
+        return sorted(old)
 
 
 async def _until_done(runner: ProjectionRunner, signals: bool) -> None:

@@ -1,5 +1,5 @@
-"""eventsourcing (the library): a tracking recorder over the store of custom projections. It keeps
-the places of the library's runners in Redis.
+"""A tracking recorder for the library eventsourcing. It stores the places of the library's runners
+in Redis, in the store of custom projections.
 
 from threadfold.custom.eventsourcing import ThreadfoldTrackingRecorder
 

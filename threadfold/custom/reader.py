@@ -1,4 +1,4 @@
-"""Reading a projection's results."""
+"""Reads a projection's results."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import msgspec
 from projections.errors import Healing
 from projections.names import check_name
 from projections.storage.protocol import Checkpoint
+from streams.control.control_topic import Control
 from streams.control.custom_projections import ProjectionRecord
-from streams.control.follower import Control
 from streams.custom.persistence import ProjectionStore, place_of
 from streams.custom.projection import Projection, check_projection
 from streams.custom.result import Cell
@@ -22,8 +22,8 @@ from streams.settings.settings import Settings
 
 
 class ProjectionReader:
-    """The results of the live generation. A value is as of its partition's checkpoint: what was
-    appended a moment ago may not be in it.
+    """Reads the results of the live generation. A value is as of its partition's checkpoint: it may
+    lack the latest events.
     """
 
     def __init__(
@@ -32,8 +32,8 @@ class ProjectionReader:
         store: ProjectionStore,
         records: Callable[[bool], Awaitable[ProjectionRecord]],
     ) -> None:
-        """Args: ``records`` gives the projection's record, read anew from the control topic when it
-        is asked so (True).
+        """Args: ``records`` returns the projection's record; with True it reads the control topic
+        to its end first.
         """
         self.projection = check_projection(projection)
         self._store = store
@@ -44,7 +44,7 @@ class ProjectionReader:
     async def open(
         cls, settings: Settings, projection: Projection
     ) -> AsyncIterator[ProjectionReader]:
-        """A view with connections of its own, closed at the end; raises KafkaUnavailable."""
+        """A reader with connections of its own, closed at the end; raises KafkaUnavailable."""
         async with AsyncExitStack() as stack:
             control, store = (
                 Control(settings.require()),
@@ -62,22 +62,21 @@ class ProjectionReader:
             yield cls(projection, store, records)
 
     async def get(self, tenant: str, key: str) -> Any | None:
-        """The value under a key; of several partitions' what :meth:`Projection.merge` makes of
-        them; None where there is none.
+        """The value under a key, None if there is none. :meth:`Projection.merge` joins the values
+        of several partitions.
 
         Raises:
-            InvalidName: the tenant is no name.
+            InvalidName: the tenant's name is invalid.
             UnknownProjection: there are no results yet.
             Healing: a partition is being folded anew; try again shortly.
-            RedisUnavailable, KafkaUnavailable: it cannot be read now.
+            RedisUnavailable, KafkaUnavailable: the value cannot be read now.
         """
         cell = Cell(check_name("tenant", tenant), key)
         found = await self._each(lambda place: self._one(place, cell))
         return self._merged([value for part in found for value in part.values()])
 
     async def all(self, tenant: str) -> dict[str, Any]:
-        """All of a tenant's values by key, in the order of their keys; for results of which a
-        tenant has no more than memory holds.
+        """All values of a tenant by key, in the order of their keys. They must fit in memory.
 
         Raises like :meth:`get`.
         """
@@ -96,8 +95,8 @@ class ProjectionReader:
     async def _each(
         self, read: Callable[[str], Awaitable[tuple[Checkpoint | None, dict[str, bytes]]]]
     ) -> list[dict[str, bytes]]:
-        """What every partition of the live generation answers; one that was switched off meanwhile
-        is left for the next.
+        """The answer of every partition of the live generation. If it changes meanwhile, the new
+        one is read.
         """
         name, number = self.projection.name, -1
         record = await self._records(False)

@@ -1,6 +1,6 @@
 """``python -m threadfold.demo``: plays real conversations, wipes Redis, compares every window.
 
-Exits with 0 if every promise held, with 1 if one did not, with 2 if the demo could not run.
+Exit code 0: every promise is true. 1: one is broken. 2: the demo could not run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rich.console import Console
 from projections.errors import InvalidSettings, ThreadfoldError
 from streams.settings.settings import Settings
 from threadfold.demo.agents import agent_scripts
-from threadfold.demo.display import Display, make_display
+from threadfold.demo.display import Display
 from threadfold.demo.parts import demo_settings, generation_number
 from threadfold.demo.run import Demo, Place
 from threadfold.demo.sources import Script, join_sessions, load_sessions
@@ -39,7 +39,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m threadfold.demo",
         description="Play real conversations through the pipeline, wipe Redis, and compare every"
-        " window. Exit 0 if every promise held, 1 if one did not, 2 if the demo could not run.",
+        " window. Exit 0 if all promises are true, 1 if one is broken, 2 if it could not run.",
     )
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--all", action="store_true", help="play the whole dataset: 258,145 messages")
@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console()
     _sigterm_as_interrupt()
     try:
-        with make_display(console) as show:
+        with Display(console) as show:
             _run(options, show)
     except ThreadfoldError as error:
         print(f"demo: {error}", file=sys.stderr)
@@ -120,9 +120,8 @@ def _run(options: argparse.Namespace, show: Display) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         began = time.monotonic()
-        data = (
-            None if options.keep is None else options.keep / "stack"
-        )  # where `threadfold up --data` looks for it
+        # `threadfold up --data` looks for it there.
+        data = None if options.keep is None else options.keep / "stack"
         with EmbeddedStack(data, kafka=base.kafka or None, redis=base.redis or None) as stack:
             for name, address, own in (
                 ("Kafka", stack.kafka, stack.embedded_kafka),

@@ -91,8 +91,8 @@ class Agent:
         yield self._event("message", role="system", content=SYSTEM)
 
     def turn(self) -> Iterator[Flat]:
-        """One turn: a request, the work on it, an answer; sometimes it is taken back and begun
-        again.
+        """One turn: a request, the work on it, an answer; sometimes a rollback and a new
+        begin.
         """
         parcel = f"P{self._rng.randrange(10**6, 10**7)}"
         self._calls = 0  # ids begin again: within a conversation they are not unique
@@ -109,9 +109,8 @@ class Agent:
         yield from kind(parcel)
         yield self._event("turn.ended", turn_id=turn, model=MODEL)
         if self._rng.random() < 0.06:
-            back = self._rng.choice(
-                (1, 1, 1, 8)
-            )  # mostly the turn itself; now and then so far that a summary covers it by then
+            # Mostly this turn; sometimes so far back that a summary covers the target.
+            back = self._rng.choice((1, 1, 1, 8))
             yield self._event("rollback", to=self._requests[-back:][0])
             yield self._say(
                 f"Starting over with parcel {parcel}: it was delivered to"
@@ -129,17 +128,9 @@ class Agent:
             call = self._call("find_parcel", parcel=parcel)
             yield self._ask("That failed; once more.", call)
         place = self._rng.choice(PLACES)
-        yield self._result(
-            call,
-            json.dumps(
-                {
-                    "parcel": parcel,
-                    "state": "on the way",
-                    "place": place,
-                    "grams": self._rng.randrange(80, 9000),
-                }
-            ),
-        )
+        grams = self._rng.randrange(80, 9000)
+        state = {"parcel": parcel, "state": "on the way", "place": place, "grams": grams}
+        yield self._result(call, json.dumps(state))
         yield self._say(f"Parcel {parcel} is on its way; it was last seen in {place}.")
 
     def _history(self, parcel: str) -> Iterator[Flat]:
@@ -188,16 +179,9 @@ class Agent:
             "resolution", suspension_id=waits, outcome="approved" if approved else "rejected"
         )
         if approved:
-            yield self._result(
-                call,
-                json.dumps(
-                    {
-                        "parcel": parcel,
-                        "paid": amount,
-                        "reference": f"R{self._rng.randrange(10**8)}",
-                    }
-                ),
-            )
+            reference = f"R{self._rng.randrange(10**8)}"
+            paid = {"parcel": parcel, "paid": amount, "reference": reference}
+            yield self._result(call, json.dumps(paid))
             yield self._say(f"{amount} euro were paid back for parcel {parcel}.")
         else:
             yield self._result(call, "rejected by the supervisor", is_error=True)
@@ -249,12 +233,9 @@ class Agent:
         return self._event("message", role="assistant", content=content, model=MODEL)
 
     def _result(self, call: dict[str, str], content: str, *, is_error: bool = False) -> Flat:
-        fields: dict[str, Any] = {
-            "tool_call_id": call["id"],
-            "name": call["name"],
-            "content": content,
-        }
-        return self._event("tool.result", **fields, **({"is_error": True} if is_error else {}))
+        fields: dict[str, Any] = {"tool_call_id": call["id"], "name": call["name"]}
+        failed = {"is_error": True} if is_error else {}
+        return self._event("tool.result", **fields, content=content, **failed)
 
 
 def agent_events(seed: int, turns: int) -> Iterator[Flat]:

@@ -1,14 +1,12 @@
-"""What a person sees: a live table on a terminal, plain lines anywhere else. Everything shown was
-measured a moment ago.
-"""
+"""The output of the demo: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Self
 
+from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
@@ -19,7 +17,8 @@ from rich.text import Text
 from threadfold.demo.watch import Gauge
 
 PLAIN_EVERY = 2.0
-SAMPLE_EVERY = 10.0
+SAMPLE_EVERY, SAMPLE_ON_TERMINAL = 10.0, 2.5
+"""Seconds that one summary is shown, at least."""
 
 
 @dataclass
@@ -46,24 +45,66 @@ class Progress:
     began: float = field(default_factory=time.monotonic)
 
 
-class Display(ABC):
-    """Where the demo shows itself; use as a context manager."""
+class Display:
+    """Shows a run on a console: a live table on a terminal, a line every two seconds elsewhere. Use
+    it as a context manager.
+    """
 
-    @abstractmethod
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+        self._updated = self._changed = 0.0
+        self._sample = self._sample_of = ""
+
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    @abstractmethod
     def table(self, title: str, rows: list[tuple[str, str]]) -> None:
-        """A table that stays."""
+        """Print a table that stays."""
+        self.say(title)
+        wide = max(len(name) for name, _ in rows)
+        for name, value in rows:
+            self.say(f"  {name:<{wide}}  {value}")
 
-    @abstractmethod
     def update(self, progress: Progress) -> None:
-        """Show progress; called several times a second."""
+        """Show progress. It is called several times a second."""
+        now, on_terminal = time.monotonic(), self._console.is_terminal
+        sample_is_new = progress.sample != self._sample and now - self._changed >= (
+            SAMPLE_ON_TERMINAL if on_terminal else SAMPLE_EVERY
+        )
+        if sample_is_new:
+            self._sample, self._sample_of = progress.sample, progress.sample_of
+            self._changed = now
+        if on_terminal:
+            self._draw(progress)
+            return
+        if now - self._updated >= PLAIN_EVERY:
+            self._updated = now
+            values = [f"{name} {value}" for name, value in rows_of(progress)]
+            self.say("  ".join([f"{now - progress.began:5.1f} s", *values]))
+        if sample_is_new:
+            self.say(f"         the subscriber got {self._sample_of}: {self._sample}")
+
+    def _draw(self, progress: Progress) -> None:
+        if self._live is None:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+        table = Table.grid(padding=(0, 2))
+        for name, value in rows_of(progress):
+            table.add_row(Text(name, style="cyan"), value)
+        bar = ProgressBar(total=max(1, progress.total), completed=progress.applied, width=60)
+        parts: list[RenderableType] = [Columns([bar]), table]
+        if self._sample:
+            title = f"the subscriber got {self._sample_of}"
+            parts.append(Panel(Text(self._sample), title=title, title_align="left"))
+        self._live.update(Group(*parts), refresh=True)
 
     def quiet(self) -> None:
-        """Stop showing progress; lines need no end."""
-        return
+        """Stop showing progress."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
     def __enter__(self) -> Self:
         return self
@@ -72,120 +113,19 @@ class Display(ABC):
         self.quiet()
 
 
-class Plain(Display):
-    """Lines, for pipes and files."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._last = self._last_sample = 0.0
-        self._shown = ""
-
-    def say(self, text: str) -> None:
-        self._print(text)
-
-    def table(self, title: str, rows: list[tuple[str, str]]) -> None:
-        self._print(title)
-        wide = max(len(name) for name, _ in rows)
-        for name, value in rows:
-            self._print(f"  {name:<{wide}}  {value}")
-
-    def update(self, progress: Progress) -> None:
-        now = time.monotonic()
-        if now - self._last >= PLAIN_EVERY:
-            self._last = now
-            self._print(
-                "  ".join(
-                    [
-                        f"{now - progress.began:5.1f} s",
-                        *(f"{name} {value}" for name, value in rows_of(progress)),
-                    ]
-                )
-            )
-        if (
-            progress.sample
-            and progress.sample != self._shown
-            and now - self._last_sample >= SAMPLE_EVERY
-        ):
-            self._last_sample, self._shown = now, progress.sample
-            self._print(f"         the subscriber got {progress.sample_of}: {progress.sample}")
-
-    def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-class OnTerminal(Display):
-    """A table that is drawn anew in place."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live: Live | None = None
-        self._shown = ""
-        self._shown_of = ""
-        self._changed = 0.0
-
-    def say(self, text: str) -> None:
-        self._console.print(Text(text))
-
-    def table(self, title: str, rows: list[tuple[str, str]]) -> None:
-        table = Table(title=title, title_justify="left", show_header=False)
-        for row in rows:
-            table.add_row(*row)
-        self._console.print(table)
-
-    def update(self, progress: Progress) -> None:
-        if self._live is None:
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
-            self._live.start()
-        self._live.update(self._draw(progress), refresh=True)
-
-    def _draw(self, progress: Progress) -> Group:
-        now = time.monotonic()
-        if progress.sample != self._shown and now - self._changed > 2.5:  # long enough to be read
-            self._shown, self._shown_of, self._changed = progress.sample, progress.sample_of, now
-        table = Table.grid(padding=(0, 2))
-        for name, value in rows_of(progress):
-            table.add_row(Text(name, style="cyan"), value)
-        bar = Table.grid()
-        bar.add_row(ProgressBar(total=max(1, progress.total), completed=progress.applied, width=60))
-        parts: list[RenderableType] = [bar, table]
-        if self._shown:
-            parts.append(
-                Panel(
-                    Text(self._shown),
-                    title=f"the subscriber got {self._shown_of}",
-                    title_align="left",
-                )
-            )
-        return Group(*parts)
-
-    def quiet(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-
-
 def rows_of(p: Progress) -> list[tuple[str, str]]:
     """The named numbers of a progress, in the order they are shown."""
+    within = f"{p.within:,} within their budget, the others wait for a summary"
     rows = [
         ("appended", f"{p.appended:,} of {p.total:,}"),
         ("applied", f"{p.applied:,}"),
         ("events/s", f"{p.rate:,.0f}"),
-        (
-            "windows",
-            f"{p.windows:,}, {p.within:,} within their budget, the others wait for a summary",
-        ),
+        ("windows", f"{p.windows:,}, {within}"),
     ]
     if p.fullest is not None:
         g = p.fullest
-        rows.append(
-            (
-                "fullest",
-                (
-                    f"{p.fullest_name}: tail {g.tail:,} of {g.budget:,} tokens ({g.share:.0%}),"
-                    f" render {g.render:,} of {g.ceiling:,}"
-                ),
-            )
-        )
+        tail = f"{p.fullest_name}: tail {g.tail:,} of {g.budget:,} tokens ({g.share:.0%})"
+        rows.append(("fullest", f"{tail}, render {g.render:,} of {g.ceiling:,}"))
     if p.biggest is not None:
         rows.append(("biggest render", f"{p.biggest.render:,} of {p.biggest.ceiling:,}"))
     return [
@@ -194,8 +134,3 @@ def rows_of(p: Progress) -> list[tuple[str, str]]:
         ("accepted", f"{p.accepted:,}"),
         ("received", f"{p.received:,}"),
     ]
-
-
-def make_display(console: Console) -> Display:
-    """A live display on a terminal, else a plain one."""
-    return OnTerminal(console) if console.is_terminal else Plain(console)

@@ -12,7 +12,8 @@ import msgspec
 import redis.asyncio as aredis
 
 from projections.errors import ThreadfoldError
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
+from streams.control.state import Generation
 from streams.log.clients import admin_client
 from streams.log.topics import SPECS
 from streams.settings.settings import PREFIX, Settings

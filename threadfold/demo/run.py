@@ -1,7 +1,7 @@
 """The demo from end to end: play, look, wipe Redis, and compare every window byte for byte.
 
-The demo reads all it shows from Kafka and Redis, as any other reader would. A promise that does not
-hold ends the run with :class:`~threadfold.demo.watch.PromiseBroken`.
+The demo reads all it shows from Kafka and Redis, as any other reader would. A broken promise ends
+the run with :class:`~threadfold.demo.watch.PromiseBroken`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from projections.names import Key
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Checkpoint
-from streams.control.follower import Control
-from streams.log.log import KafkaLog
+from streams.control.control_topic import Control
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from threadfold.demo.display import Display, Progress
@@ -183,10 +183,8 @@ class Demo:
             p, now = self.progress, time.monotonic()
             if not applied_at and p.applied == p.total:
                 applied_at = now
-            state, ends = (
-                (p.appended, p.applied, p.due, p.accepted, p.received),
-                await self.log.end_offsets(),
-            )
+            state = (p.appended, p.applied, p.due, p.accepted, p.received)
+            ends = await self.log.end_offsets()
             moved = now if state != before else moved
             calm = now if ends != last_ends or state != before else calm
             before, last_ends = state, ends
@@ -239,7 +237,7 @@ class Demo:
         p.rate = (p.applied - applied) / (now - since) if now > since else 0.0
         self.show.update(p)
 
-    # -- what came of it
+    # -- the report
     # ------------------------------------------------------------------------------------------
 
     async def _report(self, seconds: float) -> None:
@@ -261,53 +259,24 @@ class Demo:
         renders = sum(gauge.render for gauge in self.watch.gauges.values())
         big = self.watch.biggest
         p, player = self.progress, self.player
+        speed = f"{player.appended / seconds:,.0f} events/s"
+        received = f"{len(self.subscriber.received):,} accepted and received by the subscriber"
+        within = f"{self.watch.within:,} of {len(windows):,} within their working budget"
+        tenants = len({key.tenant for key in windows})
         rows = [
-            (
-                "conversations",
-                f"{len(windows):,} of {len({key.tenant for key in windows})} tenants",
-            ),
-            (
-                "events",
-                (
-                    f"{player.appended:,} played and applied in {seconds:.1f} s"
-                    f" ({player.appended / seconds:,.0f} events/s)"
-                ),
-            ),
-            (
-                "compactions",
-                (
-                    f"{written:,} summaries in the log, {len(self.subscriber.received):,} accepted"
-                    " and received by the subscriber"
-                ),
-            ),
-            (
-                "summaries voided",
-                f"{len(self.subscriber.voided):,}, by rollbacks into what they covered",
-            ),
+            ("conversations", f"{len(windows):,} of {tenants} tenants"),
+            ("events", f"{player.appended:,} played and applied in {seconds:.1f} s ({speed})"),
+            ("compactions", f"{written:,} summaries in the log, {received}"),
+            ("summaries voided", f"{len(self.subscriber.voided):,}, by rollbacks into their spans"),
             ("tokens in the log", f"{player.tokens:,}"),
             ("tokens in the windows", f"{renders:,} ({renders / player.tokens:.1%})"),
-            (
-                "renders judged",
-                (
-                    f"{p.renders:,} while playing and at the end: every one valid, none above its"
-                    " ceiling"
-                ),
-            ),
+            ("renders judged", f"{p.renders:,}: every one valid, none above its ceiling"),
+            ("windows at the end", f"{within}, {player.due} wait for a summary"),
         ]
-        rows.append(
-            (
-                "windows at the end",
-                (
-                    f"{self.watch.within:,} of {len(windows):,} within their working budget,"
-                    f" {player.due} wait for a summary"
-                ),
-            )
-        )
         if big is not None:
-            rows.append(
-                ("biggest render", f"{big.render:,} tokens, its ceiling is {big.ceiling:,}")
-            )
-        self.show.table("What came of it", rows)
+            size = f"{big.render:,} tokens, its ceiling is {big.ceiling:,}"
+            rows.append(("biggest render", size))
+        self.show.table("Results", rows)
         if not written:
             raise PromiseBroken("no compaction happened")
 
@@ -362,7 +331,7 @@ class Demo:
         )
 
     async def _heal(self, marks: list[Checkpoint | None], before: dict[Key, bytes]) -> None:
-        """Wait until each partition has healed; what it answers must be what it held before."""
+        """Wait until each partition has healed. Its windows must equal those before the wipe."""
         left = {p: mark.offset for p, mark in enumerate(marks) if mark is not None}
         deadline = time.monotonic() + STALL_LIMIT + len(before) * 0.5
         while left:

@@ -28,7 +28,7 @@ FAR = 1 << 52
 
 
 class PromiseBroken(ThreadfoldError):
-    """The demo saw something that threadfold promises not to happen; the message says what."""
+    """Something happened that threadfold promises not to happen; the message says what."""
 
     exit_code = 1
 

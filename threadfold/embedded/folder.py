@@ -18,12 +18,12 @@ HANDOVER = 20.0
 
 
 class DataFolder:
-    """A folder held by a lock that dies with those who hold it.
+    """A folder with a lock that ends with the processes that have it.
 
-    The lock is ``flock`` on ``threadfold.lock`` in the folder, so nothing has to be cleaned after a
-    crash. Servers that inherit ``descriptor`` hold it too: after an owner's sudden death the folder
-    is free only when its last server has ended, so two Kafkas never meet in it. The pid in the file
-    is for the message; the lock alone decides. Not for network file systems without ``flock``.
+    The lock is ``flock`` on ``threadfold.lock`` in the folder, so a crash leaves nothing to clean.
+    Servers that inherit ``descriptor`` have the lock, too: if the owner dies, the folder is free
+    when its last server has ended, so two Kafkas never use it at once. The pid in the file is only
+    for error messages. Not for network file systems without ``flock``.
     """
 
     def __init__(self, path: Path, *, temporary: bool = False) -> None:
@@ -40,11 +40,9 @@ class DataFolder:
 
     @property
     def descriptor(self) -> int:
-        """The lock's file descriptor, to be handed to children; raises RuntimeError when the lock
-        is not held.
-        """
+        """The lock's descriptor, for children to inherit; raises RuntimeError without the lock."""
         if self._descriptor is None:
-            raise RuntimeError(f"the folder {self.path} is not held")
+            raise RuntimeError(f"the folder {self.path} is not locked")
         return self._descriptor
 
     def acquire(self, *, handover: float = HANDOVER) -> None:
@@ -85,7 +83,7 @@ class DataFolder:
                     ) from error
                 if time.monotonic() >= deadline:
                     raise DataFolderInUse(
-                        f"The data folder {self.path} is still held by servers that process"
+                        f"The data folder {self.path} is still in use by servers that process"
                         f" {written or '?'} left behind; stop them or name another folder."
                     ) from error
                 time.sleep(0.05)

@@ -185,20 +185,10 @@ class EmbeddedKafka(EmbeddedServer):
     def _run(
         self, java: Java, jars: list[Path], flags: list[str], main: list[str]
     ) -> GuardedProcess:
-        command: list[str | Path] = [
-            java.path.absolute(),
-            f"-Xmx{self.heap}",
-            "-XX:+UseSerialGC",
-            "-Djava.awt.headless=true",
-            *flags,
-        ]
-        command += [
-            f"-Dlog4j2.configurationFile={_LOGGING_FILE}",
-            "-cp",
-            os.pathsep.join(map(str, jars)),
-            *main,
-        ]
-        process = GuardedProcess(command, log=self.log, cwd=self.data, pass_fds=self.hold)
+        options = [f"-Xmx{self.heap}", "-XX:+UseSerialGC", "-Djava.awt.headless=true", *flags]
+        options += [f"-Dlog4j2.configurationFile={_LOGGING_FILE}"]
+        command = [str(java.path.absolute()), *options, "-cp", os.pathsep.join(map(str, jars))]
+        process = GuardedProcess([*command, *main], log=self.log, cwd=self.data, pass_fds=self.hold)
         process.start()
         return process
 
@@ -206,20 +196,10 @@ class EmbeddedKafka(EmbeddedServer):
         """Write the storage's first records; meta.properties comes last, so a format that was cut
         off is done again.
         """
-        tool = [
-            "kafka.tools.StorageTool",
-            "format",
-            "--ignore-formatted",
-            "-t",
-            self.cluster_id,
-            "-c",
-            _CONFIG_FILE,
-        ]
-        use = (
-            []
-            if self._archive is None or not self._archive.path.exists()
-            else self._archive.flags()
-        )
+        tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted"]
+        tool += ["-t", self.cluster_id, "-c", _CONFIG_FILE]
+        there = self._archive is not None and self._archive.path.exists()
+        use = self._archive.flags() if self._archive is not None and there else []
         process = self._run(java, jars, use, tool)
         try:
             code = process.wait(FORMAT_TIMEOUT)

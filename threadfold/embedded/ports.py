@@ -18,13 +18,13 @@ def free_port() -> int:
 
 def free_ports(count: int) -> list[int]:
     """Return ``count`` different free ports, with the same caveat as :func:`free_port`."""
-    held: list[socket.socket] = []
+    listeners: list[socket.socket] = []
     try:
         for _ in range(count):
             listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            held.append(listener)
+            listeners.append(listener)
             listener.bind((HOST, 0))
-        return [int(listener.getsockname()[1]) for listener in held]
+        return [int(listener.getsockname()[1]) for listener in listeners]
     finally:
-        for listener in held:
+        for listener in listeners:
             listener.close()

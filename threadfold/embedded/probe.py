@@ -9,10 +9,8 @@ import struct
 
 TIMEOUT = 2.0  # seconds for one question
 
-_METADATA, _VERSION = (
-    3,
-    7,
-)  # Kafka's Metadata request in the last versions before compact encoding; Kafka 2.1 to 4.x know it
+# Kafka's Metadata request in its last version before compact encoding; Kafka 2.1 to 4.x know it.
+_METADATA, _VERSION = 3, 7
 
 
 def kafka_cluster(host: str, port: int) -> str | None:
@@ -35,9 +33,8 @@ def kafka_cluster(host: str, port: int) -> str | None:
 
 
 def _cluster_id(answer: bytes) -> str | None:
-    _, _, brokers = struct.unpack_from(
-        ">iii", answer
-    )  # correlation id, throttle time in ms, number of brokers
+    # Correlation id, throttle time in ms, number of brokers.
+    _, _, brokers = struct.unpack_from(">iii", answer)
     at = 12
     for _ in range(brokers):
         at += 4  # node id

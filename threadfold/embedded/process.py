@@ -74,7 +74,7 @@ class GuardedProcess(Lifecycle):
 
     ``cmd`` is found on PATH; ``env`` replaces the environment (None: inherited); ``log`` is
     appended to with the command's output and error (None: inherited from this process);
-    ``pass_fds`` are descriptors the command inherits, such as a held lock. The command runs in a
+    ``pass_fds`` are descriptors the command inherits, such as a lock. The command runs in a
     session of its own, so Ctrl-C at the terminal reaches only this process, which stops its
     children in the order it likes. Not safe to be used from several threads at once. One object
     starts once.
@@ -146,16 +146,9 @@ class GuardedProcess(Lifecycle):
         # As an isolated script: no site-packages to load, and no module of ours or of the working
         # folder shadows one of Python's.
         command = [sys.executable, "-I", "-S", str(Path(guard.__file__).resolve())]
-        command += [
-            "--control",
-            str(control),
-            "--status",
-            str(status),
-            "--parent",
-            str(os.getpid()),
-            "--",
-            *self.cmd,
-        ]
+        options = {"--control": control, "--status": status, "--parent": os.getpid()}
+        command += [part for name, value in options.items() for part in (name, str(value))]
+        command += ["--", *self.cmd]
         output: IO[bytes] | None = None
         if self.log is not None:
             output = self.log.open("ab")

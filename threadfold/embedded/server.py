@@ -18,7 +18,7 @@ POLL = 0.03
 """Seconds between two probes of a starting server."""
 
 ATTEMPTS = 4
-"""Starts before giving up when each time another process has taken the port that was free."""
+"""Starts before giving up, if another process takes the free port each time."""
 
 TAIL_LINES = 15
 

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from projections.errors import Forbidden, Overloaded, QuotaExceeded, ThreadfoldError
-from streams.control.follower import State
+from streams.control.state import State
 from streams.settings.quotas import NO_QUOTA, Quota
 from threadfold.gateway.access import INSIDE, PRINCIPAL, Caller, Connection
 from threadfold.gateway.back_pressure import BackPressure

@@ -34,6 +34,7 @@ from threadfold.gateway.metrics import Measured
 from threadfold.gateway.openapi import openapi_document
 from threadfold.gateway.request import Request
 from threadfold.gateway.routes import TABLE
+from threadfold.gateway.routes.common import answer
 from threadfold.quotas import Quotas, SharedBuckets
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
@@ -115,7 +116,8 @@ class Gateway:
                     arguments["request"] = request
                 if route.body is not None:
                     arguments["body"] = await request.json(route.body)
-            return await route.handler(**arguments)
+            result = await route.handler(**arguments)
+            return result if isinstance(result, Response) else answer(result, route.status)
         except QuotaExceeded:
             raise
         except ThreadfoldError as error:

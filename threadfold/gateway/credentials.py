@@ -1,5 +1,5 @@
-"""From a request's headers to its tenant: an API key, a signed token, or (with ``auth = "off"``)
-nothing at all.
+"""The sender of a request, by its headers: an API key, a signed token, or (with ``auth = "off"``)
+nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from projections.errors import InvalidSettings, Unauthorized
-from streams.control.follower import State
+from streams.control.state import State
 from streams.settings.quotas import SCOPES, moment
 from streams.settings.settings import Settings
 from threadfold.gateway.key_sets import KeySet
@@ -33,13 +33,13 @@ class Credentials:
     async def identify(
         self, headers: Iterable[tuple[bytes, bytes]], state: Callable[[], State]
     ) -> Principal:
-        """The principal of a request with these (ASGI) headers; a bearer value with two dots is
-        a token, any other a key.
+        """The principal of a request with these ASGI headers. A bearer value with two dots is a
+        token, any other value is a key.
 
         Raises:
-            Unauthorized: no credential was given, or one that is not valid; the message says why.
+            Unauthorized: there is no credential, or an invalid one; the message says why.
             KeySetUnavailable: a token cannot be verified now.
-            NotConnected: ``state`` raised it; without a key, it is not asked.
+            NotConnected: the gateway cannot look up a key now (raised by ``state``).
         """
         if self._open is not None:
             return self._open
@@ -49,8 +49,8 @@ class Credentials:
         if given.count(".") == 2:
             if self._tokens is None:
                 raise Unauthorized(
-                    "signed tokens are no key here: the settings jwt_issuer, jwt_audience and"
-                    " jwt_keys let them in"
+                    "signed tokens are not accepted here: the settings jwt_issuer, jwt_audience and"
+                    " jwt_keys turn them on"
                 )
             return await self._tokens.verify(given)
         found = state().key_of(given)
@@ -70,11 +70,10 @@ class Credentials:
         state: Callable[[], State],
         principal: Principal,
     ) -> Callable[[], bool]:
-        """Whether the credential by which ``principal`` was identified still lets it in; asked
-        again and again, it looks in memory only.
+        """A function that returns whether the credential of ``principal`` is still valid. It reads
+        memory only, so it may be called often.
 
-        A token holds until it ends (what its issuer does meanwhile is not known), a key until it
-        ends, is revoked or loses a scope.
+        A token is valid until it expires; a key until it expires, is revoked or loses a scope.
         """
         given = bearer(headers)
         if self._open is not None or given is None:
@@ -92,14 +91,14 @@ class Credentials:
         return known
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel a fetch of keys that is under way."""
         if self._keys is not None:
             await self._keys.close()
 
 
 def bearer(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """What stands after ``Bearer`` in the Authorization header; None without one, or where there
-    are several.
+    """The value after ``Bearer`` in the Authorization header; None if there is no such header, or
+    several.
     """
     values = [value for name, value in headers if name == b"authorization"]
     if len(values) != 1:
@@ -109,7 +108,7 @@ def bearer(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 
 
 def check_exposure(settings: Settings) -> None:
-    """Refuse to listen where others reach it while nobody is asked for a key.
+    """Check that a gateway without keys listens on loopback only.
 
     Raises:
         InvalidSettings: ``auth`` is off and ``gateway_host`` is not loopback.

@@ -1,8 +1,8 @@
 """How a route is declared: once, beside its handler.
 
-The declaration holds the method, the path, the scope of a key that it needs, what it costs, the
-types of its body and answers, and examples. The route table, admission, metrics and the OpenAPI
-document read it; the parameters come from the handler's own signature.
+The declaration holds the method, the path, the scope that a key needs, the cost, and the types of
+the body and the answers. The route table, admission, metrics and the OpenAPI document read it. The
+parameters come from the handler's signature.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, get_type_hints
 
-from starlette.responses import Response
-
 from threadfold.gateway.access import Caller
+from threadfold.gateway.examples import example_of
 from threadfold.gateway.parameters import Parameters
 from threadfold.gateway.request import Body, Request
+from threadfold.schemas.structs import plain_text
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 EVENT_STREAM = "text/event-stream"
-Handler = Callable[..., Awaitable[Response]]
+Handler = Callable[..., Awaitable[Any]]
 Schema = dict[str, Any]
 
 
@@ -35,15 +35,15 @@ class Cost(Enum):
     REQUEST = "request"
     """Needs a key; costs a request, and counts among the requests under way."""
     APPEND = "append"
-    """Like a request; needs events and tokens in the quota, and charges a guess while it is under
-    way.
+    """Like a request; needs events and tokens in the quota, and charges an estimate while it is
+    under way.
     """
     PARTIAL = "partial"
     """Like a request; needs events and tokens in the quota, but charges none until text is
     appended.
     """
     STREAM = "stream"
-    """Costs a request, and counts among the open streams alone."""
+    """Costs a request, and counts only among the open streams."""
     ADMINISTRATION = "administration"
     """Like a request; costs nothing for a key with the scope `admin`."""
 
@@ -55,21 +55,34 @@ class Cost(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer that is no problem: its type (or schema), one example, and what it means."""
+    """An answer that is no problem document.
+
+    Args:
+        type: a msgspec type, or a schema.
+        about: what it means; empty: what the type's docstring says.
+        example: one example; None: made from the type, which is a struct then.
+    """
 
     type: Any
-    example: Any
-    about: str
+    about: str = ""
+    example: Any = None
     media: str = JSON
+
+    def __post_init__(self) -> None:
+        if not self.about:
+            object.__setattr__(self, "about", plain_text(self.type.__doc__))
+        if self.example is None:
+            object.__setattr__(self, "example", example_of(self.type))
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One route. ``scope`` None: any key will do, or none where ``cost`` is free.
+    """One route. Its handler returns a response, or the document of its first answer.
 
-    ``problems`` are the statuses of its problem documents besides those that admission and the body
-    give. ``hidden`` routes are not in the OpenAPI document. A route that ``refuses`` stands for
-    what no route serves: its handler takes nothing.
+    ``scope`` None: any key will do, or none if ``cost`` is free. ``problems`` are the statuses of
+    its problem documents that do not follow from its cost, scope, path and body. ``hidden`` routes
+    are not in the OpenAPI document. A route that ``refuses`` stands for what no route serves: its
+    handler has no parameters.
     """
 
     method: str
@@ -87,6 +100,7 @@ class Route:
     parameters: Parameters = field(init=False)
     injected: frozenset[str] = field(init=False)
     names: tuple[str, ...] = field(init=False)
+    status: int = field(init=False)
 
     def __post_init__(self) -> None:
         names = () if self.refuses else tuple(re.findall(r"{(\w+)", self.path))
@@ -97,6 +111,7 @@ class Route:
             raise TypeError(f"{self.path}: name the parameters request and caller")
         if self.body is not None:
             injected["body"] = "body"
+        object.__setattr__(self, "status", next(iter(self.answers), 200))
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "injected", frozenset(injected))
         object.__setattr__(self, "parameters", Parameters(self.handler, names))
@@ -122,8 +137,14 @@ class Route:
         found = set(self.problems)
         if self.cost is not Cost.FREE:
             found |= {401, 403, 422, 429, 503}
+        if self.cost is Cost.APPEND:
+            found |= {400, 409, 410}
         if self.body is not None:
             found |= {400, 413, 422}
+        if "conversation" in self.names and self.scope != "erase":
+            found.add(410)
+        if self.names and (self.names != ("conversation",) or self.scope != "append"):
+            found.add(404)
         return tuple(sorted(found - set(self.answers)))
 
 
@@ -134,13 +155,30 @@ class Routes(list[Route]):
         super().__init__()
         self.tag = tag
 
-    def add(self, method: str, path: str, **declared: Any) -> Callable[[Handler], Handler]:
-        """Declare the route that the decorated function handles; the arguments are
-        :class:`Route`'s.
+    def add(
+        self,
+        method: str,
+        path: str,
+        summary: str = "",
+        answers: Any = None,
+        *,
+        status: int = 200,
+        **declared: Any,
+    ) -> Callable[[Handler], Handler]:
+        """Declare the route that the decorated function handles.
+
+        Args:
+            answers: one :class:`Answer`, or its type alone; or several by their statuses.
+            status: the status of the one answer.
+            declared: other arguments of :class:`Route`.
         """
+        if answers is not None and not isinstance(answers, Mapping):
+            one = answers if isinstance(answers, Answer) else Answer(answers)
+            answers = {status: one}
 
         def declare(handler: Handler) -> Handler:
-            self.append(Route(method, path, handler, **{"tag": self.tag, **declared}))
+            more = {"tag": self.tag, "summary": summary, "answers": answers or {}, **declared}
+            self.append(Route(method, path, handler, **more))
             return handler
 
         return declare

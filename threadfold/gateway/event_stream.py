@@ -1,5 +1,5 @@
-"""A response of server-sent events: ends when the client goes away, when it stops reading, or when
-the stream does.
+"""A response of server-sent events. It ends when the stream ends, the client leaves, or the client
+stops reading.
 """
 
 from __future__ import annotations
@@ -16,18 +16,16 @@ from threadfold.streaming.sse_event import RETRY, SseEvent
 
 logger = logging.getLogger(__name__)
 STALL = 30.0
-"""Seconds in which a client has to take a part of the stream; who takes nothing for that long is
-let go.
-"""
+"""Seconds that a client may take to read a part of the stream; then its connection is closed."""
 
 
 class EventStream(Response):
-    """Sends batches of :class:`threadfold.streaming.Sent`; each is encoded once for all who get it.
+    """Sends batches of events, each encoded once for all its subscribers.
 
     Args:
         batches: the stream.
         close: called at its end, whatever the cause.
-        status_code: that of the answer; the framework reads its default here.
+        stall: seconds that the client may take to read a part.
     """
 
     media_type = "text/event-stream"
@@ -37,18 +35,15 @@ class EventStream(Response):
         batches: AsyncIterator[list[SseEvent]],
         close: Callable[[], None],
         stall: float = STALL,
-        status_code: int = 200,
     ) -> None:
-        super().__init__(
-            None, status_code, {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        )
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._batches = batches
         self._close = close
         self._stall = stall
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, until it ends or the client goes away."""
+        """Send the stream until it ends or the client leaves."""
         sending = asyncio.create_task(self._send(send), name="stream")
         leaving = asyncio.create_task(_gone(receive), name="stream-client")
         try:
@@ -63,27 +58,19 @@ class EventStream(Response):
 
     async def _send(self, send: Send) -> None:
         try:
-            await self._part(
-                send,
-                {
-                    "type": "http.response.start",
-                    "status": self.status_code,
-                    "headers": self.raw_headers,
-                },
-            )
-            await self._part(send, {"type": "http.response.body", "body": RETRY, "more_body": True})
+            start = {"status": self.status_code, "headers": self.raw_headers}
+            await self._part(send, "start", **start)
+            await self._part(send, "body", body=RETRY, more_body=True)
             async for batch in self._batches:
-                body = b"".join([sent.frame for sent in batch])
-                await self._part(
-                    send, {"type": "http.response.body", "body": body, "more_body": True}
-                )
-            await self._part(send, {"type": "http.response.body", "body": b"", "more_body": False})
+                body = b"".join([event.frame for event in batch])
+                await self._part(send, "body", body=body, more_body=True)
+            await self._part(send, "body", body=b"", more_body=False)
         except TimeoutError:
-            logger.info("a subscriber took nothing for %g s: its connection is closed", self._stall)
+            logger.info("a subscriber read nothing for %g s: its connection is closed", self._stall)
 
-    async def _part(self, send: Send, message: dict[str, object]) -> None:
+    async def _part(self, send: Send, kind: str, **fields: object) -> None:
         async with asyncio.timeout(self._stall):
-            await send(message)
+            await send({"type": f"http.response.{kind}", **fields})
 
 
 async def _gone(receive: Receive) -> None:

@@ -1,5 +1,5 @@
-"""The keys that tokens are signed with: a JWKS document from a file or a URL, kept, and fetched
-again when it lacks a key asked for.
+"""The public keys of signed tokens: a JWKS document from a file or a URL. It is cached, and fetched
+again if it lacks a key that a token names.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from streams.runtime.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 REFETCH = 10.0
-"""Seconds between two fetches at least, whatever keys are asked for."""
+"""At least so many seconds between two fetches, whichever keys tokens name."""
 FRESH = 600.0
-"""Seconds after which it is fetched again although nothing is missing, so that a withdrawn key is
-not taken for ever.
+"""Seconds after which the set is fetched again in any case, so that a withdrawn key stops working.
 """
 TIMEOUT = 5.0
 MAX_BYTES = 1 << 20
-"""Seconds of one fetch, and bytes of a document, at most."""
+"""At most so many seconds for one fetch, and so many bytes of a document."""
 _KINDS = frozenset({"RSA", "EC", "OKP"})
+_SECRET = frozenset({"d", "p", "q", "dp", "dq", "qi"})
+"""The fields of private keys."""
 
 
 def is_url(source: str) -> bool:
-    """Whether a key set is fetched from a URL; else the source is the path of a file."""
+    """Whether a source is a URL; else it is the path of a file."""
     return source.startswith(("http://", "https://"))
 
 
 def check_source(source: str) -> None:
-    """Refuse to begin with a file that is not there; a URL may be away for a while.
+    """Check that a source's file exists. A URL is not checked: it may be away for a while.
 
     Raises:
         InvalidSettings: there is no such file.
@@ -51,8 +52,8 @@ def check_source(source: str) -> None:
 
 
 class SigningKey(NamedTuple):
-    """A public key: its kind (RSA, EC, OKP), the algorithm it is for where the set says so, and the
-    key itself.
+    """A public key: its kind (RSA, EC, OKP), its algorithm if the set names one, and the key
+    itself.
     """
 
     kind: str
@@ -61,17 +62,16 @@ class SigningKey(NamedTuple):
 
 
 class KeySet:
-    """The public keys of one source, by key id. For one event loop; one fetch is under way at a
-    time.
+    """The public keys of one source, by key id. For one event loop; there is one fetch at a time.
 
-    A set that cannot be fetched again goes on being used as it was.
+    If a set cannot be fetched again, the last one stays in use.
     """
 
     def __init__(self, source: str, clock: Callable[[], float] = time.monotonic) -> None:
         """Args: ``source`` is the path of a file, or an ``http(s)://`` URL."""
         self.source = source
         self.version = 0
-        """Grows with each set that differs from the one before."""
+        """It grows with each set that differs from the previous one."""
         self._clock = clock
         self._keys: dict[str | None, list[SigningKey]] = {}
         self._raw: bytes | None = None
@@ -81,11 +81,10 @@ class KeySet:
         self._background: asyncio.Task[None] | None = None
 
     async def find(self, kid: str | None) -> list[SigningKey]:
-        """The keys of that id (of a token without one: all there are); an empty list where the
-        source has none.
+        """The keys of an id; all keys for None; an empty list if the source has none.
 
         Raises:
-            KeySetUnavailable: it is not among those known, and the source cannot be fetched now.
+            KeySetUnavailable: the key is not known, and the source cannot be fetched now.
         """
         found = self._known(kid)
         if found:
@@ -102,7 +101,7 @@ class KeySet:
         return found
 
     async def close(self) -> None:
-        """End a fetch that is under way."""
+        """Cancel a fetch that is under way."""
         await end_tasks([self._background])
 
     def _known(self, kid: str | None) -> list[SigningKey]:
@@ -124,11 +123,7 @@ class KeySet:
                 )
             keys = _keys_of(raw) if raw != self._raw else self._keys
         except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
-            self._failure = (
-                f"no answer within {TIMEOUT:g} s"
-                if isinstance(error, TimeoutError)
-                else _reason(error)
-            )
+            self._failure = _reason(error)
             logger.warning("the key set %s cannot be fetched: %s", self.source, self._failure)
             return
         if raw != self._raw:
@@ -160,9 +155,7 @@ class KeySet:
 
 
 def _keys_of(raw: bytes) -> dict[str | None, list[SigningKey]]:
-    """The public keys for signatures in a document; raises ValueError where it has none, or is no
-    key set.
-    """
+    """The public keys for signatures in a document; raises ValueError if it has none."""
     document = msgspec.json.decode(raw)
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
@@ -179,29 +172,20 @@ def _keys_of(raw: bytes) -> dict[str | None, list[SigningKey]]:
 
 
 def _key_of(entry: Any) -> SigningKey | None:
-    # A shared secret (oct) in a published set would let everybody sign; keys for encryption are not
-    # for this.
-    if (
-        not isinstance(entry, dict)
-        or entry.get("kty") not in _KINDS
-        or entry.get("use", "sig") != "sig"
-    ):
+    # With a shared secret (oct) from a published set, everybody could sign.
+    if not isinstance(entry, dict) or entry.get("kty") not in _KINDS:
+        return None
+    if entry.get("use", "sig") != "sig":
         return None
     try:
-        made = PyJWK(
-            {
-                name: value
-                for name, value in entry.items()
-                if name not in ("d", "p", "q", "dp", "dq", "qi")
-            }
-        )
+        made = PyJWK({name: entry[name] for name in entry.keys() - _SECRET})
     except (PyJWTError, ValueError, TypeError, KeyError) as error:
-        logger.warning("a key of the key set is of no use and is passed over: %s", error)
+        logger.warning("a key of the key set cannot be used and is ignored: %s", error)
         return None
     return SigningKey(entry["kty"], entry.get("alg"), made.key)
 
 
 def _reason(error: Exception) -> str:
-    return (
-        error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    ) or type(error).__name__
+    if isinstance(error, TimeoutError):
+        return f"no answer within {TIMEOUT:g} s"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

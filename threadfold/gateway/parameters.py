@@ -23,36 +23,34 @@ _CACHED = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class Place:
+    """Marks an argument as a parameter; ``name`` is its public name, if not the argument's."""
+
+    description: str = ""
+    example: Any = None
+    name: str = ""
+
+
+class Path(Place):
     """Marks a part of the path."""
 
-    description: str = ""
-    example: Any = None
-    name: str = ""
+
+class Query(Place):
+    """Marks a parameter of the query."""
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """Marks a parameter of the query; ``name`` is its name there, if not the argument's."""
-
-    description: str = ""
-    example: Any = None
-    name: str = ""
+class Header(Place):
+    """Marks a header."""
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """Marks a header by its name."""
-
-    description: str
-    example: Any = None
-    name: str = ""
+class ParameterGroup:
+    """The base of a dataclass whose fields are parameters: a handler has them as one argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderGroup:
-    """Marks an argument made of several headers: ``read`` gets those that are there, by their names
-    in lower case.
+    """Marks an argument made of several headers: ``read`` gets those that the request has, by their
+    names in lower case.
     """
 
     names: tuple[str, ...]
@@ -96,20 +94,25 @@ class Parameters:
         """
         self.shown: list[Parameter] = []
         self._groups: dict[str, HeaderGroup] = {}
+        self._nested: dict[str, tuple[type[ParameterGroup], Parameters]] = {}
+        own: list[Parameter] = []
         hints = get_type_hints(handler, include_extras=True)
         for argument, given in inspect.signature(handler).parameters.items():
             hint = hints[argument]
+            if isinstance(hint, type) and issubclass(hint, ParameterGroup):
+                self._nested[argument] = hint, Parameters(hint, ())
+                self.shown += self._nested[argument][1].shown
             if get_origin(hint) is not Annotated:
                 continue
             for marker in get_args(hint)[1:]:
                 if isinstance(marker, HeaderGroup):
                     self._groups[argument] = marker
                     self.shown += marker.shown
-                elif isinstance(marker, Path | Query | Header):
-                    self.shown.append(_parameter(argument, hint, marker, given.default))
-        if {p.argument for p in self.shown if p.place == "path"} != set(path):
+                elif isinstance(marker, Place):
+                    own.append(_parameter(argument, hint, marker, given.default))
+                    self.shown.append(own[-1])
+        if {p.argument for p in own if p.place == "path"} != set(path):
             raise TypeError(f"{handler.__name__}: the parts of the path are {', '.join(path)}")
-        own = [p for p in self.shown if p.argument]
         self._query = {p.name: p for p in own if p.place == "query"}
         self._headers = {p.name.lower(): p for p in own if p.place == "header"}
         self._required = [p for p in own if p.required and p.place != "path"]
@@ -129,8 +132,11 @@ class Parameters:
             read = self._remembered if len(query) <= _CACHED else self._of_query
             found.update(read(query))
         # Nearly no request has such a header: one look at all names is cheaper than one for each.
-        if not self._known.isdisjoint([name for name, _ in scope["headers"]]):
+        if self._known and not self._known.isdisjoint([name for name, _ in scope["headers"]]):
             found.update(self._of_headers(scope["headers"]))
+        for argument, (group, parameters) in self._nested.items():
+            if given := parameters.read(scope):
+                found[argument] = group(**given)
         for parameter in self._required:
             if parameter.argument not in found:
                 raise InvalidRequest(
@@ -154,7 +160,7 @@ class Parameters:
         return found
 
 
-def _parameter(argument: str, hint: Any, marker: Path | Query | Header, default: Any) -> Parameter:
+def _parameter(argument: str, hint: Any, marker: Place, default: Any) -> Parameter:
     base, *metadata = get_args(hint)
     inner = [kind for kind in get_args(base) if kind is not type(None)]
     if type(None) in get_args(base):

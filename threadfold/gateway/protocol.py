@@ -18,12 +18,12 @@ from threadfold.gateway.connections import Connections
 from threadfold.gateway.problems import problem
 
 MAX_HEAD = 64 << 10
-"""Bytes of a head, or of what follows a body (trailers, chunks' extensions), beyond which no more
-is read. A head that comes whole in a single read of the socket (256 KiB at most) is accepted.
+"""At most so many bytes of a head, or of trailers and chunk extensions. A head that comes whole in
+one read of the socket (256 KiB at most) is accepted.
 """
 NO_ROOM = "the gateway holds as many connections as it may: try again shortly"
 HEAD_SECONDS = 30.0
-"""Seconds from a connection's begin, or a head's first byte, to the head's end."""
+"""Seconds from the start of a connection, or the first byte of a head, to the end of the head."""
 
 
 REFUSED_SECONDS = 5.0
@@ -36,7 +36,7 @@ CHECK = 2.0
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection; httptools' protocol with bounds."""
+    """One connection: httptools' protocol with limits."""
 
     open_connections: Connections
     """Set by :func:`bounded`."""
@@ -131,7 +131,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.open_connections.waits(self)
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "this is no request of HTTP that can be read")
+        self._refuse(400, "this is not a valid HTTP request")
 
     def _in_time(self) -> None:
         if self._late is not None:

@@ -1,4 +1,4 @@
-"""Running the gateway under uvicorn, from the first line it prints to a clean end on SIGTERM."""
+"""Runs the gateway under uvicorn, from its ready line to a clean end on SIGTERM."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ from threadfold.gateway.connections import Connections, most_connections, raise_
 from threadfold.gateway.credentials import check_exposure
 
 GRACE = 10
-"""Seconds for requests under way to finish after SIGTERM."""
+"""Seconds that requests under way may take after SIGTERM."""
 
 
 class Server(uvicorn.Server):
-    """Says when it listens, and ends its streams when it stops.
+    """Prints when it listens, and ends its streams when it stops.
 
-    Signals are handled in :func:`serve`: uvicorn would send itself the signal again, and not exit
-    with 0.
+    :func:`serve` handles signals: uvicorn would send itself the signal again, and not exit with 0.
     """
 
     @contextlib.contextmanager
@@ -50,8 +49,8 @@ class Server(uvicorn.Server):
 def serve(settings: Settings) -> None:
     """Run the gateway until SIGTERM or SIGINT, then let requests finish, and return.
 
-    Prints ``ready: http://HOST:PORT`` on stdout once it listens; ``/readyz`` says whether Kafka and
-    Redis answer. Port 0 takes a free one. A second signal ends it at once.
+    It prints ``ready: http://HOST:PORT`` on stdout once it listens. ``/readyz`` reports whether
+    Kafka and Redis answer. Port 0 stands for a free one. A second signal ends it at once.
 
     Raises:
         InvalidSettings: an address is missing, auth is off and the host not loopback, or host and
@@ -71,11 +70,11 @@ def serve_app(
     uvloop: bool = True,
     connections: Connections | None = None,
 ) -> None:
-    """Serve any application as :func:`serve` does the gateway: on its host and port, by the same
-    server with the same settings.
+    """Serve any application as :func:`serve` serves the gateway: same host and port, same server,
+    same settings.
 
     Args:
-        http: the parser of requests; `auto` is httptools (bounded) where it is installed, else h11
+        http: the parser of requests. `auto` is httptools with limits if it is installed, else h11
             (docs/decisions/0018).
         uvloop: its event loop, where it is installed; else asyncio's own.
         connections: how many it may hold; None: as many as the process has descriptors for.
@@ -116,8 +115,8 @@ def http_protocol(connections: Connections) -> Any:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's event loop where it is installed (it has no wheel for Windows), else None: asyncio's
-    own.
+    """uvloop's event loop if it is installed (it has no wheel for Windows); else None, for
+    asyncio's own.
     """
     try:
         uvloop: Any = __import__("uvloop")
@@ -141,8 +140,8 @@ async def _run(server: Server, listening: socket.socket) -> None:
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens; raises :class:`InvalidSettings`, which says why it cannot."""
-    # The protocol is named, because asyncio sets TCP_NODELAY only then: without it, answers wait 40
-    # ms for the peer's delayed ACK.
+    # asyncio sets TCP_NODELAY only if the protocol is named. Without it, answers wait 40 ms for the
+    # peer's delayed ACK.
     listening = socket.socket(
         socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
     )

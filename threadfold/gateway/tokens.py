@@ -1,4 +1,6 @@
-"""Signed tokens (JWT): whom they name, once their signature, issuer, audience and times hold."""
+"""Signed tokens (JWT): the principal of a token, if its signature, issuer, audience and times are
+valid.
+"""
 
 from __future__ import annotations
 
@@ -21,33 +23,33 @@ FITTING = {
     "EC": ("ES256", "ES384", "ES512"),
     "OKP": ("EdDSA",),
 }
-"""The accepted algorithms, by the kind of key. All are asymmetric: who can check a signature cannot
-make one.
+"""The accepted algorithms, by the kind of key. All are asymmetric: a key that checks a signature
+cannot make one.
 """
 ALGORITHMS = tuple(name for names in FITTING.values() for name in names)
 LEEWAY = 30.0
-"""Seconds that two machines' clocks may be apart."""
+"""Seconds that the clocks of two machines may differ."""
 MAX_LENGTH = 16_384
 KEPT = 10_000
-"""Characters of a token, and verified tokens remembered, at most."""
+"""At most so many characters of a token, and so many verified tokens in the cache."""
 
 
 class Principal(NamedTuple):
-    """Who a request is from: its tenant, and what it may do there."""
+    """The sender of a request: its tenant, and its scopes there."""
 
     tenant: str
     scopes: frozenset[str]
 
 
-class _Held(NamedTuple):
+class _Verified(NamedTuple):
     until: float
     version: int
     principal: Principal
 
 
 class Tokens:
-    """Verifies tokens by the settings ``jwt_*``. A token that held is remembered by its hash until
-    it ends, or the key set changes.
+    """Verifies tokens by the settings ``jwt_*``. A valid token stays in a cache, by its hash, until
+    it expires or the key set changes.
     """
 
     def __init__(
@@ -56,33 +58,35 @@ class Tokens:
         self._settings = settings
         self._keys = keys
         self._clock = clock
-        self._held: OrderedDict[bytes, _Held] = OrderedDict()
+        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
 
     async def verify(self, token: str) -> Principal:
-        """Whom the token names.
+        """The principal that a token names.
 
         Raises:
             Unauthorized: the token is not valid; the message says why.
-            KeySetUnavailable: the keys to check it with cannot be had now.
+            KeySetUnavailable: the keys to check it cannot be fetched now.
         """
-        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-        held = self._held.get(digest)
-        if held is not None and self._clock() < held.until and held.version == self._keys.version:
-            self._held.move_to_end(digest)
-            return held.principal
+        digest = _digest(token)
+        found = self._verified.get(digest)
+        if (
+            found is not None
+            and self._clock() < found.until
+            and found.version == self._keys.version
+        ):
+            self._verified.move_to_end(digest)
+            return found.principal
         claims = await self._claims(token)
         principal = self._principal(claims)
-        self._held[digest] = _Held(claims["exp"], self._keys.version, principal)
-        if len(self._held) > KEPT:
-            self._held.popitem(last=False)
+        self._verified[digest] = _Verified(claims["exp"], self._keys.version, principal)
+        if len(self._verified) > KEPT:
+            self._verified.popitem(last=False)
         return principal
 
     def until(self, token: str) -> float:
-        """When a token that was verified a moment ago ends, in seconds since 1970; 0 where it is
-        not remembered.
-        """
-        held = self._held.get(hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest())
-        return 0.0 if held is None else held.until
+        """When a verified token expires, in seconds since 1970; 0 if it is not in the cache."""
+        found = self._verified.get(_digest(token))
+        return 0.0 if found is None else found.until
 
     async def _claims(self, token: str) -> dict[str, Any]:
         if len(token) > MAX_LENGTH:
@@ -93,10 +97,10 @@ class Tokens:
             raise Unauthorized(f"the token is malformed: {error}") from None
         algorithm, kid = header.get("alg"), header.get("kid")
         if not isinstance(kid, str | None):
-            raise Unauthorized("the token is malformed: its kid is no text")
+            raise Unauthorized("the token is malformed: its kid is not a string")
         if algorithm not in ALGORITHMS:
             raise Unauthorized(
-                f"the token is signed with {str(algorithm)[:20]!r}: the algorithms taken are"
+                f"the token is signed with {str(algorithm)[:20]!r}: the accepted algorithms are"
                 f" {', '.join(ALGORITHMS)}"
             )
         keys = [key for key in await self._keys.find(kid) if _fits(key, algorithm)]
@@ -106,44 +110,36 @@ class Tokens:
                 f" (for {algorithm})"
             )
         if kid is None and len(keys) > 1:
-            raise Unauthorized(
-                "the token does not name the key it is signed with (kid), and several would do"
-            )
+            raise Unauthorized("the token does not name its key (kid), and the key set has several")
         return self._checked(token, keys[0], algorithm)
 
     def _checked(self, token: str, key: SigningKey, algorithm: str) -> dict[str, Any]:
-        settings = self._settings
+        issuer, audience = self._settings.jwt_issuer, self._settings.jwt_audience
         try:
             claims: dict[str, Any] = jwt.decode(
                 token,
                 key.key,
                 algorithms=[algorithm],
-                issuer=settings.jwt_issuer,
-                audience=settings.jwt_audience,
+                issuer=issuer,
+                audience=audience,
                 leeway=LEEWAY,
                 options={"require": ["exp", "iss", "aud"]},
             )
             claims["exp"] = float(claims["exp"])
-        except jwt.ExpiredSignatureError:
-            raise Unauthorized("the token has expired: get a new one") from None
-        except jwt.InvalidAudienceError:
-            raise Unauthorized(
-                f"the token is for another audience than {settings.jwt_audience!r}"
-            ) from None
-        except jwt.InvalidIssuerError:
-            raise Unauthorized(
-                f"the token is from another issuer than {settings.jwt_issuer!r}"
-            ) from None
         except jwt.MissingRequiredClaimError as error:
             raise Unauthorized(f"the token lacks the claim {error.claim!r}") from None
-        except jwt.ImmatureSignatureError:
-            raise Unauthorized(
-                "the token does not hold yet (nbf or iat is in the future)"
-            ) from None
-        except jwt.InvalidSignatureError:
-            raise Unauthorized("the token's signature is not that of its key") from None
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
-            raise Unauthorized(f"the token does not hold: {error}") from None
+            reasons: dict[type[Exception], str] = {
+                jwt.ExpiredSignatureError: "the token has expired: get a new one",
+                jwt.InvalidAudienceError: f"the token is for another audience than {audience!r}",
+                jwt.InvalidIssuerError: f"the token is from another issuer than {issuer!r}",
+                jwt.ImmatureSignatureError: (
+                    "the token is not valid yet (nbf or iat is in the future)"
+                ),
+                jwt.InvalidSignatureError: "the token's signature is not that of its key",
+            }
+            reason = reasons.get(type(error), f"the token is not valid: {error}")
+            raise Unauthorized(reason) from None
         return claims
 
     def _principal(self, claims: dict[str, Any]) -> Principal:
@@ -163,15 +159,19 @@ class Tokens:
         listed = (
             given.split() if isinstance(given, str) else given if isinstance(given, list) else []
         )
-        # Issuers put scopes of other services into the same claim: those are passed over.
+        # Issuers put scopes of other services into the same claim: they are ignored.
         scopes = {scope for scope in listed if isinstance(scope, str) and scope in SCOPES}
         if not settings.jwt_admin:
             scopes.discard("admin")
         return Principal(tenant, frozenset(scopes))
 
 
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
 def _fits(key: SigningKey, algorithm: str) -> bool:
-    """Whether a key may be used with an algorithm: of its kind, and (where the key names one) that
-    very one.
+    """Whether a key may be used with an algorithm: it is of the key's kind, and the key names this
+    one or none.
     """
     return algorithm in FITTING.get(key.kind, ()) and key.algorithm in (None, algorithm)

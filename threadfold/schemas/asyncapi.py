@@ -1,117 +1,134 @@
-"""The AsyncAPI 3.0 document of the topics: what stands in them, under which keys, for how long, and
-who writes and reads it.
+"""The AsyncAPI 3.0 document of the topics: their messages, keys and retention, and who writes and
+reads them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from projections.events.types import CONTENT_TYPE, full_type
 from streams.compaction.requests import CompactionRequest
-from streams.control.follower import Generation
+from streams.control.state import Generation
 from streams.encryption.key_table import Erasure, KeyRecord
 from streams.log.topics import SPECS, TopicSpec
 from streams.settings.quotas import ApiKey, Tenant
 from threadfold.schemas.forms import LOG_TYPES, RENDER_TOPIC, SUMMARY_TOPIC, envelope
-from threadfold.schemas.structs import ABOUT, DATA, Schema, components
+from threadfold.schemas.structs import ABOUT, DATA, Schema, components, plain_text
 
 _SCHEMAS = "#/components/schemas/{name}"
 _KAFKA = "0.5.0"
 _INTERNAL = "Internal: its form may change with any release."
+_OWN = "threadfold's own."
 
-_CHANNELS: dict[str, tuple[str, str]] = {
-    "events": (
+
+class _Channel(NamedTuple):
+    """A topic: its messages, and who sends and receives them (None: nobody but its readers)."""
+
+    title: str
+    about: str
+    messages: tuple[str, ...]
+    send: str = _OWN
+    receive: str | None = None
+
+
+_CHANNELS = {
+    "events": _Channel(
         "The log",
-        (
-            "Every event of every conversation, in the order of its partition: the only source of"
-            " truth. Kept for ever and never key-compacted; times are the broker's. A service may"
-            " append here itself: give every event an id of its own, and expect types and fields"
-            " you do not know."
-        ),
+        "Every event of every conversation, in the order of its partition: the only source of"
+        " truth. Kept for ever and never key-compacted. Times are the broker's. A service may"
+        " append here itself: give every event an id of its own, and expect types and fields that"
+        " you do not know.",
+        LOG_TYPES,
+        "Gateway and client append; the compactor appends summaries.",
+        "The projector folds every event, whoever wrote it.",
     ),
-    "summaries": (
+    "summaries": _Channel(
         "Summaries",
-        (
-            "The summaries that a window took, and what became of them: `summary.voided` after a"
-            " rollback, `conversation.erased` at the end. Kept for ever. Delivery is at least once:"
-            " dedupe on `summary_id`."
-        ),
+        "The summaries that a window accepted. `summary.voided` follows after a rollback,"
+        " `conversation.erased` at the end. Kept for ever. Delivery is at least once: dedupe on"
+        " `summary_id`.",
+        SUMMARY_TOPIC,
+        "The projector publishes the accepted summaries: subscribe here.",
     ),
-    "snapshots": (
+    "snapshots": _Channel(
         "Snapshots",
-        (
-            f"{_INTERNAL} The latest snapshot of each window. Key-compacted; losing it costs time,"
-            " never data."
-        ),
+        f"{_INTERNAL} The latest snapshot of each window. Key-compacted; losing it costs time,"
+        " never data.",
+        ("snapshot",),
+        receive=_OWN,
     ),
-    "compactions": (
+    "compactions": _Channel(
         "Compaction requests",
-        (
-            f"{_INTERNAL} Requests to summarise a span, repeated until its summary is accepted."
-            " Kept 7 days."
-        ),
+        f"{_INTERNAL} Requests to summarise a span, repeated until its summary is accepted. Kept 7"
+        " days.",
+        ("compaction.request",),
+        receive=_OWN,
     ),
-    "renders": (
+    "renders": _Channel(
         "Model calls",
-        "The ledger of model calls: what a model was sent, by its digest. Kept 30 days by default.",
+        "The ledger of model calls: the digest of what a model was sent. Kept 30 days by default.",
+        RENDER_TOPIC,
+        "The gateway records a model call.",
     ),
-    "control": (
+    "control": _Channel(
         "Control",
+        f"{_INTERNAL} Tenants, hashed keys, policies, generations and the live one. Key-compacted,"
+        " one partition. Keys are `kind/name`; a record without a value removes the entry.",
         (
-            f"{_INTERNAL} Tenants, hashed keys, policies, generations and the live one."
-            " Key-compacted, one partition, keys are `kind/name`; a record without a value takes"
-            " the thing back."
+            "control.generation",
+            "control.claim",
+            "control.live",
+            "control.tenant",
+            "control.key",
         ),
+        receive=_OWN,
     ),
-    "dead-letters": (
+    "dead-letters": _Channel(
         "Dead letters",
-        (
-            "Position and cause of what could not be applied; the record itself stays in the log."
-            " Kept 28 days. Keys are those of the source."
-        ),
+        "Position and cause of each event that could not be applied; the record itself stays in the"
+        " log. Kept 28 days. Keys are those of the source.",
+        ("dead.letter",),
+        "The projector reports what it cannot apply.",
     ),
-    "keys": (
+    "keys": _Channel(
         "Data keys",
-        (
-            f"{_INTERNAL} The wrapped data key of each conversation of a tenant with `encryption`."
-            " Key-compacted; a record without a value erases the key, and with it what it sealed."
-        ),
+        f"{_INTERNAL} The wrapped data key of each conversation of a tenant with `encryption`."
+        " Key-compacted; a record without a value erases the key, and so all that it encrypts.",
+        ("data.key", "erasure"),
+        receive=_OWN,
     ),
 }
-"""Title and description of each topic; ``test_schemas`` finds a topic that has none."""
+"""Each topic in the document; ``test_documents`` finds a topic that has none."""
 
 
 def asyncapi_document(prefix: str = "threadfold") -> Schema:
     """The document for topics whose names begin with ``prefix`` (the setting ``topic_prefix``)."""
-    channels: dict[str, Any] = {}
     operations: dict[str, Any] = {}
-    messages = _messages()
     specs = [spec for spec in SPECS if spec.name in _CHANNELS]
     for spec in specs:
-        channels[spec.name] = _channel(spec, prefix, _messages_of(spec.name))
-        for action in _ACTIONS.get(spec.name, ()):
-            operations[f"{action}-{spec.name}"] = {
-                "action": action,
-                "channel": {"$ref": f"#/channels/{spec.name}"},
-                "summary": _SUMMARY.get((action, spec.name), "threadfold's own."),
-                "messages": [
-                    {"$ref": f"#/channels/{spec.name}/messages/{name}"}
-                    for name in _messages_of(spec.name)
-                ],
-            }
-    named = {name for spec in specs for name in _messages_of(spec.name)}
+        channel, at = _CHANNELS[spec.name], f"#/channels/{spec.name}"
+        for action, summary in (("send", channel.send), ("receive", channel.receive)):
+            if summary is not None:
+                operations[f"{action}-{spec.name}"] = {
+                    "action": action,
+                    "channel": {"$ref": at},
+                    "summary": summary,
+                    "messages": [{"$ref": f"{at}/messages/{name}"} for name in channel.messages],
+                }
+    named = {name for spec in specs for name in _CHANNELS[spec.name].messages}
     return {
         "asyncapi": "3.0.0",
         "info": {
             "title": "threadfold topics",
             "version": "1",
             "description": (
-                "Conversation events in, summaries out. Keys are `tenant/conversation`, partitions"
-                " are chosen by Kafka's own murmur2, values are CloudEvents 1.0 in structured mode."
-                " Whoever may read these topics reads every tenant: they are for the platform's own"
-                " services; tenants use the gateway."
+                "Conversation events in, summaries out. Keys are `tenant/conversation`, the"
+                " partitioner is Kafka's murmur2, values are CloudEvents 1.0 in structured mode."
+                " These topics are for the platform's own services, because whoever may read them"
+                " reads every tenant. Tenants use the gateway."
             ),
             "license": {"name": "Apache-2.0"},
         },
@@ -123,143 +140,29 @@ def asyncapi_document(prefix: str = "threadfold") -> Schema:
                 "description": "The setting `kafka`.",
             }
         },
-        "channels": channels,
+        "channels": {spec.name: _channel(spec, prefix) for spec in specs},
         "operations": operations,
         "components": {
-            "messages": {name: message for name, message in messages.items() if name in named},
+            "messages": {name: message for name, message in _messages().items() if name in named},
             "schemas": _schemas(),
         },
     }
 
 
-_ACTIONS: dict[str, tuple[str, ...]] = {
-    "events": ("send", "receive"),
-    "summaries": ("send",),
-    "snapshots": ("send", "receive"),
-    "compactions": ("send", "receive"),
-    "renders": ("send",),
-    "control": ("send", "receive"),
-    "dead-letters": ("send",),
-    "keys": ("send", "receive"),
-}
-_SUMMARY = {
-    ("send", "events"): "Gateway and client append; the compactor appends summaries.",
-    ("receive", "events"): "The projector folds every event, whoever wrote it.",
-    ("send", "summaries"): "The projector says which summaries a window took: subscribe here.",
-    ("send", "renders"): "The gateway records a model call.",
-    ("send", "dead-letters"): "The projector sets aside what is no event.",
-}
-
-
-def _channel(spec: TopicSpec, prefix: str, names: list[str]) -> Schema:
-    title, about = _CHANNELS[spec.name]
-    kept = {
-        name: _setting(name, value)
+def _channel(spec: TopicSpec, prefix: str) -> Schema:
+    channel, topic = _CHANNELS[spec.name], f"{prefix}.{spec.name}"
+    config = {
+        name: value.split(",") if name == "cleanup.policy" else int(value)
         for name, value in spec.config.items()
-        if name in _TOPIC_SETTINGS
+        if name in ("cleanup.policy", "retention.ms", "retention.bytes")
     }
+    kafka = {"topic": topic, "topicConfiguration": config, "bindingVersion": _KAFKA}
     return {
-        "address": f"{prefix}.{spec.name}",
-        "title": title,
-        "description": about,
-        "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in names},
-        "bindings": {
-            "kafka": {
-                "topic": f"{prefix}.{spec.name}",
-                "topicConfiguration": kept,
-                "bindingVersion": _KAFKA,
-            }
-        },
-    }
-
-
-_TOPIC_SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes")
-
-
-def _setting(name: str, value: str) -> object:
-    return value.split(",") if name == "cleanup.policy" else int(value)
-
-
-def _messages_of(topic: str) -> list[str]:
-    return {
-        "events": [*LOG_TYPES],
-        "summaries": [*SUMMARY_TOPIC],
-        "renders": [*RENDER_TOPIC],
-        "snapshots": ["snapshot"],
-        "compactions": ["compaction.request"],
-        "control": [
-            "control.generation",
-            "control.claim",
-            "control.live",
-            "control.tenant",
-            "control.key",
-        ],
-        "dead-letters": ["dead.letter"],
-        "keys": ["data.key", "erasure"],
-    }[topic]
-
-
-def _messages() -> dict[str, Schema]:
-    events = {kind: _event(kind) for kind in DATA}
-    return {
-        **events,
-        "snapshot": _record(
-            "snapshot",
-            "A window's latest snapshot, opaque.",
-            {"type": "string", "format": "binary"},
-            _CONVERSATION,
-        ),
-        "compaction.request": _record(
-            "compaction.request",
-            "A request to summarise a span.",
-            _ref("CompactionRequest"),
-            _CONVERSATION,
-        ),
-        "control.generation": _record(
-            "control.generation",
-            "One complete set of windows: its number, its rules and the log's shape.",
-            _ref("Generation"),
-            {"type": "string", "pattern": "^generation/[0-9]+$"},
-        ),
-        "control.claim": _record(
-            "control.claim",
-            "Who begins the generation of this number: the first of them on the topic.",
-            {"type": "integer"},
-            {"type": "string", "pattern": "^claim/[0-9]+/[0-9a-f]+$"},
-        ),
-        "control.live": _record(
-            "control.live",
-            "The number of the live generation.",
-            {"type": "integer"},
-            {"type": "string", "const": "generation/live"},
-        ),
-        "control.tenant": _record(
-            "control.tenant", "A tenant.", _ref("Tenant"), {"type": "string", "pattern": "^tenant/"}
-        ),
-        "control.key": _record(
-            "control.key",
-            "What a key opens; the record's key has the hash.",
-            _ref("ApiKey"),
-            {"type": "string", "pattern": "^key/"},
-        ),
-        "dead.letter": _record(
-            "dead.letter",
-            "Where a record stands that is no event, and why.",
-            _ref("DeadLetter"),
-            _CONVERSATION,
-        ),
-        "data.key": _record(
-            "data.key",
-            "A conversation's data key, wrapped by a master key.",
-            _ref("KeyRecord"),
-            {"type": "string"},
-        ),
-        "erasure": _record(
-            "erasure",
-            "That a conversation is being erased, or was.",
-            _ref("Erasure"),
-            {"type": "string"},
-        ),
+        "address": topic,
+        "title": channel.title,
+        "description": channel.about,
+        "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in channel.messages},
+        "bindings": {"kafka": kafka},
     }
 
 
@@ -268,6 +171,57 @@ _CONVERSATION: Schema = {
     "pattern": "^[A-Za-z0-9._:-]{1,128}/[A-Za-z0-9._:-]{1,128}$",
     "description": "`tenant/conversation`",
 }
+_ANY_KEY: Schema = {"type": "string"}
+
+
+def _key(pattern: str) -> Schema:
+    return {"type": "string", "pattern": pattern}
+
+
+_RECORDS: dict[str, tuple[str, Schema | type[Struct], Schema]] = {
+    "snapshot": (
+        "A window's latest snapshot, opaque.",
+        {"type": "string", "format": "binary"},
+        _CONVERSATION,
+    ),
+    "compaction.request": ("A request to summarise a span.", CompactionRequest, _CONVERSATION),
+    "control.generation": (
+        "One complete set of windows: its number, its rules and the log's shape.",
+        Generation,
+        _key("^generation/[0-9]+$"),
+    ),
+    "control.claim": (
+        "A claim to begin the generation of this number: the first one on the topic wins.",
+        {"type": "integer"},
+        _key("^claim/[0-9]+/[0-9a-f]+$"),
+    ),
+    "control.live": (
+        "The number of the live generation.",
+        {"type": "integer"},
+        {"type": "string", "const": "generation/live"},
+    ),
+    "control.tenant": ("A tenant.", Tenant, _key("^tenant/")),
+    "control.key": (
+        "An API key's tenant and scopes; the record's key has the hash of the secret.",
+        ApiKey,
+        _key("^key/"),
+    ),
+    "dead.letter": (
+        "The position of a record that could not be applied, and the cause.",
+        {"$ref": _SCHEMAS.format(name="DeadLetter")},
+        _CONVERSATION,
+    ),
+    "data.key": ("A conversation's data key, wrapped by a master key.", KeyRecord, _ANY_KEY),
+    "erasure": ("The erasure of a conversation, begun or done.", Erasure, _ANY_KEY),
+}
+"""The messages that are no events: what each is, its payload and its key."""
+
+
+def _messages() -> dict[str, Schema]:
+    return {
+        **{kind: _event(kind) for kind in DATA},
+        **{name: _record(name, *record) for name, record in _RECORDS.items()},
+    }
 
 
 def _event(kind: str) -> Schema:
@@ -286,13 +240,14 @@ def _event(kind: str) -> Schema:
     }
 
 
-def _record(name: str, about: str, payload: Schema, key: Schema) -> Schema:
-    binary = payload.get("format") == "binary"
+def _record(name: str, about: str, payload: Schema | type[Struct], key: Schema) -> Schema:
+    schema = payload if isinstance(payload, dict) else _ref(payload.__name__)
+    binary = schema.get("format") == "binary"
     return {
         "name": name,
         "summary": about,
         "contentType": "application/octet-stream" if binary else "application/json",
-        "payload": payload,
+        "payload": schema,
         "bindings": {"kafka": {"key": key, "bindingVersion": _KAFKA}},
     }
 
@@ -301,16 +256,17 @@ def _schemas() -> dict[str, Schema]:
     made = dict(components(_SCHEMAS))
     made |= {_event_name(kind): envelope(kind, _SCHEMAS) for kind in DATA}
     _, more = msgspec.json.schema_components(
-        [CompactionRequest, Generation, Tenant, ApiKey, KeyRecord, Erasure], ref_template=_SCHEMAS
+        [payload for _, payload, _ in _RECORDS.values() if not isinstance(payload, dict)],
+        ref_template=_SCHEMAS,
     )
     for name, schema in more.items():
-        schema["description"] = " ".join(schema.get("description", "").replace("``", "`").split())
+        schema["description"] = plain_text(schema.get("description", ""))
         made[name] = schema
     made["DeadLetter"] = {
         "type": "object",
         "description": (
-            "Of kind `record` nobody's event; `poison` parked its conversation, and what is"
-            " `waiting` came after it. `closed` says that an operator took the letter off the list."
+            "Kinds: `record` is no valid event; `poison` put its conversation into quarantine;"
+            " `waiting` came after such an event. `closed`: an operator closed the letter."
         ),
         "properties": {
             "position": {"type": "string"},

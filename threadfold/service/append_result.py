@@ -12,8 +12,8 @@ from projections.window.recent_ids import RecentIds
 
 
 class Appended(NamedTuple):
-    """An event that is safe in the log, and how many tokens it counts (a spilled result: of what
-    stands in the window).
+    """An event that is safe in the log, and its token count (of a spilled result: of its
+    preview).
     """
 
     id: str
@@ -21,15 +21,15 @@ class Appended(NamedTuple):
     tokens: int = 0
 
 
-# What Appended(…) does, without a call of Python for each.
+# Appended(…) without a Python call per event.
 make_appended: partial[Appended] = partial(tuple.__new__, Appended)
 
 
 class Applied(NamedTuple):
     """What the fold did with an appended event.
 
-    ``status`` is applied, duplicate, rejected or parked (it waits in a parked conversation); a
-    duplicate's position is the first one's.
+    ``status`` is applied, duplicate, rejected or parked (it waits in a quarantined conversation).
+    The position of a duplicate is the first event's.
     """
 
     id: str

@@ -19,9 +19,10 @@ from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.protocol import stored_form
 from projections.storage.stubs import STUB
 from projections.window.window import Window
-from streams.control.follower import Control, State
+from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
-from streams.log.log import KafkaLog
+from streams.control.state import State
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import partition_count
 from streams.projector.tracing import compaction_span
 from streams.recovery.hydrating_reader import HydratingReader
@@ -255,8 +256,8 @@ class ConversationReader:
         check_page(offset, limit)
         self._refuse_erased(key)
         at = self._own_position(key, position)
-        # An erased conversation is refused. One that is not folded yet may be read; one that sleeps
-        # is not woken.
+        # An erased conversation is refused. One that is not folded yet can be read; one that sleeps
+        # stays asleep.
         fields = await self.windows.fields(key, [HEAD, STUB])
         if HEAD in fields:
             head_of(key, fields)
@@ -294,7 +295,7 @@ class ConversationReader:
     def _refuse_erased(self, key: Key) -> None:
         """Raise :class:`Erased` for a conversation that was erased, or is being erased."""
         if self.keys.is_erased(str(key).encode()):
-            # A read that was under way at its erasure may have cached something since.
+            # A read that ran during the erasure may have cached something.
             self._forget_window(str(key).encode())
             raise Erased(f"conversation {key.conversation} was erased")
 

@@ -1,8 +1,7 @@
-"""Cursors: opaque texts that name a place, and that are good only where they were given out.
+"""Cursors: opaque texts that name a place in one list of one conversation or tenant.
 
-The check in a cursor makes one of another conversation, tenant or route an error and not a puzzle.
-It is no secret: whoever may read something may as well make a cursor for it, and each reader looks
-at what it may read by itself.
+A check in the cursor detects a cursor of another conversation, tenant or route. The check is no
+secret and grants nothing: each reader checks what its caller may read.
 """
 
 from __future__ import annotations
@@ -17,20 +16,18 @@ _CHECK = 8
 
 
 def write_cursor(about: str, packed: bytes) -> str:
-    """A cursor of ``packed``; ``about`` says what it is of, like ``history`` and a conversation's
-    key.
-    """
+    """A cursor of ``packed``. ``about`` names the list: a route and a key, for example."""
     return base64.urlsafe_b64encode(packed + _check(about, packed)).decode().rstrip("=")
 
 
 def read_cursor(
     about: str, cursor: str, whose: str, use: str = "the one that its last page gave"
 ) -> bytes:
-    """What :func:`write_cursor` packed.
+    """The bytes that :func:`write_cursor` packed.
 
     Raises:
-        InvalidPosition: it is not a cursor of this; in the error, ``whose`` says of what it should
-            be, and ``use`` which one is meant.
+        InvalidPosition: it is not a cursor of ``about``. The message names ``whose`` it should be,
+            and what to ``use``.
     """
     try:
         raw = base64.b64decode(

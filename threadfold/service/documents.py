@@ -1,4 +1,4 @@
-"""The context document in each format, and which formats there are."""
+"""The formats of a context document, and the document in each."""
 
 from __future__ import annotations
 
@@ -18,29 +18,31 @@ FORMATS = ("openai", "anthropic", "events", "rendered")
 
 
 def check_format(name: str, known: tuple[str, ...] = FORMATS) -> str:
-    """Return ``name`` when it is one of the formats ``known``; raises :class:`InvalidRequest`."""
+    """Return ``name`` if it is one of the formats ``known``; raises :class:`InvalidRequest`."""
     if name not in known:
         raise InvalidRequest(f"format {name[:40]!r} is not one of {', '.join(known)}")
     return name
 
 
 def document(window: Window, fmt: str, max_tokens: int | None = None) -> bytes:
-    """The context document of a window in one of :data:`FORMATS`, as JSON.
-
-    ``render_digest`` is the SHA-256 of the ``messages`` it holds, in that format and those bytes.
-    ``events`` gives the window's own events: nothing is left out of them for a limit, ``tokens``
-    and ``trace`` are the render's. ``rendered`` gives the render's messages as flat events.
+    """Render a window, and return its context document; see :func:`document_of`.
 
     Raises:
-        DoesNotFit: what must not be left out is larger than the ceiling, or than ``max_tokens``.
+        DoesNotFit: the messages that must stay are larger than the ceiling or ``max_tokens``.
         InvalidRequest: there is no such format.
     """
     return document_of(window, render_openai(window, max_tokens), fmt)
 
 
 def document_of(window: Window, render: Render, fmt: str) -> bytes:
-    """The context document of a window and its render; raises :class:`InvalidRequest` where there
-    is no such format.
+    """The context document of a window and its render in one of :data:`FORMATS`, as JSON.
+
+    ``render_digest`` is the SHA-256 of the bytes of ``messages``. ``events`` gives all events of a
+    window: ``tokens`` and ``trace`` are the render's. ``rendered`` gives the render's messages
+    as flat events.
+
+    Raises:
+        InvalidRequest: there is no such format.
     """
     check_format(fmt)
     if fmt == "anthropic":
@@ -55,8 +57,8 @@ def document_of(window: Window, render: Render, fmt: str) -> bytes:
 
 
 class Messages(NamedTuple):
-    """What of a context document a model is sent: its messages as they stand in it, ``system``
-    (Anthropic's), tokens and the digest.
+    """The part of a context document that a model receives, with its token count and digest.
+    ``system`` is Anthropic's.
     """
 
     messages: msgspec.Raw
@@ -73,6 +75,6 @@ class _Document(msgspec.Struct):
 
 
 def messages_of(document: bytes) -> Messages:
-    """Take a context document apart without parsing its messages."""
+    """The messages of a context document; they are not parsed."""
     found = msgspec.json.decode(document, type=_Document)
     return Messages(found.messages.copy(), found.system, found.tokens, found.render_digest)

@@ -18,10 +18,8 @@ from threadfold.service.spill import Drafts, Preview, make_spilled, preview_of
 
 LIGHT = 400_000
 EACH = 100
-"""What is_heavy adds up, in characters: a list is light up to ``LIGHT``, an object counts as
-``EACH`` beside its texts.
-
-Counting takes about 3 ns a character where toktok can, 40 where tiktoken has to.
+"""The unit of :func:`is_heavy` is the character: a list is light up to ``LIGHT``, an object adds
+``EACH`` to its texts. toktok counts a character in about 3 ns, tiktoken in 40.
 """
 _PINNED_ROLES = frozenset({"system", "developer"})
 _WITH_MEANING = frozenset({"conversation.opened", "rollback"})
@@ -61,8 +59,8 @@ class Drafter:
     def records(
         self, items: Sequence[tuple[str, object]], noun: str, operator: bool, id_seed: str | None
     ) -> list[Record]:
-        """The records of :meth:`drafts`, for lists of which no result spills; raises ValueError
-        where one does.
+        """The records of :meth:`drafts` for a list without spilled results; raises ValueError if
+        one spills.
         """
         drafts = self.drafts(items, noun, operator, id_seed)
         if drafts.spilled:
@@ -80,14 +78,13 @@ class Drafter:
         """One record for each ``(conversation, flat event)``, in order; errors count them from 1,
         like ``event 3``.
 
-        A result whose text is over ``spill_chars`` becomes a preview, its pieces beside it
-        (``threadfold.service.spill``). The policy is the tenant's, and a conversation's own where
-        an event of this or an earlier list of this instance opens it: another is in the
-        conversation's window only.
+        A result whose text is over ``spill_chars`` becomes a preview with its pieces
+        (``threadfold.service.spill``). The policy is the conversation's if this instance saw the
+        event that opens it, else the tenant's.
 
         Raises:
-            InvalidName, InvalidEvent, EventTooLarge, InvalidPolicy: the first item that is wrong,
-                named.
+            InvalidName, InvalidEvent, EventTooLarge, InvalidPolicy: an item is invalid; the message
+                names the first.
         """
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         encoding = self._rules.for_conversation(self._tenant, None).encoding
@@ -104,7 +101,7 @@ class Drafter:
         try:
             self._add_all(intake, items, noun, id_seed, previews)
         except ThreadfoldError:
-            # raises where an item before that one is too large: the first that is wrong is named
+            # Raises if an earlier item is too large: the error names the first invalid item.
             intake.records()
             raise
         records = intake.records()
@@ -133,7 +130,7 @@ class Drafter:
     ) -> None:
         ids = new_ids(len(items)) if id_seed is None else None
         for i, (conversation, flat) in enumerate(items):
-            # What is no text is no name, and may not even be a key of a dictionary.
+            # A name that is not text may not be hashable.
             key = (
                 _known_key(self._tenant, conversation)
                 if isinstance(conversation, str)
@@ -167,26 +164,24 @@ class Drafter:
                     self._pinned.append((i, key))
 
     def _check_pinned(self, tokens: list[int], noun: str) -> None:
-        """What a list alone brings to a pinned lane has to fit into it; the fold cuts what comes to
-        too much over time.
+        """Check that the pinned text of a list fits its conversations' limits. The fold cuts what
+        exceeds them over several lists.
         """
-        lanes: dict[Key, int] = {}
+        pinned: dict[Key, int] = {}
         for i, key in self._pinned:
-            lanes[key] = lanes.get(key, 0) + tokens[i]
+            pinned[key] = pinned.get(key, 0) + tokens[i]
             limit = self._rules.for_conversation(
                 self._tenant, self._overrides.get(key)
             ).pinned_limit
-            if lanes[key] > limit:
+            if pinned[key] > limit:
                 raise InvalidEvent(
-                    f"{noun} {i + 1}: its {tokens[i]} tokens bring what this list pins to"
-                    f" {lanes[key]}: system text, tools and pinned results may have {limit} (policy"
-                    " key pinned_max_tokens)"
+                    f"{noun} {i + 1}: its {tokens[i]} tokens bring the pinned text of this list to"
+                    f" {pinned[key]}: system text, tools and pinned results may have {limit}"
+                    " (policy key pinned_max_tokens)"
                 )
 
     def _check_meaning(self, key: Key, flat: dict[str, object], where: str) -> None:
-        """Check what the types do not: that a policy is possible, and that a rollback stays in its
-        conversation.
-        """
+        """Check that a policy is possible and that a rollback stays in its conversation."""
         kind = flat["type"]
         if kind == "conversation.opened" and isinstance(policy := flat.get("policy"), dict):
             try:
@@ -212,12 +207,11 @@ def _known_key(tenant: str, conversation: str) -> Key:
 
 
 def is_heavy(items: Sequence[tuple[str, object]]) -> bool:
-    """Whether checking and counting may take many milliseconds, so that it had better not be done
-    in the event loop.
+    """Whether checking and counting may take many milliseconds, and belongs in a thread.
 
-    Long texts are: nearly all of their time is the tokenizer's, which lets other threads run. Many
-    short events are not: 500 take about 3 ms, mostly Python's own, and in a thread would hold up
-    the event loop just as long.
+    Long texts do: nearly all the time is the tokenizer's, which releases the interpreter lock. Many
+    short events do not: 500 take about 3 ms, mostly in Python, which a thread would not spare the
+    event loop.
     """
     left = LIGHT
     for _, flat in items:

@@ -47,8 +47,8 @@ ATTEMPTS = 5
 
 
 class Store(msgspec.Struct):
-    """The result in one store. ``deadline`` (RFC 3339) is the latest time at which it holds, null
-    if it holds now, or for good.
+    """The result in one store. ``deadline`` (RFC 3339) is the latest time from which it is true;
+    null: it is true now.
     """
 
     state: Outcome
@@ -126,8 +126,8 @@ class Eraser:
         """Erase all conversations that a user opened (``user`` of ``conversation.opened``), and
         return their receipts by name.
 
-        Those that were erased earlier on behalf of the same user are among them; of these only a
-        hash of the user is kept.
+        Conversations erased earlier on behalf of the user are included; an erasure keeps a hash of
+        the user.
 
         Raises:
             UnknownUser: the user opened no conversation.
@@ -157,8 +157,10 @@ class Eraser:
     # ------------------------------------------------------------------------------------------
 
     async def _verdict(self, key: Key) -> Literal["opaque", "kept"]:
-        """What becomes of the log: opaque where all of the conversation's events are sealed; raises
-        UnknownConversation.
+        """What remains of the log: ``opaque`` if all events of the conversation are sealed.
+
+        Raises:
+            UnknownConversation: nothing was appended to it.
         """
         backend = self._backend
         await backend.caught_up([partition_of(key, backend.log.partitions)])
@@ -170,7 +172,7 @@ class Eraser:
         if not self._keys.table.has(str(key).encode()):
             return "kept"
         async for _, piece in pieces_backwards(backend.log, window):
-            rows = await backend.log.read(_positions(window, piece))
+            rows = await backend.log.read(Position(window.partition, offset) for offset in piece)
             if any(
                 row.value is not None and not is_sealed(row.value)
                 for row in rows.values()
@@ -189,7 +191,7 @@ class Eraser:
         )
 
     async def _append(self, key: Key) -> str:
-        """Append the erasure and wait until the live window took it; returns its position."""
+        """Append the erasure, wait until the live window includes it, and return its position."""
         flat = {"type": "conversation.erased", "id": _event_id(key)}
         (appended,) = await self._backend.append(
             key.tenant, [(key.conversation, flat)], operator=True
@@ -198,11 +200,11 @@ class Eraser:
         return str(appended.position)
 
     async def _elsewhere(self, key: Key, position: str) -> None:
-        """Erase the windows of other generations, which nobody folds now or soon.
+        """Erase the windows of the other generations, which no worker folds.
 
-        The erasure is folded into them early: a window that is erased takes nothing but a position
-        from what comes, so it makes no difference when that happens. Whoever builds such a
-        generation at this moment is fenced, and goes on from what is stored.
+        The erasure is folded into them early. That is safe: an erased window keeps nothing of later
+        events but their position. A process that builds such a generation now is fenced, and
+        continues from what is stored.
         """
         backend, partition = self._backend, partition_of(key, self._backend.log.partitions)
         live = backend.control.state.live_generation
@@ -221,15 +223,13 @@ class Eraser:
                 )
 
     async def _erase_in(self, generation: int, partition: int, key: Key, position: str) -> bool:
-        """Erase one window of a generation; False when somebody else wrote its partition
-        meanwhile.
-        """
+        """Erase one window of a generation; False if its partition was written meanwhile."""
         backend = self._backend
         try:
             checkpoint, (stored,) = await backend.store.reader.read(generation, partition, [key])
         except (CorruptWindow, Healing):
-            # It sleeps there, and its snapshot gave way to the live generation's: what an erasure
-            # leaves does not depend on it.
+            # It sleeps there, and the live generation's snapshot replaced its own. An erased window
+            # does not depend on the snapshot.
             checkpoint, (stored,) = await backend.store.read(generation, partition, [key])
         if checkpoint is None or stored is None:
             return True
@@ -272,15 +272,13 @@ def _stores(opaque: bool, since: datetime, configs: dict[str, dict[str, str]]) -
         _after(since, configs.get(name, {}).get("retention.ms"))
         for name in ("renders", "compactions", "dead-letters")
     )
+    unsealed = "not sealed, or not all"
+    until = "; until the topic's retention"
     return {
         "log": Store(
             payloads,
             None,
-            (
-                f"payloads are {sealed}"
-                if opaque
-                else "payloads are not sealed, or not all: the log is kept for ever"
-            ),
+            f"payloads are {sealed if opaque else unsealed + ': the log is kept for ever'}",
         ),
         "keys": Store(
             "deleted",
@@ -288,7 +286,7 @@ def _stores(opaque: bool, since: datetime, configs: dict[str, dict[str, str]]) -
             "void at once; the broker drops the wrapped keys by then (max.compaction.lag.ms and its"
             " cleaner's run)",
         ),
-        "windows": Store("deleted", None, "in all generations; what is left is that it was erased"),
+        "windows": Store("deleted", None, "in all generations; they record only the erasure"),
         "snapshots": (
             Store("opaque", None, f"what may be left is {sealed}")
             if opaque
@@ -302,40 +300,28 @@ def _stores(opaque: bool, since: datetime, configs: dict[str, dict[str, str]]) -
         "summaries": Store(
             payloads,
             None,
-            (
-                f"texts are {sealed}"
-                if opaque
-                else "not sealed, or not all: the topic is kept for ever"
-            ),
+            f"texts are {sealed}" if opaque else f"{unsealed}: the topic is kept for ever",
         ),
         "renders": (
             Store("opaque", renders, f"records are {sealed}")
             if opaque
-            else Store(
-                "kept",
-                renders,
-                "records hold digests, names and counts, no text; until the topic's retention",
-            )
+            else Store("kept", renders, f"records hold digests, names and counts, no text{until}")
         ),
         "compactions": Store(
-            "kept",
-            compactions,
-            "requests hold positions and ids, no text; until the topic's retention",
+            "kept", compactions, f"requests hold positions and ids, no text{until}"
         ),
         "partials": Store("deleted", None, "text in progress"),
         "caches": Store(
             "deleted", None, "in each gateway as it reads the keys topic, within a second"
         ),
         "dead_letters": Store(
-            "kept",
-            letters,
-            "letters hold positions and causes, no text; until the topic's retention",
+            "kept", letters, f"letters hold positions and causes, no text{until}"
         ),
     }
 
 
 def _after(since: datetime, ms: str | None, more: timedelta = timedelta()) -> str | None:
-    """The time so many milliseconds later, None where that is never."""
+    """The time ``ms`` and ``more`` later, None if there is no such limit."""
     if ms is None or not ms.isdecimal() or int(ms) > 10**15:
         return None
     return _time(since + timedelta(milliseconds=int(ms)) + more)
@@ -372,7 +358,3 @@ def _now() -> str:
 
 def _time(at: datetime) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _positions(window: Window, offsets: list[int]) -> list[Position]:
-    return [Position(window.partition, offset) for offset in offsets]

@@ -1,9 +1,8 @@
-"""The ledger of model calls: what a model was sent, recorded on a topic of its own, and rendered
-again later from the log.
+"""The ledger of model calls: a record of each call on a topic of its own, and its messages rendered
+again from the log.
 
-A record holds the digest of the messages, not the messages: the log and the rules of the generation
-that was live give them back. Nothing of the ledger is in the log, so nothing of it can enter a
-window.
+A record holds the digest of the messages. The messages follow from the log and the rules of the
+generation that was live. The ledger is not in the log, so it cannot enter a window.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.window.window import Window
 from streams.compaction.requests import policy_version
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.log.history import event_of, pieces_backwards, read_events
-from streams.log.log import KafkaLog, Log
+from streams.log.kafka_log import KafkaLog
+from streams.log.log import Log
 from streams.log.topics import partition_count
 from streams.settings.settings import Settings
 from threadfold.service.documents import Messages, document, messages_of
@@ -38,7 +38,7 @@ from threadfold.service.model_call import (
 )
 
 SCAN_PART = 2_000
-"""Records read at once where the newest of a conversation are looked for."""
+"""Records read at once in the search for a conversation's newest."""
 
 
 class Ledger:
@@ -61,7 +61,7 @@ class Ledger:
         self._opening = asyncio.Lock()
 
     async def stop(self) -> None:
-        """Close the clients of the renders topic, where it was used."""
+        """Close the clients of the renders topic."""
         if self._topic is not None:
             await self._topic.stop()
 
@@ -94,13 +94,12 @@ class Ledger:
         return write_id(key, position)
 
     async def show(self, render_id: str, tenant: str | None = None) -> dict[str, Any]:
-        """A recorded call, rendered again from the conversation's log up to the recorded position:
-        all its events are read and folded.
+        """A recorded call, rendered again: events up to the recorded position are read and folded.
 
         Returns ``{"id", "conversation", "time", "record", "messages", "system"?, "render_digest",
-        "agrees", "why"}``: ``messages`` as raw JSON (None where they do not fit any more), ``why``
-        the reasons found where the digests differ. It is rendered under the rules of the generation
-        that was live then, where there still are any. ``tenant`` None lets any tenant's be seen.
+        "agrees", "why"}``. ``messages`` is raw JSON, None if they do not fit now. ``why`` lists the
+        reasons if the digests differ. The rules are those of the generation that was live then, if
+        it exists. ``tenant`` None allows any tenant's record.
 
         Raises:
             UnknownRender: there is no such record, or it is not this tenant's.
@@ -119,14 +118,9 @@ class Ledger:
         }
         at = parse_position(called.position)
         if (await self._log.end_offsets())[at.partition] <= at.offset:
-            lost = f"the log does not reach to position {called.position}"
-            return {
-                **shown,
-                "messages": None,
-                "render_digest": None,
-                "agrees": False,
-                "why": [lost],
-            }
+            why = [f"the log ends before position {called.position}"]
+            nothing = {"messages": None, "render_digest": None}
+            return {**shown, **nothing, "agrees": False, "why": why}
         rules, why = self.rules_of(called)
         window = await self._fold(key, at, rules)
         try:
@@ -163,13 +157,8 @@ class Ledger:
             for raw in reversed(part):
                 stored = stored_call(raw, topic.seals) if raw.key == str(key).encode() else None
                 if stored is not None:
-                    found.append(
-                        {
-                            "id": write_id(key, raw.position),
-                            "time": stored.time,
-                            "record": stored.data,
-                        }
-                    )
+                    id_ = write_id(key, raw.position)
+                    found.append({"id": id_, "time": stored.time, "record": stored.data})
             end = first
         return found[:count]
 
@@ -213,7 +202,7 @@ class Ledger:
         return key, stored
 
     def rules_of(self, called: ModelCalled) -> tuple[Rules, list[str]]:
-        """The rules to render under, and why they may not be those of then."""
+        """The rules to render under, and why they may differ from those of the call."""
         state = self._control.state
         live = state.live_generation
         if called.generation is None:
@@ -224,14 +213,14 @@ class Ledger:
         if then is not None:
             return state.rules(then), []
         deleted = (
-            f"generation {called.generation}, which was live then, is gone: it is rendered under"
+            f"generation {called.generation}, which was live then, is deleted: it is rendered under"
             f" generation {live.number}"
         )
         return state.rules(live), [deleted]
 
     async def _fold(self, key: Key, at: Position, rules: Rules) -> Window:
-        """The window as it stood after ``at``. Positions come from the present window and its
-        summaries, so no partition is scanned.
+        """The window after the event at ``at``. The positions of its events come from the present
+        window and its summaries; no partition is scanned.
         """
         now = await self._window_at(key, str(at))
         offsets: set[int] = set()

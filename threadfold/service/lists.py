@@ -1,10 +1,8 @@
-"""A tenant's lists: its conversations, latest first; what waits for somebody; and a conversation's
-summaries.
+"""Lists: a tenant's conversations and open suspensions, and a conversation's summaries.
 
-The first two are put together from lists that every partition keeps beside its windows
-(``projections.storage.listing``), so they say what the windows say, and come back with them. They
-are as of a moment for each partition, not for all: a conversation that is active while pages are
-read may move to the front and be seen twice, or not at all.
+Every partition keeps the tenant's lists beside its windows (``projections.storage.listing``), and
+they heal with the windows. Here the partitions' lists are merged. Each partition is read at a
+moment of its own: a conversation that is active while pages are read can appear twice or be missed.
 """
 
 from __future__ import annotations
@@ -30,12 +28,12 @@ from threadfold.service.cursors import read_cursor, write_cursor
 from threadfold.service.pages import flat_event
 
 MAX_LISTED = 200
-"""Items of one page of a list at most."""
+"""The maximum number of items in a page."""
 _cursor = msgspec.msgpack.Decoder(tuple[int, str])
 
 
 class Place(NamedTuple):
-    """A conversation of a list, and the partition that it is in."""
+    """A conversation of a list and its partition."""
 
     found: Found
     partition: int
@@ -44,16 +42,15 @@ class Place(NamedTuple):
 async def conversations(
     backend: ConversationService, tenant: str, *, before: str | None = None, limit: int = 50
 ) -> dict[str, Any]:
-    """A page of the tenant's conversations, the one that was active last first, as
+    """A page of the tenant's conversations, last active first, without erased ones:
     ``{"conversations": […], "next_before"}``.
 
     Each is ``{"conversation", "active_at" (RFC 3339), "state", "position", "count", "tokens"}``.
-    Erased ones are not in it.
 
     Raises:
         InvalidRequest: ``limit`` is not 1 to 200.
         InvalidPosition: ``before`` is not a cursor of this list.
-        Healing, RedisUnavailable: it cannot be read now.
+        Healing, RedisUnavailable: the list cannot be read now.
     """
     places, cursor = await _page(backend, "recent", tenant, before, limit)
     heads = await _heads(backend, tenant, places)
@@ -67,12 +64,11 @@ async def conversations(
 async def suspensions(
     backend: ConversationService, tenant: str, *, before: str | None = None, limit: int = 50
 ) -> dict[str, Any]:
-    """A page of what waits for somebody in the tenant's conversations, as ``{"suspensions": […],
-    "next_before"}``.
+    """A page of the open suspensions of a tenant: ``{"suspensions": […], "next_before"}``.
 
-    Conversations come in the order in which they began to wait, the latest first, each with all
-    that is open in it: ``limit`` is a number of conversations. Each is as in a context, with its
-    ``conversation``. Raises like :func:`conversations`.
+    ``limit`` counts conversations. The one that began to wait last comes first, with all its open
+    suspensions. Each is as in a context, with its ``conversation``. Raises like
+    :func:`conversations`.
     """
     places, cursor = await _page(backend, "waiting", tenant, before, limit)
     found = await asyncio.gather(
@@ -82,8 +78,10 @@ async def suspensions(
 
 
 async def of_user(backend: ConversationService, tenant: str, user: str, limit: int) -> list[str]:
-    """The conversations that were opened with this ``user``, at most ``limit``, erased ones not
-    among them. Raises like :func:`_page`.
+    """At most ``limit`` conversations that were opened with this ``user``, without erased ones.
+
+    Raises:
+        Healing, RedisUnavailable: the list cannot be read now.
     """
     found = await _merged(backend, f"user:{user_name(tenant, user)}", None, limit)
     return [place.found.conversation for place in found]
@@ -97,7 +95,7 @@ async def summaries(
     before: str | None = None,
     limit: int = 20,
 ) -> dict[str, Any]:
-    """The summary in force and those it stands on, newest first, as ``{"summaries": [flat events],
+    """The active summary and its predecessors, newest first: ``{"summaries": [flat events],
     "next_before"}``.
 
     Raises:
@@ -164,13 +162,13 @@ async def _page(
 async def _merged(
     backend: ConversationService, name: str, before: Found | None, limit: int
 ) -> list[Place]:
-    """The first of all partitions' lists, in one order."""
+    """The first ``limit`` items of all partitions' lists, merged."""
     generation = backend.control.state.live_generation.number
 
     async def of_one(partition: int) -> list[Place]:
         served = backend.windows.served(partition)
         listed = await backend.store.listed(generation, partition, name, before, limit)
-        # After it was read: a server that took over meanwhile may have answered with an older list.
+        # Checked after the read: a server that took over meanwhile may answer with an older list.
         await backend.windows.check_served(
             partition, await backend.store.checkpoint(generation, partition), served
         )
@@ -183,19 +181,15 @@ async def _merged(
 async def _heads(
     backend: ConversationService, tenant: str, places: list[Place]
 ) -> list[Head | Stub | None]:
-    """What is shown of each; one that sleeps is not woken for it."""
+    """The head of each window, or the stub of one that sleeps (it stays asleep)."""
 
     async def head(place: Place) -> Head | Stub | None:
         key = make_key(tenant, place.found.conversation)
         fields = await backend.windows.fields(key, [HEAD, STUB])
         with stored_form(key):
-            return (
-                decode_head(fields[HEAD])
-                if HEAD in fields
-                else decode_stub(fields[STUB])
-                if STUB in fields
-                else None
-            )
+            if HEAD in fields:
+                return decode_head(fields[HEAD])
+            return decode_stub(fields[STUB]) if STUB in fields else None
 
     return list(await asyncio.gather(*map(head, places)))
 

@@ -1,4 +1,4 @@
-"""One call of a model as the ledger records it: its fields, its record of the topic, its id."""
+"""A model call in the ledger: its fields, its record on the topic, its id."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def read_called(body: object) -> ModelCalled:
 
     Raises:
         InvalidEvent: a field is missing, unknown or wrong; the message names it.
-        InvalidPosition: ``position`` is none.
-        EventTooLarge: it is over 32 KiB.
+        InvalidPosition: ``position`` is not a position.
+        EventTooLarge: the call is over 32 KiB.
     """
     if not isinstance(body, dict):
         raise InvalidEvent("render: expected an object")
@@ -132,7 +132,7 @@ def tenant_of(raw: Raw) -> tuple[str, ...]:
 
 
 def stored_call(raw: Raw, seals: PayloadCipher) -> StoredCall | None:
-    """The call of a record, None if it has none or nobody can read it any more."""
+    """The call in a record, None if there is none or its key is deleted."""
     named = parse_key(raw.key or b"")
     try:
         stored = _decode(open_value(seals, raw.key or b"", raw.value or b"") or b"")
@@ -156,7 +156,7 @@ def write_id(key: Key, position: Position) -> str:
 
 
 def read_id(render_id: str) -> tuple[Position, bytes] | None:
-    """The place an id names, with its check; None for what is no id."""
+    """The place that an id names, with its check; None if it is no id."""
     try:
         raw = base64.b64decode(render_id.encode(), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):

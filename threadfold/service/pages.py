@@ -1,8 +1,8 @@
-"""Pages of a conversation's history, newest first, straight from the log.
+"""Pages of a conversation's history, newest first, read from the log.
 
-A page follows the tail's positions and then the summaries' spans (``streams.log.history``). Its
-cursor names the last event given and the summary event whose span that one is in, so the next page
-begins there, however deep it is.
+A page follows the tail's positions, then the summaries' spans (``streams.log.history``). Its cursor
+names the page's last event and the summary whose span holds it. The next page begins there, so deep
+pages cost the same.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from streams.log.log import Log, Raw
 from threadfold.service import cursors
 
 MAX_PAGE = 500
-"""Events in one page of history at most."""
+"""The maximum number of events in a page of history."""
 _PLACE = struct.Struct(">qq")
 _ENVELOPE = ("id", "time", "type", "position", "traceparent")
 
 
 class Place(NamedTuple):
-    """Where a page ended: the offset of its oldest event, and of the summary event whose span that
-    is in (None: the tail).
+    """The end of a page: the offset of its oldest event, and the offset of the summary event whose
+    span holds it (None: it is in the tail).
     """
 
     offset: int
@@ -46,7 +46,7 @@ def write_cursor(key: Key, place: Place) -> str:
 
 
 def read_cursor(key: Key, cursor: str) -> Place:
-    """The place a cursor names.
+    """The place that a cursor names.
 
     Raises:
         InvalidPosition: it is not a cursor of this conversation.
@@ -65,10 +65,9 @@ async def page(log: Log, window: Window, before: str | None, limit: int) -> dict
     """At most ``limit`` events older than the cursor ``before`` (None: the newest), as
     :func:`flat_event`, newest first.
 
-    Returns ``{"events": […], "next_before": cursor or None}``; None when these are the oldest.
-    Repeated events are not in it: a repeat has no place in the window. Neither are the pieces of
-    spilled results: the result that names them comes first, so most are passed over unread (those
-    in the same read as their result are read in vain, at most ``limit`` + 1 at once).
+    Returns ``{"events": […], "next_before": cursor or None}``; None after the oldest event.
+    Repeated events and the pieces of spilled results are left out. A result names its pieces and
+    comes before them, so most pieces are not read.
 
     Raises:
         InvalidPosition: the cursor is not one of this conversation.
@@ -97,18 +96,14 @@ async def page(log: Log, window: Window, before: str | None, limit: int) -> dict
 async def _listed(
     log: Log, window: Window, waiting: list[Place], count: int, pieces: set[int]
 ) -> list[tuple[Place, dict[str, Any]]]:
-    """Take up to ``count`` places from the front of ``waiting`` and read those events; ``pieces``
-    learns which offsets not to read.
+    """Remove up to ``count`` places from the front of ``waiting`` and read their events. The
+    offsets of spilled pieces are added to ``pieces`` and not read.
     """
     places: list[Place] = []
-    taken = 0
-    for place in waiting:
-        if len(places) == count:
-            break
-        taken += 1
+    while waiting and len(places) < count:
+        place = waiting.pop(0)
         if place.offset not in pieces:
             places.append(place)
-    del waiting[:taken]
     rows = await log.read(Position(window.partition, place.offset) for place in places)
     found = []
     for place in places:
@@ -126,7 +121,7 @@ def _pieces_of(flat: dict[str, Any]) -> list[int]:
         return []
     found = []
     for text in flat["spill"]["chunks"]:
-        # Another producer may have written anything: what is no position names no piece.
+        # Another producer may have written anything.
         with suppress(InvalidPosition):
             found.append(parse_position(text).offset)
     return found
@@ -144,18 +139,16 @@ def flat_event(raw: Raw, key: Key, seals: PayloadCipher) -> dict[str, Any] | Non
     """A record as one flat object ``{"id", "type", "time", "position", …fields}``, None when it is
     no event of this conversation.
 
-    Known types are short (``message``), others whole. A field that would hide one of the envelope's
-    (another producer's ``id``, an ``event.dropped``'s ``position``) stands under ``data`` instead,
-    with all its neighbours of that kind. An event that nobody can read any more has the fields of
-    its sealed payload, and ``"opaque": true``.
+    Known types have their short name (``message``). Fields whose name is one of the envelope's
+    (``id`` of another producer, ``position`` of ``event.dropped``) are under ``data``. An event
+    whose key is deleted has the fields of its sealed payload, and ``"opaque": true``.
     """
     event = event_of(raw, key, seals)
     if event is None or raw.key is None or raw.value is None:
         return None
     opened = open_value(seals, raw.key, raw.value)
-    # The envelope as it was written: the typed event has forgotten fields that a newer version
-    # added. Only an outdated version is lifted, unless it cannot be read: what is sealed is no data
-    # of any version.
+    # The envelope as written, because the typed event lacks fields of newer versions. An outdated
+    # version is upcast, unless its payload is sealed.
     whole = msgspec.json.decode(opened or raw.value)
     if opened is not None:
         whole = present_form(whole)

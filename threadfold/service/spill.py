@@ -1,9 +1,9 @@
-"""Spill: a tool result too long for one event stands in the log as pieces, and the result itself
-holds a preview and their positions.
+"""Spill: a tool result that is too long for one event is stored as pieces, and the result holds a
+preview and their positions.
 
-The pieces are events of the same conversation (``tool.result.chunk``), appended and acknowledged
-before the result that names them. Windows and summarisers see the preview alone; a reader gets the
-whole, or a page of it, at the result's own position.
+The pieces are events of the same conversation (``tool.result.chunk``). They are appended and
+acknowledged before the result that names them. Windows and summarisers see the preview; a reader of
+the result's position gets the whole text or a page of it.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from streams.log.history import event_of
 from streams.log.log import Log
 
 MAX_CHUNKS = 256
-"""Pieces of one result at most: where ``spill_chars`` would make more, the pieces are larger."""
+"""The maximum number of pieces of a result. A longer text has larger pieces."""
 PAGE_CHARS = 100_000
-"""Characters of a page whose reader names no limit."""
+"""Characters of a page by default."""
 MAX_PAGE_CHARS = 1_000_000
 _ESCAPED = 6
-"""Bytes that a character takes in JSON at most (``\\u0001``)."""
+"""The maximum number of bytes of a character in JSON (``\\u0001``)."""
 _ENVELOPE_BYTES = 2_048
-"""Bytes taken for what stands around a piece's text: its envelope holds a conversation's name twice
-and two derived ids.
+"""Bytes reserved for the envelope of a piece, which holds the conversation's name twice and two
+derived ids.
 """
 
 
 class Spilled(NamedTuple):
-    """A result of a list that spills: its place in the list, its pieces, and its ``spill`` field
-    without their positions.
+    """A spilled result of a list: its index, its pieces, and its ``spill`` field without their
+    positions.
     """
 
     at: int
@@ -47,8 +47,8 @@ class Spilled(NamedTuple):
 
 
 class Drafts(NamedTuple):
-    """Checked events, ready for the log; ``records`` holds the previews of those that spill,
-    ``tokens`` what each of them counts.
+    """Checked events, ready for the log. ``records`` holds previews of spilled results; ``tokens``
+    counts each record.
     """
 
     records: list[Record]
@@ -57,8 +57,8 @@ class Drafts(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """The content that a too long result keeps, its whole text, and (of a list) the lengths of its
-    parts.
+    """The shortened content of a long result, its whole text, and the lengths of its parts if it
+    is a list.
     """
 
     content: Any
@@ -67,11 +67,9 @@ class Preview(NamedTuple):
 
 
 def preview_of(content: object, policy: Policy, where: str) -> Preview | None:
-    """The preview of a result's content, or None where it is short enough to stand in one event, or
-    of no valid form.
+    """The preview of a result's content; None if it fits one event or has no valid form.
 
-    Of a list of parts the text parts together count; they are kept as one preview, the other parts
-    as they are.
+    The text parts of a list count together and become one preview; the other parts stay.
 
     Raises:
         EventTooLarge: the text is over the policy's ``max_result_bytes``.
@@ -80,12 +78,12 @@ def preview_of(content: object, policy: Policy, where: str) -> Preview | None:
     if found is None:
         return None
     text, parts = found
-    # Four bytes a character at most: short texts need not be encoded to know that they are short.
+    # A character has at most four bytes, so most short texts are not encoded here.
     if len(text) * 4 > policy.max_result_bytes:
         try:
             size = len(text.encode())
         except UnicodeEncodeError:
-            return None  # no Unicode: the event's own check says so
+            return None  # not Unicode: the check of the event reports it
         if size > policy.max_result_bytes:
             raise EventTooLarge(
                 f"{where}: field content: {size} bytes of text are over the limit of"
@@ -106,8 +104,8 @@ def preview_of(content: object, policy: Policy, where: str) -> Preview | None:
 
 
 def shortened(text: str, keep: int) -> str:
-    """Head and tail of a text, ``keep`` characters together, and between them a line that says what
-    is missing and where it is.
+    """The head and the tail of a text, ``keep`` characters in all. A line between them says what is
+    missing and where it is.
     """
     head, tail = keep - keep // 2, keep // 2
     left_out = f"{len(text) - keep} of {len(text)} characters"
@@ -148,8 +146,7 @@ def make_spilled(
     """The pieces of the result at place ``at`` of a list, whose event (with the preview) is
     ``record``.
 
-    Ids derive from the event's own and the piece's number, so what is repeated under the same id
-    has the same pieces.
+    Ids derive from the event's id and the piece's number, so a repeat has the same pieces.
 
     Raises:
         InvalidEvent: the text is no Unicode.
@@ -189,7 +186,7 @@ def make_spilled(
     }
     if preview.parts is not None:
         spill["parts"] = preview.parts
-    total = len(_with_spill(record, spill, [Position(999_999_999, 10**18 - 1)] * len(pieces)).value)
+    total = len(with_spill(record, spill, [Position(999_999_999, 10**18 - 1)] * len(pieces)).value)
     if total > max_bytes:
         raise EventTooLarge(
             f"{where}: {total} bytes are over the limit of {max_bytes} bytes for one event"
@@ -222,11 +219,11 @@ async def append_drafts(log: Log, drafts: Drafts) -> list[Position]:
         await log.append([chunk for spilled in drafts.spilled for chunk in spilled.chunks])
     )
     for at, chunks, spill in drafts.spilled:
-        records[at] = _with_spill(records[at], spill, [next(positions) for _ in chunks])
+        records[at] = with_spill(records[at], spill, [next(positions) for _ in chunks])
     return await log.append(records)
 
 
-def _with_spill(record: Record, spill: dict[str, Any], positions: Sequence[Position]) -> Record:
+def with_spill(record: Record, spill: dict[str, Any], positions: Sequence[Position]) -> Record:
     event = orjson.loads(record.value)
     event["data"]["spill"] = {**spill, "chunks": [str(position) for position in positions]}
     return Record(record.key, record.id, record.type, orjson.dumps(event))
@@ -247,12 +244,11 @@ def check_page(offset: int | None, limit: int | None) -> None:
 async def unfold(
     log: Log, key: Key, flat: dict[str, Any], offset: int | None, limit: int | None
 ) -> dict[str, Any]:
-    """A flat event with its content whole, or (where ``offset`` or ``limit`` is given) with that
-    page of its text as ``content``.
+    """A flat event with its whole content or, with ``offset`` or ``limit``, a page of its text.
 
-    A page counts in characters; of a list of parts it is of their texts, joined. ``page`` has
-    offset, limit and all characters. The checksum holds for the whole alone: a page reads only the
-    pieces it needs, and checks that they are the ones.
+    A page counts in characters, over the joined texts of a list of parts. Field ``page`` has
+    offset, limit and the number of all characters. A page reads only the pieces it needs and checks
+    each; the checksum is checked for the whole text only.
 
     Raises:
         InvalidRequest: the event has no text content.
@@ -284,9 +280,7 @@ async def unfold(
 def _spill_of(flat: dict[str, Any]) -> events.Spill | None:
     if flat["type"] != "tool.result" or flat.get("spill") is None:
         return None
-    return msgspec.convert(
-        flat["spill"], events.Spill
-    )  # of the right form: the event's own decoding has checked it
+    return msgspec.convert(flat["spill"], events.Spill)  # valid: the event was decoded before
 
 
 async def _whole(log: Log, key: Key, flat: dict[str, Any], spill: events.Spill) -> Any:
@@ -329,9 +323,7 @@ async def _page(
 async def _pieces(
     log: Log, key: Key, flat: dict[str, Any], spill: events.Spill, first: int, end: int
 ) -> list[str]:
-    """The texts of pieces ``first`` up to ``end``, each checked to be of this conversation, this
-    result and that place.
-    """
+    """The texts of pieces ``first`` up to ``end``. Each is checked: conversation, result, index."""
     try:
         positions = [parse_position(text) for text in spill.chunks[first:end]]
     except InvalidPosition as error:

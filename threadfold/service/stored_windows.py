@@ -1,5 +1,5 @@
-"""Reads windows of the live generation as they are stored. It refuses windows that are older than
-what this process has served before.
+"""Reads stored windows of the live generation. Windows that are older than what this process has
+served are refused.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from projections.errors import Healing
 from projections.names import Key, partition_of
 from projections.storage.layout import HEAD, decode_head
 from projections.storage.protocol import Checkpoint, Stored, WindowReader, stored_form
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.log.log import Log
 from threadfold.service.window_cache import WindowCache
 
@@ -84,8 +84,8 @@ class StoredWindows:
                     cached.missing(decode_head(fields[HEAD]), fields) if HEAD in fields else []
                 )
                 if missing:
-                    # A field that the head names stays as it is or is deleted; a field that came
-                    # instead has another checksum, and is not used.
+                    # A field that the head names stays as it is or is deleted. Its replacement has
+                    # another checksum and is not used.
                     fields |= (await self._reader.fields(generation, partition, key, missing))[1]
                 if HEAD in fields:
                     document = self._cache.context(place, partition, fields, max_tokens)
@@ -97,18 +97,18 @@ class StoredWindows:
             return self._cache.context(place, partition, stored.fields, max_tokens)
 
     def forget(self, key: Key) -> None:
-        """Cache nothing of a conversation any more."""
+        """Drop a conversation from the cache."""
         if self._control.state.live is not None:
             self._cache.drop((self._generation, key))
 
     def forget_all(self) -> None:
-        """Begin as after a start: nothing was served, and nothing is cached."""
+        """Forget what was served and cached."""
         self._served.clear()
         self._cache.clear()
 
     def served(self, partition: int) -> int:
         """The offset up to which this process has served windows of a partition. Call it before a
-        read, for :meth:`check_served` after it.
+        read, and :meth:`check_served` after it.
         """
         return self._served.get(partition, -1)
 
@@ -118,8 +118,8 @@ class StoredWindows:
         """The checkpoint of what was read; raises :class:`Healing` if that must not be served.
 
         Args:
-            before: what :meth:`served` returned before the read. Of two reads side by side, the one
-                that is answered last may be the older.
+            before: what :meth:`served` returned before the read. Of two concurrent reads, the one
+                that is answered last may be older.
         """
         if (
             checkpoint is None
@@ -147,19 +147,18 @@ class StoredWindows:
             before, generation = self.served(partition), self._generation
             checkpoint, found = await read(generation)
             checked = await self.check_served(partition, checkpoint, before)
-            # Otherwise readers were switched meanwhile: the caller opens the window by the rules
-            # that are live now.
+            # Otherwise the live generation changed meanwhile: the caller uses the live rules.
             if generation == self._control.state.live:
                 return checked, found
 
     async def _stepped_back(self, partition: int, offset: int, before: int) -> bool:
-        """Whether windows at ``offset`` are older than what was served before (Redis was set back,
-        or a generation switched).
+        """Whether windows at ``offset`` are older than what was served (Redis was set back, or the
+        generation was switched).
         """
         if offset >= before:
             self._served[partition] = max(self.served(partition), offset)
             return False
-        # A topic made anew is shorter than what was served: then there is nothing to wait for.
+        # A recreated topic is shorter than what was served: there is nothing to wait for.
         before = min(before, (await self._log().last_records())[partition] - 1)
         self._served[partition] = max(before, offset)
         return offset < before

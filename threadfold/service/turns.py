@@ -1,8 +1,7 @@
-"""Turns: begin, renew and end a run on a conversation, with a fencing token for what it appends.
+"""Turns: begin, renew and end a run on a conversation, with a fencing token for its appends.
 
-A turn is an event like any other. The fold decides in the log's order which turn is active
-(``projections.window.turns``). Here the event is appended, and the fold's decision is awaited and
-returned.
+A turn is an event. The fold decides in the log's order which turn is active
+(``projections.window.turns``). Here the event is appended, and the fold's decision is returned.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-import msgspec
+from msgspec import Meta, Struct
 
 from projections.errors import Conflict, InvalidEvent, InvalidName
-from projections.events.validation import explain
 from projections.names import check_name, make_key
 from projections.window.turns import MAX_SECONDS, NONE, Turns
 from threadfold.service.append_result import Appended
@@ -36,63 +34,47 @@ def _free(appended: Sequence[Appended]) -> None:
     del appended
 
 
-class TurnRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a request for a turn; ``wait``: seconds to wait until a queued turn is active."""
+Seconds = Annotated[
+    int, Meta(ge=1, le=MAX_SECONDS, description="how long the lease lasts without a renewal")
+]
 
-    turn_id: str | None = None
+
+class NewTurn(Struct, forbid_unknown_fields=True):
+    """A turn to begin. `policy` decides while another turn is active. `wait` is how many seconds to
+    wait for a queued turn.
+    """
+
+    turn_id: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     model: str | None = None
     policy: Literal["queue", "reject", "interrupt"] = "reject"
-    seconds: int = SECONDS
-    wait: float = 0
-
-
-def read_request(body: object) -> TurnRequest:
-    """Decode the body of a request for a turn; None stands for a request without a body.
-
-    Raises:
-        InvalidEvent: a field is invalid.
-    """
-    try:
-        request = msgspec.convert({} if body is None else body, TurnRequest)
-    except msgspec.ValidationError as error:
-        raise InvalidEvent(f"turn: {explain(str(error), 'a turn')}") from None
-    if not 1 <= request.seconds <= MAX_SECONDS:
-        raise InvalidEvent(f"turn: field seconds: it must be 1 to {MAX_SECONDS}")
-    if not 0 <= request.wait <= MAX_WAIT:
-        raise InvalidEvent(f"turn: field wait: it must be 0 to {MAX_WAIT} seconds")
-    if request.turn_id is not None and not 1 <= len(request.turn_id) <= 256:
-        raise InvalidEvent("turn: field turn_id: it must have 1 to 256 characters")
-    return request
+    seconds: Seconds = SECONDS
+    wait: Annotated[float, Meta(ge=0, le=MAX_WAIT)] = 0
 
 
 async def begin(
     backend: ConversationService,
     tenant: str,
     conversation: str,
-    body: object,
+    request: NewTurn,
     charge: Charge = _free,
 ) -> dict[str, Any]:
     """Begin a turn, or wait in the queue for it.
 
     Returns ``{"turn_id", "status": "started" | "queued", "fencing_token", "position", "place"}``:
-    the token is an integer that grows with every turn of the conversation, None while it waits;
-    ``place`` is how many turns are before it. A repeat with the same ``turn_id`` returns the
-    present status: repeat a request whose answer was lost, or to follow a queued turn.
+    the token is an integer that grows with every turn of the conversation, None while the turn
+    waits; ``place`` counts the turns before it. A repeat with the same ``turn_id`` returns the
+    present status: repeat the request if its answer was lost, or to follow a queued turn.
 
     Raises:
-        InvalidEvent, InvalidName: the body is invalid.
+        InvalidName: the turn's id is invalid.
         Conflict: another turn is active and the policy is to reject, too many turns wait, or this
             one was interrupted at once.
         KafkaUnavailable, WaitTimedOut, Healing, RedisUnavailable: the turn may have begun; repeat
             the request with the same ``turn_id``.
     """
-    request = read_request(body)
     turn_id = new_id() if request.turn_id is None else _named(request.turn_id)
-    flat = {
-        "type": "turn.started",
-        "turn_id": turn_id,
-        "lease": {"policy": request.policy, "seconds": request.seconds},
-    }
+    lease = {"policy": request.policy, "seconds": request.seconds}
+    flat = {"type": "turn.started", "turn_id": turn_id, "lease": lease}
     if request.model is not None:
         flat["model"] = request.model
     deadline = time.monotonic() + request.wait
@@ -120,12 +102,9 @@ async def renew(
     """Let the lease of the active turn run ``seconds`` from now; answers and raises like
     :func:`begin`.
     """
-    read_request({"turn_id": turn_id, "seconds": seconds})
-    flat = {
-        "type": "turn.started",
-        "turn_id": turn_id,
-        "lease": {"policy": "reject", "seconds": seconds},
-    }
+    _check_length(turn_id)
+    lease = {"policy": "reject", "seconds": seconds}
+    flat = {"type": "turn.started", "turn_id": turn_id, "lease": lease}
     turns, position = await _appended(
         backend, tenant, conversation, flat, Conditions(fence=fence), charge
     )
@@ -143,7 +122,7 @@ async def end(
     fence: int | None = None,
     charge: Charge = _free,
 ) -> dict[str, Any]:
-    """End a turn, or take it out of the queue; the next one that waits becomes active. Returns
+    """End a turn, or remove it from the queue; the next waiting turn becomes active. Returns
     ``{"turn_id", "position"}``.
 
     Raises:
@@ -151,7 +130,7 @@ async def end(
         KafkaUnavailable, WaitTimedOut, Healing, RedisUnavailable: the turn may have ended; end it
             again.
     """
-    read_request({"turn_id": turn_id})
+    _check_length(turn_id)
     flat = {"type": "turn.ended", "turn_id": turn_id}
     _, position = await _appended(
         backend, tenant, conversation, flat, Conditions(fence=fence), charge, may_fail=False
@@ -160,7 +139,7 @@ async def end(
 
 
 async def shown(backend: ConversationService, tenant: str, conversation: str) -> dict[str, Any]:
-    """The active turn and those that wait: ``{"live": {"turn_id", "fencing_token", "seconds"} |
+    """The active turn and the waiting ones: ``{"live": {"turn_id", "fencing_token", "seconds"} |
     None, "waiting": [turn ids]}``.
     """
     turns = await standing(backend, tenant, conversation)
@@ -202,8 +181,13 @@ async def _appended(
     return turns, str(applied.position)
 
 
+def _check_length(turn_id: str) -> None:
+    if len(turn_id) > 256:
+        raise InvalidEvent("turn: field turn_id: it must have 1 to 256 characters")
+
+
 def _named(turn_id: str) -> str:
-    """The id of a turn that begins. The other routes must be able to name it in their path."""
+    """The id of a turn that begins; a URL's path must be able to name it."""
     check_name("turn_id", turn_id)
     if turn_id in (".", ".."):
         raise InvalidName(
@@ -224,22 +208,16 @@ def not_in_force(fence: int, token: int | None) -> Conflict:
 
 
 def _standing(turns: Turns, turn_id: str) -> dict[str, Any] | None:
+    place, token = 0, None
     if turns.live is not None and turns.live.turn_id == turn_id:
-        return {
-            "turn_id": turn_id,
-            "status": "started",
-            "fencing_token": turns.live.token,
-            "place": 0,
-        }
-    names = [turn.turn_id for turn in turns.waiting]
-    if turn_id not in names:
-        return None
-    return {
-        "turn_id": turn_id,
-        "status": "queued",
-        "fencing_token": None,
-        "place": names.index(turn_id) + 1,
-    }
+        token = turns.live.token
+    else:
+        names = [turn.turn_id for turn in turns.waiting]
+        if turn_id not in names:
+            return None
+        place = names.index(turn_id) + 1
+    status = "queued" if place else "started"
+    return {"turn_id": turn_id, "status": status, "fencing_token": token, "place": place}
 
 
 def _holder(turns: Turns) -> str:

@@ -1,11 +1,9 @@
-"""What a reader keeps of the windows it has read, so that reading one again brings only what
-changed.
+"""A reader's cache of windows: reading a window again transfers only the fields that changed.
 
-A stored window's head names each of its other fields by a checksum of its bytes
-(``projections.storage.layout``). Most fields of a window never change again, so a reader that has
-them needs the head and the newest chunk or two: a few kilobytes in place of a hundred and fifty.
-Nothing is ever served from here alone: the head is read each time, and a field that does not have
-the head's checksum is not used.
+The head of a stored window names each other field by a checksum (``projections.storage.layout``).
+Most fields never change again, so a reader needs the head and the newest one or two chunks: a few
+kilobytes instead of 150. The head is read every time. A field whose checksum is not the head's is
+not used.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ Place = tuple[int, Key]
 
 @dataclass(slots=True)
 class Kept:
-    """What is known of one window: the base with its checksum, and pieces by chunk number."""
+    """The cached parts of one window: the base with its checksum, and pieces by chunk number."""
 
     base_checksum: bytes
     base: Base
@@ -32,14 +30,12 @@ class Kept:
     size: int
 
     def names(self) -> list[bytes]:
-        """The fields to ask for: the head, the newest chunk, and the one that may have come after
-        it.
-        """
+        """The fields to read: the head, the newest cached chunk, and the chunk after it."""
         newest = max(self.pieces, default=-1)
-        return [HEAD, *([b"%d" % newest] if newest >= 0 else []), b"%d" % (newest + 1)]
+        return [HEAD, *(b"%d" % number for number in range(max(newest, 0), newest + 2))]
 
     def missing(self, head: Head, fields: Mapping[bytes, bytes]) -> list[bytes]:
-        """The fields that a context of this head needs beside what is kept and what is in
+        """The fields that a context of this head needs and that are neither cached nor in
         ``fields``.
         """
         first = min(head.chunks, default=-1)
@@ -58,43 +54,42 @@ class Kept:
 
 
 class WindowCache:
-    """The fields of the windows read last, up to a number of bytes; for one event loop."""
+    """The parts of the windows read last, up to a number of bytes. For one event loop."""
 
     def __init__(self, max_bytes: int) -> None:
-        """Args: ``max_bytes`` of message text, about; 0 keeps nothing."""
+        """Args: ``max_bytes`` of message text, about; 0 caches nothing."""
         self._max = max_bytes
         self._kept: OrderedDict[Place, Kept] = OrderedDict()
         self.size = 0
 
     def get(self, place: Place) -> Kept | None:
-        """What is kept of a window."""
+        """The cached parts of a window, None if there are none."""
         kept = self._kept.get(place)
         if kept is not None:
             self._kept.move_to_end(place)
         return kept
 
     def drop(self, place: Place) -> None:
-        """Keep nothing of a window any more."""
+        """Drop a window."""
         kept = self._kept.pop(place, None)
         if kept is not None:
             self.size -= kept.size
 
     def clear(self) -> None:
-        """Keep nothing."""
+        """Drop all windows."""
         self._kept.clear()
         self.size = 0
 
     def context(
         self, place: Place, partition: int, fields: Mapping[bytes, bytes], max_tokens: int | None
     ) -> bytes | None:
-        """The context document from ``fields`` and what is kept; what is new of it is kept from now
-        on.
+        """The context document from ``fields`` and the cache. New parts are cached.
 
-        Returns None when the window has to be read whole and rendered: it is shortened somewhere,
-        or a field is not that of its head (the window changed between two reads).
+        Returns None if the window must be read whole and rendered: it needs shortening, or a field
+        is not the head's (the window changed between two reads).
 
         Raises:
-            ValueError, KeyError, msgspec.DecodeError: the fields are not what was stored.
+            ValueError, KeyError, msgspec.DecodeError: a field is corrupt.
         """
         head = decode_head(fields[HEAD])
         if not is_joined(head, max_tokens):
@@ -105,14 +100,8 @@ class WindowCache:
         first = min(head.chunks, default=-1)
         pieces: dict[int, Piece] = {}
         for number in sorted(head.chunks):
-            piece = _piece(
-                partition,
-                number,
-                head.chunks[number],
-                head.skip if number == first else 0,
-                fields,
-                kept,
-            )
+            skip = head.skip if number == first else 0
+            piece = _piece(partition, number, head.chunks[number], skip, fields, kept)
             if piece is None:
                 return None
             pieces[number] = piece
@@ -144,7 +133,7 @@ def _piece(
     fields: Mapping[bytes, bytes],
     kept: Kept | None,
 ) -> Piece | None:
-    """The piece of a chunk: as it is kept, or from the field, if that is the one the head means."""
+    """The piece of a chunk with this checksum: the cached one, or from the field."""
     known = kept.pieces.get(number) if kept is not None else None
     if known is not None and known.checksum == checksum and known.skip == skip:
         return known
@@ -156,14 +145,8 @@ def _piece(
 
 
 def _size(base: Base, pieces: dict[int, Piece]) -> int:
-    text = sum(len(item.body) for item in base.state.pinned) + (
-        len(base.summary.text) if base.summary is not None else 0
-    )
-    return (
-        1_000
-        + text
-        + sum(
-            200 + len(piece.joined) + len(piece.positions) + sum(map(len, piece.system))
-            for piece in pieces.values()
-        )
-    )
+    texts = [item.body for item in base.state.pinned]
+    size = 1_000 + sum(map(len, texts)) + (len(base.summary.text) if base.summary else 0)
+    for piece in pieces.values():
+        size += 200 + len(piece.joined) + len(piece.positions) + sum(map(len, piece.system))
+    return size

@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from projections.errors import ThreadfoldError
 from projections.names import parse_key
 from streams.encryption.payload_cipher import PayloadCipher
-from streams.log.log import KafkaLog, Row
+from streams.log.kafka_log import KafkaLog
+from streams.log.log import Row
 from streams.settings.settings import Settings
 from threadfold.streaming.cursor import read_cursor, write_cursor
 from threadfold.streaming.decoding import decode_summary

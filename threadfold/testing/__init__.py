@@ -1,8 +1,8 @@
-"""In-memory counterparts of Kafka and Redis for tests of your own code: they pass the same suites
+"""In-memory counterparts of Kafka and Redis for tests of your own code. They pass the same suites
 as the real ones (``tests/contract``).
 
-What they do not have: persistence, other processes, latency, outages. Whoever relies on those tests
-against the real parts.
+They have no persistence, no other processes, no latency and no outages. Test those against the real
+servers.
 """
 
 from typing import Any

@@ -12,7 +12,7 @@ from streams.log.log import Raw, Row
 
 
 class MemoryLog:
-    """A :class:`streams.log.log.Log` kept in this process, for tests.
+    """A :class:`streams.log.log.Log` in memory, for tests.
 
     It partitions by key as Kafka does, so a conversation has the same partition in both. Offsets of
     a partition start at 0 and have no gaps (Kafka's may have). An instance belongs to one event
@@ -30,17 +30,13 @@ class MemoryLog:
         self._rows: list[list[Raw]] = [[] for _ in range(partitions)]
 
     async def append(self, records: Sequence[Record]) -> list[Position]:
-        """Append records in order and return their positions, in the order of ``records``; a list
-        never mixes with another one.
-        """
         return [
             self.put(partition_of(r.key, self.partitions), str(r.key).encode(), r.value)
             for r in await self.seals.seal(records)
         ]
 
     def put(self, partition: int, key: bytes | None, value: bytes | None) -> Position:
-        """Append any bytes to a partition, as a producer that knows nothing of threadfold could,
-        and return their position.
+        """Append any bytes to a partition, as a foreign producer could; returns their position.
 
         Raises:
             IndexError: there is no such partition.
@@ -56,9 +52,6 @@ class MemoryLog:
         return list(self._rows[partition])
 
     async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
-        """The records at these positions; positions that the log does not hold are absent from the
-        answer.
-        """
         found = {}
         for position in positions:
             if 0 <= position.partition < self.partitions and 0 <= position.offset < len(
@@ -69,10 +62,6 @@ class MemoryLog:
         return found
 
     async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
-        """All records of a partition from offset ``first`` to ``last``, both included, in order.
-
-        Records appended while the scan runs are seen when they lie in the range.
-        """
         at = max(0, first)
         while at <= last and at < len(self._rows[partition]):
             await self.seals.ready([self._rows[partition][at]])
@@ -82,9 +71,6 @@ class MemoryLog:
     async def stream(
         self, ranges: Mapping[int, tuple[int, int]]
     ) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
-        """The records of several partitions from a first to a last offset, both included, as
-        batches with their partition.
-        """
         for partition, (first, last) in ranges.items():
             rows = self._rows[partition][max(0, first) : last + 1]
             for i in range(0, len(rows), 100):
@@ -92,15 +78,10 @@ class MemoryLog:
                 yield partition, rows[i : i + 100]
 
     async def end_offsets(self) -> dict[int, int]:
-        """For each partition the offset the next record will get."""
         return {partition: len(rows) for partition, rows in enumerate(self._rows)}
 
     async def last_records(self) -> dict[int, int]:
-        """For each partition the offset after its last record: here nothing else takes an
-        offset.
-        """
         return await self.end_offsets()
 
     async def beginning_offsets(self) -> dict[int, int]:
-        """For each partition the offset of its first record: 0, as nothing is ever lost here."""
         return dict.fromkeys(range(self.partitions), 0)

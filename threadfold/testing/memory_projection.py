@@ -1,4 +1,4 @@
-"""A projection over a log in memory, for the unit tests of one."""
+"""A projection over a log in memory, for unit tests."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from threadfold.testing.memory_log import MemoryLog
 
 
 class MemoryProjection:
-    """A projection, a log and its results in this process: append events, read values, verify.
-    Nothing is kept, nothing waits.
+    """A projection with its log and its results in memory: append events, read values, verify.
 
-    It decodes, passes over repeats, folds and merges with the very code that does so over Kafka and
-    Redis.
+    Decoding, repeats, the fold and merging are the same code as over Kafka and Redis.
     """
 
     def __init__(self, projection: Projection, partitions: int = 4) -> None:
-        """Raises InvalidProjection for a name or version that cannot be."""
+        """Raises InvalidProjection if its name or version is invalid."""
         self.projection = check_projection(projection)
         self.log = MemoryLog(partitions)
         self.store = MemoryProjectionStore()
@@ -49,8 +47,8 @@ class MemoryProjection:
         checked as there, and apply them at once.
 
         Raises:
-            InvalidEvent, InvalidName: as named; nothing was appended.
-            ProjectionFailed, InvalidProjection: as ``apply`` and its result say.
+            InvalidEvent, InvalidName: an argument is invalid; nothing was appended.
+            ProjectionFailed, InvalidProjection: ``apply`` failed, or its result is invalid.
         """
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         key, intake = make_key(tenant, conversation), Intake(now=now)
@@ -60,7 +58,7 @@ class MemoryProjection:
         await self.catch_up()
 
     async def catch_up(self) -> None:
-        """Apply what was put into :attr:`log` by other means."""
+        """Apply records that were put into :attr:`log` directly."""
         for part, end in zip(self.partitions, (await self.log.end_offsets()).values(), strict=True):
             await part.process(
                 [
@@ -82,8 +80,8 @@ class MemoryProjection:
         return await self.reader.all(tenant)
 
     async def verify(self) -> ProjectionReport:
-        """Fold all again in other batches, and compare: what differs depends on more than the
-        events.
+        """Fold all again in other batches, and compare. A value that differs depends on more than
+        the events.
         """
         await self.catch_up()
         return await verify_view(self.log, self.store, MemoryProjectionStore(), self.projection, 1)

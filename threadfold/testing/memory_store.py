@@ -25,7 +25,7 @@ from projections.storage.stubs import STUB
 
 @dataclass(slots=True)
 class _Partition:
-    """What Redis holds under one hash tag."""
+    """The data that Redis stores under one hash tag."""
 
     checkpoint: Checkpoint | None = None
     windows: dict[Key, Stored] = field(default_factory=dict)
@@ -35,10 +35,10 @@ class _Partition:
 
 
 class MemoryStore:
-    """A :class:`projections.storage.protocol.WindowStore` kept in this process, for tests.
+    """A :class:`projections.storage.protocol.WindowStore` in memory, for tests.
 
-    It fences, repeats and bounds exactly as :class:`projections.redis.store.RedisStore` does. An
-    instance belongs to one event loop; every call is atomic.
+    It behaves as :class:`projections.redis.store.RedisStore`. Use an instance in one event loop.
+    Every call is atomic.
     """
 
     def __init__(self) -> None:
@@ -48,15 +48,11 @@ class MemoryStore:
         self._held: dict[int, tuple[str, float]] = {}
 
     async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
-        """The partition's checkpoint, None when the store knows nothing of it."""
         return self._of(generation, partition).checkpoint
 
     async def read(
         self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
-        """Checkpoint and windows as of one moment; without their recent ids when they are not
-        needed.
-        """
         windows = self._of(generation, partition).windows
         found = [_copy(windows.get(key)) for key in keys]
         if not recents:
@@ -66,9 +62,6 @@ class MemoryStore:
     async def fields(
         self, generation: int, partition: int, key: Key, names: list[bytes]
     ) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
-        """Checkpoint and some fields of a window as of one moment; fields that are not there are
-        absent.
-        """
         stored = self._of(generation, partition).windows.get(key)
         found = (
             {}
@@ -80,7 +73,6 @@ class MemoryStore:
     async def head(
         self, generation: int, partition: int, key: Key
     ) -> tuple[Checkpoint | None, Stored | None]:
-        """Checkpoint, and of a window its head (of one that sleeps its stub) and its recent ids."""
         checkpoint, fields = await self.fields(generation, partition, key, [HEAD, STUB])
         stored = self._of(generation, partition).windows.get(key)
         return checkpoint, Stored(fields, dict(stored.recents)) if stored and fields else None
@@ -88,11 +80,6 @@ class MemoryStore:
     async def apply(
         self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
     ) -> Applied:
-        """Write a batch and its checkpoint, if ``checkpoint.revision`` is the revision in force.
-
-        Returns ``DUPLICATE`` when it is not, but the store's checkpoint is at this batch's very
-        record; else ``FENCED``. Either way nothing is written.
-        """
         there = self._of(generation, partition)
         before = there.checkpoint
         revision = before.revision if before is not None else ""
@@ -115,8 +102,8 @@ class MemoryStore:
             elif write.timer != KEEP_TIMER:
                 there.timers[write.key] = write.timer
         _list(there.lists, writes)
-        # Never a revision that was in force before, whatever was lost since: an old owner must not
-        # take a new one's for its own.
+        # Never an earlier revision, whatever was lost since: an old owner must not mistake a new
+        # owner's revision for its own.
         self._writes += 1
         unverified = checkpoint.unverified and (before is None or before.unverified)
         there.checkpoint = replace(checkpoint, revision=str(self._writes), unverified=unverified)
@@ -124,33 +111,24 @@ class MemoryStore:
         return Applied(Verdict.APPLIED, str(self._writes))
 
     async def due(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
-        """Conversations whose compaction request should be sent (again) by ``now_ms``, longest due
-        first, then by name.
-        """
         return _ripe(self._of(generation, partition).due, now_ms, limit)
 
     async def requested(
         self, generation: int, partition: int, keys: list[Key], again_at_ms: int
     ) -> None:
-        """Note that requests were sent; those still due come up again at ``again_at_ms``."""
         due = self._of(generation, partition).due
         due.update({key: again_at_ms for key in keys if key in due})
 
     async def timers(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
-        """Conversations whose timer is at or before ``now_ms``, earliest first, then by name."""
         return _ripe(self._of(generation, partition).timers, now_ms, limit)
 
     async def put_off(self, generation: int, partition: int, timers: dict[Key, int]) -> None:
-        """Set timers that are there to another time in ms; a conversation without one gets none."""
         there = self._of(generation, partition).timers
         there.update({key: at for key, at in timers.items() if key in there})
 
     async def listed(
         self, generation: int, partition: int, name: str, before: Found | None, limit: int
     ) -> list[Found]:
-        """Conversations of a list, latest first (of the same time the later name first), from the
-        one after ``before`` on.
-        """
         found = sorted(
             (
                 Found(at_ms, name)
@@ -161,19 +139,14 @@ class MemoryStore:
         return [item for item in found if before is None or item < before][: max(0, limit)]
 
     async def conversations(self, generation: int, partition: int) -> set[Key]:
-        """The conversations that have a window here."""
         return set(self._of(generation, partition).windows)
 
     async def index(self, generation: int, partition: int) -> tuple[Checkpoint | None, Index]:
-        """Checkpoint and everything that is kept beside the windows, as of one moment."""
         there = self._of(generation, partition)
         lists = {name: dict(times) for name, times in there.lists.items() if times and name != IDLE}
         return there.checkpoint, Index(dict(there.due), dict(there.timers), lists)
 
     async def idle(self, generation: int, partition: int, before_ms: int, limit: int) -> list[Key]:
-        """Conversations whose windows were written last by ``before_ms``, the longest idle first,
-        then by name.
-        """
         times = self._of(generation, partition).lists.get(IDLE, {})
         return _ripe(
             {
@@ -186,21 +159,18 @@ class MemoryStore:
         )
 
     async def drop_partition(self, generation: int, partition: int) -> int:
-        """Delete everything of one partition of a generation; returns how many keys Redis would
-        have held for it.
+        """Delete everything of one partition of a generation; returns the number of keys that Redis
+        would have.
         """
         return _size(self._partitions.pop((generation, partition), _Partition()))
 
     async def drop_generation(self, generation: int, partitions: int) -> int:
-        """Delete everything of a generation; returns how many keys Redis would have held for it."""
+        """Delete everything of a generation; returns the number of keys that Redis would have."""
         return sum(
             [await self.drop_partition(generation, partition) for partition in range(partitions)]
         )
 
     async def hold(self, generation: int, holder: str, seconds: float) -> bool:
-        """Take or keep the sole right to build, switch to or drop a generation; False where another
-        holder has it.
-        """
         known, until = self._held.get(generation, ("", 0.0))
         now = time.monotonic()
         if known not in ("", holder) and now < until:
@@ -209,17 +179,22 @@ class MemoryStore:
         return True
 
     def lose_everything(self) -> None:
-        """Forget all, as a Redis that lost its memory does; what was written before stays
-        fenced.
-        """
+        """Delete everything, like a Redis that lost its memory. Earlier revisions stay fenced."""
         self._partitions.clear()
         self._held.clear()
 
     def take_over(self) -> None:
-        """From now on it is another server, which holds what this one held."""
+        """Become another server with the same data: checkpoints are unverified."""
         for there in self._partitions.values():
             if there.checkpoint is not None:
                 there.checkpoint = replace(there.checkpoint, unverified=True)
+
+    def replace(self, generation: int, partition: int, key: Key, stored: Stored | None) -> None:
+        """Put something else in place of a stored window, as a fault would; None: nothing."""
+        windows = self._of(generation, partition).windows
+        windows.pop(key, None)
+        if stored is not None:
+            windows[key] = stored
 
     def _of(self, generation: int, partition: int) -> _Partition:
         return self._partitions.get((generation, partition)) or _Partition()

@@ -82,10 +82,10 @@ def finish(request: SummaryInput, answer: str, mark: str, cut: bool) -> tuple[st
         (fact for fact in worth if worth[fact] >= IMPORTANT),
         key=lambda fact: -round(worth[fact], 9),
     )
-    said = Said(text)
-    _check_facts(request, text, said, top)
-    missing = [fact for fact in top if fact not in said]
-    tasks = [task for task in open_tasks(request) if not says(said.terms, task)]
+    stated = StatedFacts(text)
+    _check_facts(request, text, stated, top)
+    missing = [fact for fact in top if fact not in stated]
+    tasks = [task for task in open_tasks(request) if not says(stated.terms, task)]
     return _fit(request, _whole(text) if cut else text, tasks, missing)
 
 
@@ -136,7 +136,7 @@ def _is_long(request: SummaryInput) -> bool:
     return False
 
 
-def _check_facts(request: SummaryInput, text: str, said: Said, top: list[Fact]) -> None:
+def _check_facts(request: SummaryInput, text: str, stated: StatedFacts, top: list[Fact]) -> None:
     # What only the earlier summary holds may fade; what was said since may not be passed over.
     span = "\n".join(message.text for message in request.messages)
     most = list(
@@ -145,7 +145,7 @@ def _check_facts(request: SummaryInput, text: str, said: Said, top: list[Fact]) 
             max(1, min(CHECKED, request.max_tokens // TOKENS_OF_A_FACT)),
         )
     )
-    kept = sum(fact in said for fact in most)
+    kept = sum(fact in stated for fact in most)
     if len(most) >= RICH and kept < max(1, KEPT * len(most)):
         raise SummaryRejected(f"the answer has {kept} of the {len(most)} facts that matter most")
     checked = [
@@ -170,7 +170,7 @@ def _squeezed(texts: Iterable[str]) -> str:
     return "".join(c for c in "\n".join(texts).casefold() if c.isalnum() or c == "\n")
 
 
-class Said:
+class StatedFacts:
     """What a text says: facts are looked for whatever their capitals, thousands' commas, ordinals
     and lengths of months.
     """

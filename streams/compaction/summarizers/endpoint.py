@@ -33,7 +33,7 @@ from streams.compaction.summarizers.prompt import Prompt, make_prompt
 from streams.settings.endpoints import EndpointSettings
 
 LONGEST_WAIT = 3600.0
-"""Seconds of a Retry-After that are believed."""
+"""Seconds of a Retry-After that are trusted."""
 
 _BUSY = (408, 409, 425, 429)
 _REFUSED = (401, 402, 403, 404, 405, 407, 410)
@@ -266,7 +266,7 @@ def _error_name(raw: bytes, key: str) -> str:
         AttributeError,
         IndexError,
     ):
-        return ""  # no such error object: the status alone is said
+        return ""  # no such error object: the status alone is reported
     if (
         not isinstance(name, str)
         or not 0 < len(name) <= 60

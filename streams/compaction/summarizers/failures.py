@@ -37,7 +37,7 @@ class EndpointTimedOut(SummaryAttemptFailed):
 
 
 class EndpointBusy(SummaryAttemptFailed):
-    """The endpoint said that it cannot now: 408, 409, 425, 429 or 5xx."""
+    """The endpoint answered that it cannot now: 408, 409, 425, 429 or 5xx."""
 
 
 class EndpointRefused(SummaryAttemptFailed):

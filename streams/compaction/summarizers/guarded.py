@@ -153,8 +153,8 @@ class _Run:
             self.cost = round((self.cost or 0.0) + cost, 9)
 
     def counts(self, error: SummaryAttemptFailed) -> bool | None:
-        """What the breaker is told of a failure: False, or None for a further one that the input
-        may be to blame for.
+        """What is reported to the breaker of a failure: False, or None for a further one that the
+        input may be to blame for.
         """
         if error.faulty:
             return False

@@ -1,11 +1,11 @@
-"""What a model is told and given for a summary: instructions in the system message, the span as
+"""What a model is given for a summary: instructions in the system message, the span as
 data in the user's.
 
 Text of a conversation may try to command whoever summarises it. So every message goes in as one
 line of JSON (line breaks and quotes are escaped, and ``<`` and ``>`` too, so no text can write a
 tag or a chat template's mark), between two marks whose name derives from the data's SHA-256: a text
 cannot contain the hash of the text it is part of. The instructions say that all between the marks
-is data, and the task is said again after it. A model can still be fooled; that is why its answer is
+is data, and the task is repeated after it. A model can still be fooled; that is why its answer is
 checked (``checks.py``).
 """
 

@@ -59,7 +59,7 @@ def split_sentences(text: str) -> list[str]:
 
 def flatten(text: str) -> str:
     """The text on one line: every run of blanks and line breaks is one space, control characters
-    and surrogates are gone.
+    and surrogates are left out.
     """
     if not text.isprintable():
         text = "".join(c if c.isprintable() or c in "\u200c\u200d" else " " for c in text)

@@ -18,7 +18,7 @@ from projections.storage.protocol import Checkpoint, Verdict, WindowStore, write
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, request_for
-from streams.projector.compaction_scheduler import LONGEST, Patience, Wanted
+from streams.projector.compaction_scheduler import LONGEST, Patience, StillDue
 from streams.settings.settings import Settings
 from tests.contract.compaction.test_compactor import KEY, SETTINGS, append, fold, talk
 from threadfold.testing import MemoryLog, MemoryStore
@@ -43,7 +43,7 @@ class Desk:
     def __init__(self, store: WindowStore, log: MemoryLog) -> None:
         self.store, self.log, self.generation, self.live = store, log, next(_generations), 0
         self.live = self.generation
-        self.compactor = Compactor(SETTINGS, log, wanted=Wanted(store, lambda: self.live))
+        self.compactor = Compactor(SETTINGS, log, still_due=StillDue(store, lambda: self.live))
         self.at = Checkpoint()
 
     async def keep(self, *, target: int = -1) -> Window:
@@ -72,16 +72,16 @@ async def desk(store: WindowStore) -> Desk:
 
 async def test_of_a_queue_of_repeats_one_is_answered(desk: Desk) -> None:
     request = await desk.asked()
-    assert await desk.compactor.answer_wanted(request) is not None
+    assert await desk.compactor.answer_if_due(request) is not None
     await desk.keep()
     end = await desk.log.end_offsets()
-    assert [await desk.compactor.answer_wanted(request) for _ in range(5)] == [None] * 5
+    assert [await desk.compactor.answer_if_due(request) for _ in range(5)] == [None] * 5
     assert await desk.log.end_offsets() == end
 
 
 async def test_two_repeats_at_once_are_answered_once(desk: Desk) -> None:
     request = await desk.asked()
-    answers = await asyncio.gather(*(desk.compactor.answer_wanted(request) for _ in range(3)))
+    answers = await asyncio.gather(*(desk.compactor.answer_if_due(request) for _ in range(3)))
     assert sum(answer is not None for answer in answers) == 1
 
 
@@ -90,41 +90,41 @@ async def test_a_request_that_was_answered_is_not_answered_again_before_the_fold
 ) -> None:
     desk.compactor.settings = msgspec.structs.replace(SETTINGS, summary_time_cap=0.2)
     request = await desk.asked()
-    assert await desk.compactor.answer_wanted(request) is not None
+    assert await desk.compactor.answer_if_due(request) is not None
     # The store still holds the window as it was.
-    assert await desk.compactor.answer_wanted(request) is None
+    assert await desk.compactor.answer_if_due(request) is None
     await asyncio.sleep(0.25)
     # Asked for again later, it was not taken: it is answered anew.
-    assert await desk.compactor.answer_wanted(request) is not None
+    assert await desk.compactor.answer_if_due(request) is not None
 
 
 async def test_what_a_rollback_changed_is_not_answered(desk: Desk) -> None:
     request = await desk.asked()
     await append(desk.log, [{"type": "rollback", "to": "e30"}], start=100)
     await desk.keep()
-    assert await desk.compactor.answer_wanted(request) is None
+    assert await desk.compactor.answer_if_due(request) is None
 
 
 async def test_a_generation_that_is_not_live_any_more_gets_no_answers(desk: Desk) -> None:
     request = await desk.asked()
     desk.live += 1
-    assert await desk.compactor.answer_wanted(request) is None
+    assert await desk.compactor.answer_if_due(request) is None
 
 
 async def test_a_window_that_is_not_there_asks_for_nothing(desk: Desk) -> None:
     request = await desk.asked()
     request.conversation = "another"
-    assert await desk.compactor.answer_wanted(request) is None
+    assert await desk.compactor.answer_if_due(request) is None
 
 
 async def test_while_a_partition_heals_nothing_is_known_and_it_is_asked_again(desk: Desk) -> None:
     request = await desk.asked()
     await desk.keep(target=10_000)
     with pytest.raises(Healing, match="asks again"):
-        await desk.compactor.answer_wanted(request)
+        await desk.compactor.answer_if_due(request)
     await desk.store.drop_partition(desk.generation, PARTITION)
     with pytest.raises(Healing):
-        await desk.compactor.answer_wanted(request)
+        await desk.compactor.answer_if_due(request)
 
 
 def test_pauses_double_up_to_a_bound_and_begin_anew_with_what_is_new() -> None:

@@ -14,7 +14,8 @@ from aiokafka.errors import ProducerClosed
 from projections.errors import KafkaUnavailable, Overloaded
 from projections.events.validation import Record
 from projections.names import Key
-from streams.log.log import KafkaLog, Load
+from streams.log.appender import Load
+from streams.log.kafka_log import KafkaLog
 from streams.settings.settings import Settings
 
 PARTITIONS = 4

@@ -14,7 +14,8 @@ from aiokafka.partitioner import DefaultPartitioner
 from projections.errors import EventTooLarge, KafkaUnavailable
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
-from streams.log.log import KafkaLog, Log
+from streams.log.kafka_log import KafkaLog
+from streams.log.log import Log
 from streams.log.rollback_cache import RollbackCache
 from streams.settings.settings import Settings
 from tests.support.ports import closed_port

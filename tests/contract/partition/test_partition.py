@@ -18,7 +18,8 @@ from projections.redis.store import RedisStore
 from projections.storage.protocol import Checkpoint, WindowStore
 from projections.window.window import Window
 from streams.log.clients import make_producer
-from streams.log.log import KafkaLog, Log, Raw
+from streams.log.kafka_log import KafkaLog
+from streams.log.log import Log, Raw
 from streams.partition.effects import Effects
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition

@@ -21,11 +21,11 @@ from projections.storage.protocol import Checkpoint
 from projections.window.window import Window
 from streams.log.log import Raw
 from streams.maintenance import dead_letters
-from streams.maintenance.repair import mend, whole_write
+from streams.maintenance.repair import repair_windows, whole_write
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.partition.step import FoldFailure, StepResult, go_on, spoiled_by, with_history
-from streams.recovery import snapshot_writer as rounds
+from streams.recovery import partition_snapshots
 from streams.recovery.healing import heal_from_snapshots
 from streams.recovery.shadow_fold import ShadowFold
 from streams.recovery.snapshot_writer import SnapshotWriter
@@ -412,7 +412,9 @@ async def test_mending_writes_what_the_log_says_fences_the_owner_and_lets_it_go_
     await parts.store.apply(
         parts.generation, NUMBER, stored, [*writes, whole_write(parts.keys[1], None, 1)]
     )
-    await mend(parts.log, parts.store, parts.generation, rules, NUMBER, [*parts.keys, strange])
+    await repair_windows(
+        parts.log, parts.store, parts.generation, rules, NUMBER, [*parts.keys, strange]
+    )
     assert await same(parts, writer, rules) == 1
     assert await parts.store.conversations(parts.generation, NUMBER) == set(parts.keys[:2])
     after = await parts.store.index(parts.generation, NUMBER)
@@ -443,17 +445,14 @@ async def test_a_lost_store_heals_from_snapshots_to_the_same_parked_windows() ->
         upto = rng.randrange(20, 150)
         live = owner(parts, rules, AnyEar())
         rounds.take_over(live)
-        past = rounds._pasts[NUMBER]
+        mine = rounds.partitions[NUMBER]
         for batch in split(rng, raws[:upto], 12):
             await live.process(batch)
-            past.not_before = 0.0
             rounds.consider(NUMBER)
             if rng.random() < 0.5:
                 await asyncio.sleep(0)
-        if past.task is not None:
-            await asyncio.wait([past.task])
-        while past.covered < 0:
-            await rounds._run(past)
+        while mine.covered < 0:
+            await rounds.run(NUMBER)
         await rounds.stop()
         await parts.store.drop_partition(parts.generation, NUMBER)
         healed = owner(parts, rules, AnyEar())
@@ -474,7 +473,7 @@ async def test_what_was_tried_again_stays_so_when_the_store_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dead_letters, "partition_of", lambda key, partitions: NUMBER)
-    monkeypatch.setattr(rounds, "EVENTS_A_WINDOW", 0)
+    monkeypatch.setattr(partition_snapshots, "EVENTS_A_WINDOW", 0)
     parts, topic, code = Parts(MemoryLog(4), MemoryStore(), None), MemorySnapshots(4), Code()
     rules = rules_of(code)
     _, raws = await trapped(parts, rules)
@@ -494,7 +493,7 @@ async def test_what_was_tried_again_stays_so_when_the_store_is_lost(
             live.adopt(await parts.store.checkpoint(parts.generation, NUMBER) or Checkpoint())
             taken.take_over(live)
             await until_covered(taken, live)
-            await taken._run(taken._pasts[NUMBER])
+            await taken.run(NUMBER)
         await parts.store.drop_partition(parts.generation, NUMBER)
         live = owner(parts, rules, AnyEar())
         assert await heal_from_snapshots(live, parts.log, topic, -1) == 2
@@ -504,9 +503,9 @@ async def test_what_was_tried_again_stays_so_when_the_store_is_lost(
 
 
 async def until_covered(taken: SnapshotWriter, live: Partition) -> None:
-    past = taken._pasts[NUMBER]
+    mine = taken.partitions[NUMBER]
     async with asyncio.timeout(20):
-        while past.task is not None or not past.ready or past.covered < live.checkpoint.offset:
+        while taken.is_running(NUMBER) or not mine.ready or mine.covered < live.checkpoint.offset:
             taken.consider(NUMBER)
             await asyncio.sleep(0)
 

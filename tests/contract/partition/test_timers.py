@@ -17,7 +17,8 @@ from projections.events.types import decode_event
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from projections.redis.store import RedisStore
-from streams.log.log import KafkaLog, Log, Raw
+from streams.log.kafka_log import KafkaLog
+from streams.log.log import Log, Raw
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.projector import timers

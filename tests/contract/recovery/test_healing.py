@@ -19,16 +19,18 @@ from projections.names import Key, Position
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Applied, Checkpoint, Write
 from projections.storage.snapshots import MARKER_KEY, decode_marker, decode_snapshot, stamp_of
-from streams.log.log import KafkaLog, Log, Raw
+from streams.log.kafka_log import KafkaLog
+from streams.log.log import Log, Raw
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
-from streams.recovery import healing, snapshot_writer
+from streams.recovery import healing, partition_snapshots, snapshot_writer
 from streams.recovery.healing import heal_from_snapshots
 from streams.recovery.snapshot_topic import KafkaSnapshots, SnapshotTopic, find_marker
 from streams.recovery.snapshot_writer import SnapshotWriter
 from streams.settings.settings import Settings
 from tests.contract.partition.test_partition import NUMBER, Parts, split
 from tests.support.histories import RULES
+from tests.support.profiles import examples
 from tests.support.snapshots import MemorySnapshots
 from tests.support.talks import Talks, random_talks
 from threadfold.testing import MemoryLog, MemoryStore
@@ -39,8 +41,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds are due at once and take one window at a time, and healing writes one at a time, so
     that everything interleaves.
     """
-    monkeypatch.setattr(snapshot_writer, "EVENTS_A_WINDOW", 0)
-    monkeypatch.setattr(snapshot_writer, "SLICE", 1)
+    monkeypatch.setattr(partition_snapshots, "EVENTS_A_WINDOW", 0)
+    monkeypatch.setattr(partition_snapshots, "SLICE", 1)
     monkeypatch.setattr(snapshot_writer, "RETRY_AFTER", 0.0)
     monkeypatch.setattr(healing, "WRITE_WINDOWS", 1)
     monkeypatch.setattr(healing, "CHUNK_BYTES", 2_000)
@@ -68,9 +70,12 @@ class Place:
 
     async def settle(self, rest: int = 0) -> None:
         """Let rounds run until they reach the checkpoint."""
-        past = self.rounds._pasts[NUMBER]
+        mine = self.rounds.partitions[NUMBER]
         async with asyncio.timeout(20):
-            while past.task is not None or past.covered < past.partition.checkpoint.offset - rest:
+            while (
+                self.rounds.is_running(NUMBER)
+                or mine.covered < mine.partition.checkpoint.offset - rest
+            ):
                 self.rounds.consider(NUMBER)
                 await asyncio.sleep(0)
 
@@ -123,7 +128,7 @@ def in_memory() -> Place:
 
 
 def repeats(place: Place, in_memory: int) -> int:
-    return in_memory if place.parts.settings is None else 2
+    return examples(in_memory) if place.parts.settings is None else 2
 
 
 async def filled(place: Place, n: int = 12) -> tuple[Talks, list[Raw]]:
@@ -249,10 +254,9 @@ async def test_windows_ahead_of_the_marker_are_not_served_before_the_others_are_
     await partition.process(raws[:4])
     await place.settle()
     await partition.process(raws[4:])
-    past = place.rounds._pasts[NUMBER]
     # A round that dies before its marker: windows as of the last record, the marker is the first
     # round's.
-    await place.rounds._publish(past, set(talks.keys[:2]))
+    await place.rounds.partitions[NUMBER].publish(set(talks.keys[:2]))
     partition = await place.lose()
     assert await place.heal(partition) == 4
     assert (partition.checkpoint.offset, partition.checkpoint.target) == (
@@ -379,7 +383,7 @@ async def test_a_window_ahead_of_the_marker_that_a_truncated_log_does_not_bear_o
     await partition.process(raws[:8])
     await place.settle()
     await partition.process(raws[8:])
-    await place.rounds._publish(place.rounds._pasts[NUMBER], set(talks.keys))
+    await place.rounds.partitions[NUMBER].publish(set(talks.keys))
     place.parts.log = MemoryLog(4)
     other = Talks(random.Random(1), NUMBER, talks.keys)
     for i in range(16):
@@ -468,7 +472,7 @@ async def test_an_old_snapshot_that_comes_into_a_round_is_written_over_before_th
         if place.topic.next[NUMBER] >= 7:
             break
         await asyncio.sleep(0)
-    assert place.rounds._pasts[NUMBER].task is not None
+    assert place.rounds.is_running(NUMBER)
     await place.topic.put(NUMBER, [(old.key or b"", old.value)])
     await place.settle()
     place.topic.compact(NUMBER)

@@ -21,9 +21,10 @@ from projections.storage.layout import HEAD
 from projections.storage.protocol import Stored, WindowStore
 from projections.storage.snapshots import MARKER_KEY, body_of
 from projections.storage.stubs import STUB, Stub, decode_stub, encode_stub, is_packed
-from streams.log.log import KafkaLog, Row
+from streams.log.kafka_log import KafkaLog
+from streams.log.log import Row
 from streams.partition.partition import Partition
-from streams.recovery import healing, revival, snapshot_writer
+from streams.recovery import healing, partition_snapshots, revival, snapshot_writer
 from streams.recovery.hibernation import sleepers
 from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival
@@ -41,10 +42,10 @@ from threadfold.testing import MemoryLog, MemoryStore
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds are due at once, and everything is done in small pieces, so that it interleaves."""
-    monkeypatch.setattr(snapshot_writer, "EVENTS_A_WINDOW", 0)
-    monkeypatch.setattr(snapshot_writer, "SLICE", 1)
-    monkeypatch.setattr(snapshot_writer, "REST_AT_ONCE", 100)
-    monkeypatch.setattr(snapshot_writer, "REST_AGAIN", 2)
+    monkeypatch.setattr(partition_snapshots, "EVENTS_A_WINDOW", 0)
+    monkeypatch.setattr(partition_snapshots, "SLICE", 1)
+    monkeypatch.setattr(partition_snapshots, "REST_AT_ONCE", 100)
+    monkeypatch.setattr(partition_snapshots, "REST_AGAIN", 2)
     monkeypatch.setattr(snapshot_writer, "RETRY_AFTER", 0.0)
     monkeypatch.setattr(healing, "AT_ONCE", 2)
     monkeypatch.setattr(revival, "AT_ONCE", 2)
@@ -67,16 +68,16 @@ class Dormitory(Place):
         self.inner.reader = HydratingReader(self.inner, self.revival)
         self.rounds = SnapshotWriter(parts.log, topic, 1, 1e-9)
 
-    def reader(self, **options: Any) -> HydratingReader:
+    def reader(self, log: Any = None, **options: Any) -> HydratingReader:
         """A reader of another process."""
-        return HydratingReader(self.inner, Revival(self.topic, self.parts.log, known, **options))
+        revival = Revival(self.topic, log or self.parts.log, known, **options)
+        return HydratingReader(self.inner, revival)
 
     async def sleep(self, most: int = 100) -> None:
         """Put those to sleep that may, once rounds are through."""
         await self.settle()
-        past = self.rounds._pasts[NUMBER]
-        snapshot_writer.REST_AT_ONCE = most
-        await self.rounds._run(past, rest=True)
+        partition_snapshots.REST_AT_ONCE = most
+        await self.rounds.run(NUMBER, rest=True)
 
     async def stubs(self) -> dict[Key, Stub]:
         found = (await self.inner.read(self.parts.generation, NUMBER, self.parts.keys))[1]
@@ -229,7 +230,7 @@ async def test_a_window_that_changes_while_its_record_is_written_stays(place: Do
 
     await place.settle()
     place.topic.put = meanwhile  # type: ignore[method-assign]
-    await place.rounds._run(place.rounds._pasts[NUMBER], rest=True)
+    await place.rounds.run(NUMBER, rest=True)
     assert set(await place.stubs()) == others
     assert partition.changed == {key}
     assert await place.parts.images() == place.parts.expected(talks)
@@ -242,11 +243,10 @@ async def test_an_owner_that_was_fenced_puts_nobody_to_sleep(place: Dormitory) -
     talks, zombie = await asleep(place)
     await more(place, talks, zombie, talks.keys[0])
     await place.settle()
-    past = place.rounds._pasts[NUMBER]
     other = place.parts.partition()
     await place.parts.readopt(other)
     await more(place, talks, other, talks.keys[0], "by the new owner")
-    await place.rounds._run(past, rest=True)
+    await place.rounds.run(NUMBER, rest=True)
     assert talks.keys[0] not in await place.stubs()
     assert await place.parts.images() == place.parts.expected(talks)
 
@@ -307,20 +307,20 @@ async def test_what_falls_asleep_is_not_left_for_the_next_round_and_the_marker_f
     place: Dormitory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talks, partition = await asleep(place)
-    past, key = place.rounds._pasts[NUMBER], talks.keys[0]
+    mine, key = place.rounds.partitions[NUMBER], talks.keys[0]
     await more(place, talks, partition, key)
     await more(place, talks, partition, talks.keys[1])
     # One is left from a round that failed, the other has changed since.
-    past.again, partition.changed = {key}, {talks.keys[1]}
+    mine.again, partition.changed = {key}, {talks.keys[1]}
     end = (await place.topic.bounds(NUMBER))[1]
-    await place.rounds._run(past, rest=True)
-    assert (past.again, partition.changed) == (set(), set())
-    past.covered = partition.checkpoint.offset  # as if no round were due for any other reason
-    assert not place.rounds._due(past, behind=False)
-    monkeypatch.setattr(snapshot_writer, "MARK_EVERY", 0.0)
-    count = past.rounds
+    await place.rounds.run(NUMBER, rest=True)
+    assert (mine.again, partition.changed) == (set(), set())
+    mine.covered = partition.checkpoint.offset  # as if no round were due for any other reason
+    assert not mine.is_due(1)
+    monkeypatch.setattr(partition_snapshots, "MARK_EVERY", 0.0)
+    count = mine.rounds
     async with asyncio.timeout(20):
-        while past.rounds == count:
+        while mine.rounds == count:
             place.rounds.consider(NUMBER)
             await asyncio.sleep(0)
     now = (await place.topic.bounds(NUMBER))[1]
@@ -328,7 +328,7 @@ async def test_what_falls_asleep_is_not_left_for_the_next_round_and_the_marker_f
     assert names[-1] == MARKER_KEY and sorted(name for name in names[:-1] if name) == sorted(
         str(k).encode() for k in talks.keys[:2]
     )
-    assert not past.slept
+    assert not mine.slept
     again = await place.own()
     await place.settle()
     assert (await place.topic.bounds(NUMBER))[
@@ -385,7 +385,7 @@ async def test_an_emptied_topic_gets_every_sleeping_conversation_again_with_few_
     assert set(await place.stubs()) == set(talks.keys)
     assert (
         caplog.text.count("folded from the log")
-        <= 1 + len(talks.keys) // snapshot_writer.REST_AGAIN
+        <= 1 + len(talks.keys) // partition_snapshots.REST_AGAIN
     )
     caplog.clear()
     assert await place.parts.images() == place.parts.expected(talks)
@@ -409,7 +409,7 @@ async def test_a_later_record_of_the_same_window_serves_when_compaction_took_the
         row.position.offset for row in place.topic.rows[NUMBER]
     }
     place.parts.log = MemoryLog(4)  # nothing can be folded here
-    place.revival._log = place.parts.log
+    place.inner.reader = place.reader()
     assert await place.parts.images() == place.parts.expected(talks)
 
 
@@ -418,7 +418,7 @@ async def test_neither_snapshot_nor_log_is_an_error_and_no_window() -> None:
     assert isinstance(place.topic, MemorySnapshots)
     talks, partition = await asleep(place)
     place.topic.delete(NUMBER, place.topic.next[NUMBER])
-    place.revival._log = MemoryLog(4)
+    place.inner.reader = place.reader(MemoryLog(4))
     with pytest.raises(CorruptWindow, match="neither its snapshot nor the log"):
         await place.parts.images()
     with pytest.raises(CorruptWindow, match="gives its window"):
@@ -435,9 +435,7 @@ async def test_a_round_that_comes_to_a_window_nobody_can_bring_back_says_so_to_t
     stub = (await place.stubs())[talks.keys[0]]
     assert isinstance(place.inner, MemoryStore)
     wrong = encode_stub(replace(stub, count=stub.count + 1))
-    place.inner._of(place.parts.generation, NUMBER).windows[talks.keys[0]] = Stored(
-        {STUB: wrong}, {}
-    )
+    place.inner.replace(place.parts.generation, NUMBER, talks.keys[0], Stored({STUB: wrong}, {}))
     await more(place, talks, partition, talks.keys[1])
     async with asyncio.timeout(20):
         with pytest.raises(CorruptWindow, match="neither its snapshot nor the log"):
@@ -469,8 +467,9 @@ async def test_reads_of_one_window_at_once_are_one_fetch_and_what_was_read_is_ke
     await reader.read(place.parts.generation, NUMBER, [key])
     assert place.topic.reads == 2
     small = place.reader(cache_bytes=1)
-    await small.read(place.parts.generation, NUMBER, [key])
-    assert small.revival is not None and small.revival._size == 0
+    for _ in range(2):
+        await small.read(place.parts.generation, NUMBER, [key])
+    assert place.topic.reads == 4
 
 
 async def test_a_reader_that_left_does_not_end_the_fetch_of_the_others() -> None:
@@ -511,17 +510,18 @@ async def test_a_reader_for_whom_the_log_takes_too_long_is_told_to_try_again_and
     monkeypatch.setattr(revival, "MOST_SLOW", 2)
     talks, _ = await asleep(place)
     place.topic.delete(NUMBER, place.topic.next[NUMBER])
-    reader, slow = place.reader(cache_bytes=1 << 20, patience=0.02), SlowLog(place.parts.log)
+    slow = SlowLog(place.parts.log)
+    reader = place.reader(slow, cache_bytes=1 << 20, patience=0.02)
     assert reader.revival is not None
-    reader.revival._log = slow  # type: ignore[assignment]
     for key in talks.keys[:3]:
         with pytest.raises(
             Healing, match=f"conversation {key.conversation} slept and its snapshot is gone"
         ):
             await reader.read(place.parts.generation, NUMBER, [key])
-    assert len(reader.revival._folding) == 2
     slow.go.set()
-    await asyncio.gather(*reader.revival._folding.values())
+    folds = [task for task in asyncio.all_tasks() if task.get_name() == "refold"]
+    assert len(folds) == 2
+    await asyncio.gather(*folds)
     slow.go.clear()
     for key in talks.keys[:2]:
         _, (stored,) = await reader.read(place.parts.generation, NUMBER, [key])

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from projections.fold.replay import apply_with_log
 from projections.fold.timers import KEEP_TIMER, next_timer, timed
 from projections.names import Key
 from projections.policy.policy import Rules
+from projections.redis.router import Script
 from projections.redis.store import RedisStore
 from projections.storage.listing import PARKED, Listing, user_name
 from projections.storage.protocol import (
@@ -511,7 +513,7 @@ async def test_a_writer_from_before_everything_was_lost_is_fenced_for_good(
         store.lose_everything()
     else:
         assert isinstance(store, RedisStore)
-        for node in await store._servers.each():
+        for node in await store.servers.each():
             await node.redis.flushdb()
     assert (await store.apply(generation, 0, at(old, 5), [write(put={b"0": b"x"})])) == Applied(
         Verdict.FENCED, ""
@@ -705,11 +707,12 @@ async def test_dropping_a_partition_spares_what_its_next_owner_has_written_meanw
     window = f"{settings.topic_prefix}:{{{generation}:0}}:w:acme/new"
     await client.set(window, b"the next owner's")
     state = f"{settings.topic_prefix}:{{{generation}:0}}:state"
-    (node,) = await store._servers.each()
-    assert await store._unlink(node, [state, window]) == -1
+    (node,) = await store.servers.each()
+    unlink = Script(files("projections.redis").joinpath("unlink.lua").read_text())
+    assert await unlink(node, [state, window]) == -1
     assert await client.get(window) == b"the next owner's"
     await client.delete(state)
-    assert await store._unlink(node, [state, window]) == 1
+    assert await unlink(node, [state, window]) == 1
     await client.aclose()
     await store.close()
 

@@ -133,6 +133,7 @@ async def test_an_asynchronous_client_serves_the_asynchronous_half(platform: Pla
             history.clear()
 
 
+@pytest.mark.filterwarnings("ignore:RunnableWithMessageHistory is deprecated")
 async def test_a_runnable_with_message_history_remembers(client: Client) -> None:
     prompts: list[list[str]] = []
 

@@ -11,18 +11,10 @@ from uuid import uuid4
 
 import pytest
 
-agents = pytest.importorskip(
-    "agents", reason="openai-agents is not installed (the extra openai-agents)"
-)
-from agents import Agent, Runner, function_tool, set_tracing_disabled  # noqa: E402
-from agents.memory import Session, SessionSettings  # noqa: E402
-from agents.testing import ScriptedModel, assistant_message, function_call  # noqa: E402
-
-from streams.settings.settings import Settings  # noqa: E402
-from tests.support.platform import Platform, running_platform  # noqa: E402
-from tests.support.worker import until  # noqa: E402
-from threadfold import AsyncClient  # noqa: E402
-from threadfold_client.adapters.openai_agents import ThreadfoldSession  # noqa: E402
+from streams.settings.settings import Settings
+from tests.support.platform import Platform, running_platform
+from tests.support.worker import until
+from threadfold import AsyncClient
 
 POLICY = {
     "model_window": 4000,
@@ -32,6 +24,19 @@ POLICY = {
     "min_messages": 4,
     "summary_max_tokens": 120,
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def framework() -> None:
+    """Import it here: that takes seconds, and every process of a run collects this file."""
+    global Agent, Runner, Session, SessionSettings, ScriptedModel, ThreadfoldSession
+    global assistant_message, function_call, function_tool, set_tracing_disabled
+    pytest.importorskip("agents", reason="openai-agents is not installed (the extra openai-agents)")
+    from agents import Agent, Runner, function_tool, set_tracing_disabled
+    from agents.memory import Session, SessionSettings
+    from agents.testing import ScriptedModel, assistant_message, function_call
+
+    from threadfold_client.adapters.openai_agents import ThreadfoldSession
 
 
 @pytest.fixture(scope="module")

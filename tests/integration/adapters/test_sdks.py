@@ -14,13 +14,6 @@ from uuid import uuid4
 import pytest
 from aiohttp import web
 
-pytest.importorskip("openai", reason="openai is not installed (the extra openai)")
-pytest.importorskip("anthropic", reason="anthropic is not installed (the extra anthropic)")
-from anthropic import AsyncAnthropic
-from anthropic.types import Message
-from openai import AsyncOpenAI
-from openai.types.chat import ChatCompletion
-
 from projections.events.validation import make_record
 from projections.names import make_key
 from streams.settings.settings import Settings
@@ -30,6 +23,18 @@ from threadfold_client.adapters import anthropic as anthropic_adapter
 from threadfold_client.adapters import openai as openai_adapter
 
 USAGE = {"prompt_tokens": 21, "completion_tokens": 7, "total_tokens": 28}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sdks() -> None:
+    """Import them here: that takes seconds, and every process of a run collects this file."""
+    global AsyncAnthropic, AsyncOpenAI, ChatCompletion, Message
+    pytest.importorskip("openai", reason="openai is not installed (the extra openai)")
+    pytest.importorskip("anthropic", reason="anthropic is not installed (the extra anthropic)")
+    from anthropic import AsyncAnthropic
+    from anthropic.types import Message
+    from openai import AsyncOpenAI
+    from openai.types.chat import ChatCompletion
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ import asyncio
 import pytest
 
 from projections.errors import TenantExists
-from streams.control.follower import Control, State
+from streams.control.control_topic import Control
+from streams.control.state import State
 from streams.settings.quotas import NO_QUOTA, Quota, Tenant, read_quota
 from streams.settings.settings import Settings
 from tests.support.grep import raw_records

@@ -289,8 +289,10 @@ async def test_a_raised_version_is_built_beside_the_old_one_which_serves_until_t
             }
             await append(open_, 5, "after")
             await until(caught_up(open_, new, 2))
-            await until(lambda: _truth(first._outdated))
-            assert open_.control.state.views["versions"].live == 2, "the old version switched back"
+            await until(lambda: _truth(first.outdated))
+            assert open_.control.state.projections["versions"].live == 2, (
+                "the old version switched back"
+            )
     with pytest.raises(TopicMismatch, match="version 2 is live, this code is version 1"):
         await verify(settings, old)
     assert (await verify(settings, new)).differing == []
@@ -300,7 +302,7 @@ async def test_a_raised_version_is_built_beside_the_old_one_which_serves_until_t
 
 
 async def _live(parts: Parts, name: str, number: int) -> bool:
-    return parts.control.state.views[name].live == number
+    return parts.control.state.projections[name].live == number
 
 
 async def test_a_rebuild_mends_values_and_running_processes_go_over(

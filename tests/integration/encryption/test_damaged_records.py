@@ -17,7 +17,8 @@ import redis.asyncio as aredis
 
 from projections.errors import Erased, KeyUnusable
 from projections.names import Key, partition_of
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
+from streams.control.state import Generation
 from streams.encryption.master_keys import new_master
 from streams.maintenance.verify import verify
 from streams.recovery.snapshot_topic import KafkaSnapshots

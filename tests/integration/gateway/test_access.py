@@ -17,7 +17,8 @@ import msgspec
 import pytest
 
 from projections.errors import InvalidSettings
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
+from streams.control.state import Generation
 from streams.settings.quotas import ApiKey, hash_key, key_id, rfc3339
 from streams.settings.settings import Settings
 from tests.support.gateway import POLICY, PROBLEM, say

@@ -20,7 +20,7 @@ from tests.support.gateway_process import Served, serving
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway
 from threadfold.gateway.declaration import EVENT_STREAM, JSON
-from threadfold.gateway.routes.common import CONVERSATION
+from threadfold.gateway.examples import CONVERSATION
 
 POSITION = "3-17"
 """What the examples say for a position; here it is replaced by one that the log has."""

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from projections.errors import InvalidSettings
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -16,12 +17,25 @@ from tests.support.ports import closed_port
 from tests.support.worker import until
 from threadfold.quotas import Quotas, SharedBuckets
 from threadfold.quotas import quotas as quotas_module
-from threadfold.quotas.bucket import LEAST, MOST
+from threadfold.quotas.bucket import LEAST, MOST, Settled
 from threadfold.quotas.shared import Settling
 
 
-def gateway(settings: Settings, quota: Quota, redis: str | None = None) -> Quotas:
-    return Quotas(SharedBuckets(redis or settings.redis, settings.topic_prefix), lambda _: quota)
+def gateway(settings: Settings, quota: Quota) -> Quotas:
+    return Quotas(SharedBuckets(settings.redis, settings.topic_prefix), lambda _: quota)
+
+
+class Counted(SharedBuckets):
+    """Buckets that count how often they are asked, and that may be away."""
+
+    asked = 0
+    away = False
+
+    async def settle(self, settlings: Sequence[Settling]) -> list[Settled | None]:
+        self.asked += 1
+        if self.away:
+            raise RedisUnavailable("the buckets are away")
+        return await super().settle(settlings)
 
 
 async def hammer(quotas: Quotas, tenant: str, end: float, pause: float = 0.0) -> tuple[int, int]:
@@ -73,21 +87,14 @@ async def test_a_burst_within_the_quota_is_admitted_whole_and_asks_redis_far_les
     monkeypatch.setattr(
         quotas_module, "PATIENCE", 10.0
     )  # a busy machine may take longer to connect than a request is worth
-    quotas = gateway(settings, Quota(requests_per_second=1_000, requests_burst=2))
-    asked, settle = 0, quotas._buckets.settle
-
-    async def counted(settlings: list[Settling]) -> list[object]:
-        nonlocal asked
-        asked += 1
-        return await settle(settlings)  # type: ignore[return-value]
-
-    quotas._buckets.settle = counted  # type: ignore[assignment, method-assign]
-    await quotas.start()
+    buckets = Counted(settings.redis, settings.topic_prefix)
+    quota = Quota(requests_per_second=1_000, requests_burst=2)
+    quotas = await Quotas(buckets, lambda _: quota).start()
     try:
         await asyncio.gather(*(quotas.admit("burst", appends=False) for _ in range(1_500)))
     finally:
         await quotas.stop()
-    assert 1 <= asked <= 30
+    assert 1 <= buckets.asked <= 30
 
 
 async def test_tokens_are_charged_after_they_were_accepted_and_a_debt_is_waited_for(
@@ -127,23 +134,30 @@ async def test_without_redis_a_gateway_goes_on_at_the_quotas_rate_and_comes_back
     settings: Settings,
 ) -> None:
     quota = Quota(requests_per_second=50, requests_burst=1)
-    quotas = await gateway(settings, quota, f"redis://127.0.0.1:{closed_port()}/0").start()
+    buckets = Counted(settings.redis, settings.topic_prefix)
+    buckets.away = True
+    quotas = await Quotas(buckets, lambda _: quota).start()
+
+    async def left() -> float:
+        (settled,) = await SharedBuckets.settle(
+            buckets, [Settling("alone", "requests_per_second", 50, 50, 0, 0)]
+        )
+        assert settled is not None
+        return settled.left
+
     try:
         begun = time.monotonic()
         admitted, refused = await hammer(quotas, "alone", begun + 2, 0.001)
         seconds = time.monotonic() - begun
         assert refused > 0
         assert 0.7 * 50 * (seconds - 0.5) <= admitted <= 50 * (seconds + 1) + 5
-        assert quotas._tenants["alone"].leases["requests_per_second"].alone
-        away, quotas._buckets = (
-            quotas._buckets,
-            SharedBuckets(settings.redis, settings.topic_prefix),
-        )
-        await away.close()
+        assert buckets.asked > 0
+        assert await left() == 50, "nothing was taken from the shared bucket"
+        buckets.away = False
 
         async def shared() -> bool:
             await hammer(quotas, "alone", time.monotonic() + 0.05, 0.001)
-            return not quotas._tenants["alone"].leases["requests_per_second"].alone
+            return await left() < 40
 
         await until(shared)
     finally:

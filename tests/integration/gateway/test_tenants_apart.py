@@ -18,7 +18,8 @@ import httpx
 import pytest
 
 from projections.names import Key, partition_of
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
+from streams.control.state import Generation
 from streams.settings.quotas import DEFAULT_SCOPES
 from streams.settings.settings import Settings
 from tests.support.gateway import POLICY, say

@@ -14,7 +14,7 @@ import redis.asyncio as aredis
 
 from projections.names import Key, partition_of
 from streams.log.clients import make_consumer
-from streams.log.log import KafkaLog
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings

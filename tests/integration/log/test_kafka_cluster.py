@@ -18,9 +18,9 @@ import redis.asyncio as aredis
 from projections.events.types import SummaryEvent, decode_event
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.log.clients import admin_client
-from streams.log.log import KafkaLog
+from streams.log.kafka_log import KafkaLog
 from streams.maintenance.verify import verify
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings

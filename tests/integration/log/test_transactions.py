@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaProducer
 from projections.errors import Healing
 from projections.events.validation import make_record
 from projections.names import Key
-from streams.log.log import KafkaLog
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
 from streams.projector.progress import FoldProgress
 from streams.rebuild.rebuild import rebuild

@@ -26,14 +26,14 @@ from projections.storage.snapshots import (
     snapshot_offsets,
     stamp_of,
 )
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.log.clients import admin_client, make_producer
-from streams.log.log import KafkaLog
+from streams.log.kafka_log import KafkaLog
 from streams.log.retention import check_whole
 from streams.log.topics import check_topics, create_topics
 from streams.partition import assignment
 from streams.rebuild.rebuild import rebuild
-from streams.recovery import snapshot_writer
+from streams.recovery import partition_snapshots
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
@@ -56,7 +56,7 @@ async def settings(
     stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Settings]:
     """Two partitions; a partition that is held back is looked at again at once."""
-    monkeypatch.setattr(snapshot_writer, "EVENTS_A_WINDOW", 0)
+    monkeypatch.setattr(partition_snapshots, "EVENTS_A_WINDOW", 0)
     monkeypatch.setattr(assignment, "TRUNCATED_PAUSE", 0.2)
     made = fresh_settings(stack, snapshot_events=30, partitions=2)
     client = aredis.Redis.from_url(made.redis)

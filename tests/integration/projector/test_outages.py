@@ -17,8 +17,8 @@ from projections.errors import KafkaUnavailable, RedisUnavailable
 from projections.events.validation import Record, make_record
 from projections.names import Key
 from projections.redis.store import RedisStore
-from streams.control.follower import Control
-from streams.log.log import KafkaLog
+from streams.control.control_topic import Control
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
 from streams.maintenance.verify import VerifyReport, verify
 from streams.settings.settings import Settings

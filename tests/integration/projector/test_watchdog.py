@@ -17,10 +17,12 @@ from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
 from projections.errors import RedisUnavailable
+from projections.names import partition_of
 from projections.redis.store import RedisStore
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
+from streams.control.state import Generation
 from streams.log.clients import admin_client, make_consumer
-from streams.log.log import KafkaLog
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
 from streams.maintenance.verify import verify
 from streams.projector.progress import AnswerProgress, FoldProgress
@@ -287,8 +289,16 @@ async def test_a_partition_that_reads_the_log_in_the_middle_of_a_batch_is_seen_t
         before = await looks()
         [_ async for _ in runtime.log.scan(0, 0, 3)]
         assert await looks() == before, "reads of others are no sign of life"
-        runtime.projector.partitions[0]._settled = False
-        reading = (await looks())["partition 0"].mark
-        [_ async for _ in runtime.log.scan(0, 0, 3)]
-        assert (await looks())["partition 0"].mark != reading
-        runtime.projector.partitions[0]._settled = True
+        partition = runtime.projector.partitions[0]
+        row = next(
+            one
+            for one in messages(random.Random(9), 40, 40)
+            if partition_of(one.key, settings.partitions) == 0
+        )
+        async with partition.turn:
+            (position,) = await runtime.log.append([row])
+            await partition.fold(list((await runtime.log.read([position])).values()))
+            reading = (await looks())["partition 0"].mark
+            [_ async for _ in runtime.log.scan(0, 0, 3)]
+            assert (await looks())["partition 0"].mark != reading
+            await partition.write()

@@ -24,9 +24,9 @@ from projections.events.validation import Record, make_record
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
 from streams.control import generations
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.control.generations import GenerationBusy, Hold, begin, drop
-from streams.log.log import KafkaLog
+from streams.log.kafka_log import KafkaLog
 from streams.maintenance.verify import verify
 from streams.rebuild import build_pool
 from streams.rebuild.build import Bounds, left_to_fold
@@ -196,8 +196,8 @@ import asyncio, sys
 import msgspec
 from projections.redis.store import RedisStore
 from streams.rebuild.build import Bounds
-from streams.control.follower import Control
-from streams.log.log import KafkaLog
+from streams.control.control_topic import Control
+from streams.log.kafka_log import KafkaLog
 from streams.rebuild.rebuild import rebuild
 from streams.settings.settings import Settings
 

@@ -16,7 +16,7 @@ import redis.asyncio as aredis
 from projections.errors import ThreadfoldError
 from projections.events.validation import Record
 from projections.names import Key
-from streams.log.log import KafkaLog
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings

@@ -14,12 +14,12 @@ from projections.errors import RedisUnavailable
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Applied, Checkpoint, Write
-from streams.control.follower import Control
-from streams.log.log import KafkaLog
+from streams.control.control_topic import Control
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import check_topics, create_topics
 from streams.maintenance.verify import verify
 from streams.rebuild.rebuild import rebuild
-from streams.recovery import snapshot_writer
+from streams.recovery import partition_snapshots
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
 from streams.worker import Runtime
@@ -38,7 +38,7 @@ async def settings(
     stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Settings]:
     """Topics of its own, and rounds every 30 events of a partition."""
-    monkeypatch.setattr(snapshot_writer, "EVENTS_A_WINDOW", 0)
+    monkeypatch.setattr(partition_snapshots, "EVENTS_A_WINDOW", 0)
     made = fresh_settings(stack, snapshot_events=30)
     client = aredis.Redis.from_url(made.redis)
     await client.flushdb()

@@ -29,7 +29,7 @@ from streams.log.clients import admin_client
 from streams.log.topics import create_topics
 from streams.maintenance.verify import verify
 from streams.rebuild.rebuild import rebuild
-from streams.recovery import snapshot_writer
+from streams.recovery import partition_snapshots
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.integration.projector.test_outages import environment
@@ -49,7 +49,7 @@ NAMES = [f"0195d0b6-7c1a-7f3e-9d2b-{n:012x}" for n in range(8)]
 """Conversations are named by UUIDs: what a stub takes has their length in it."""
 SOON = 0.3
 WORKER = (
-    "import sys; from streams.recovery import snapshot_writer as w; w.LOOK_EVERY = 0.0; w.REST_AT_ONCE = 2; from"
+    "import sys; from streams.recovery import partition_snapshots as w; w.LOOK_EVERY = 0.0; w.REST_AT_ONCE = 2; from"
     " streams.worker import run_worker; from streams.settings.settings import Settings;"
     " sys.exit(run_worker(Settings.load()))"
 )
@@ -60,7 +60,7 @@ async def settings(
     stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Settings]:
     """Conversations that fall asleep soon; the tenant `sealed` is encrypted."""
-    monkeypatch.setattr(snapshot_writer, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(partition_snapshots, "LOOK_EVERY", 0.0)
     made = fresh_settings(
         stack,
         hibernate_after=SOON,

@@ -20,10 +20,11 @@ from projections.events.types import SummaryEvent, decode_event
 from projections.events.validation import Record, make_record
 from projections.names import partition_of
 from streams.log.clients import admin_client
-from streams.log.log import KafkaLog, Row
+from streams.log.kafka_log import KafkaLog
+from streams.log.log import Row
 from streams.log.topic_ids import topic_id
 from streams.log.topics import create_topics
-from streams.recovery import snapshot_writer
+from streams.recovery import partition_snapshots
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
@@ -50,7 +51,7 @@ def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStac
 
 
 async def prepared(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setattr(snapshot_writer, "EVENTS_A_WINDOW", 0)
+    monkeypatch.setattr(partition_snapshots, "EVENTS_A_WINDOW", 0)
     made = fresh_settings(stack, snapshot_events=30, partitions=2, append_timeout=5.0)
     await create_topics(made)
     await open_generation(made, POLICY, acme=None)
@@ -178,13 +179,15 @@ async def changed(
     settings: Settings, log: KafkaLog, reader: Reader, again: list[Record], old: str
 ) -> None:
     """The topic is made anew under a running worker."""
-    former = sum((await log.end_offsets()).values())
+    former = await log.end_offsets()
     await make_anew(settings)
 
     async def another() -> bool:
-        # Until the broker has dropped the former log it takes appends to that, and they go with it.
+        # Until the broker has dropped a partition's former log it takes appends to that, and they
+        # go with it.
         try:
-            return sum((await log.end_offsets()).values()) < former
+            ends = await log.end_offsets()
+            return all(ends[number] < end for number, end in former.items() if end > 0)
         except KafkaUnavailable:
             return False
 

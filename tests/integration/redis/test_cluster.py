@@ -16,8 +16,9 @@ from projections.errors import RedisUnavailable
 from projections.names import Key, make_key
 from projections.redis.store import RedisStore
 from projections.storage.protocol import NOTHING, Checkpoint, DueChange, Write
-from streams.control.follower import Control, Generation
-from streams.log.log import KafkaLog
+from streams.control.control_topic import Control
+from streams.control.state import Generation
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
 from streams.rebuild.rebuild import rebuild
 from streams.settings.settings import Settings
@@ -217,7 +218,7 @@ async def test_a_slot_that_moves_is_followed_and_while_it_moves_nothing_is_wrong
     store, key = RedisStore(redis_cluster.url, "moving"), Key("acme", "a")
     write = Write(key, False, [(b"h", b"head")], [], [(b"0", b"r")], [], DueChange.KEEP, NOTHING)
     revision = (await store.apply(1, 0, Checkpoint("", 0, 0, "d", -1), [write])).revision
-    state = store._state(1, 0)
+    state = "moving:{1:0}:state"
     source = redis_cluster.masters[redis_cluster.shard_of(state)]
     target = redis_cluster.masters[(redis_cluster.shard_of(state) + 1) % 3]
     slot, source_id, target_id = (
@@ -228,7 +229,7 @@ async def test_a_slot_that_moves_is_followed_and_while_it_moves_nothing_is_wrong
     try:
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
-        first = store._window_keys(1, 0, key)[0]
+        first = f"moving:{{1:0}}:w:{key}"
         others = [
             name for name in source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1000) if name != first
         ]

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.encryption.master_keys import new_master
 from streams.settings.quotas import NO_QUOTA, Quota
 from streams.settings.settings import Settings

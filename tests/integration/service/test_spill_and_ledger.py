@@ -15,7 +15,8 @@ import httpx
 import orjson
 import pytest
 
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
+from streams.control.state import Generation
 from streams.settings.settings import Settings
 from tests.support.commands import cli, ok
 from tests.support.gateway import Client, is_problem, say
@@ -365,7 +366,7 @@ async def test_what_does_not_agree_says_why(call: Client) -> None:
     assert "tokens were 1 then" in await why(render_digest=wrong, tokens=1)
     assert "cannot be rendered" in await why(max_tokens=1)
     partition, _, offset = position.partition("-")
-    assert "does not reach" in await why(position=f"{partition}-{int(offset) + 100_000}")
+    assert "the log ends before" in await why(position=f"{partition}-{int(offset) + 100_000}")
     foreign = f"{(int(partition) + 1) % call.backend.log.partitions}-{offset}"
     is_problem(
         await call("POST", f"{path}/renders", {**called(context, "openai"), "position": foreign}),

@@ -15,7 +15,7 @@ import pytest
 
 from projections.errors import InvalidPosition, TooFarBehind
 from projections.names import make_key, parse_position, partition_of
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from tests.integration.streaming.test_streams import Pair, pair, say

@@ -13,7 +13,8 @@ import httpx
 import msgspec
 import pytest
 
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
+from streams.control.state import Generation
 from streams.settings.settings import Settings
 from tests.support.gateway import POLICY
 from tests.support.streaming import Gateway, Subscriber, serving, subscribed

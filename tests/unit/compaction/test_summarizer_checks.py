@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from projections.events.tokenizer import count
 from streams.compaction.summarizers.base import SpanMessage, SummaryInput
-from streams.compaction.summarizers.checks import Said, finish, shorten
+from streams.compaction.summarizers.checks import StatedFacts, finish, shorten
 from streams.compaction.summarizers.extractive import summarize_extractive
 from streams.compaction.summarizers.facts import Fact
 from streams.compaction.summarizers.failures import SummaryRejected
@@ -224,7 +224,7 @@ def test_shortening_ends_with_a_sentence_and_is_as_long_as_fits(text: str) -> No
     ],
 )
 def test_facts_are_found_however_they_are_written(text: str, fact: Fact, present: bool) -> None:
-    assert (fact in Said(text)) is present
+    assert (fact in StatedFacts(text)) is present
 
 
 def test_open_tasks_are_the_newest_of_people_and_of_the_earlier_summary_and_not_of_tools() -> None:
@@ -234,7 +234,9 @@ def test_open_tasks_are_the_newest_of_people_and_of_the_earlier_summary_and_not_
         "I will check the refund with the bank and get back to you.",
         "Please remind me to return the blue crate of order #W58202 too.",
     ]
-    assert says(Said(WHOLE).terms, tasks[2]) and not says(Said("All is well.").terms, tasks[2])
+    assert says(StatedFacts(WHOLE).terms, tasks[2]) and not says(
+        StatedFacts("All is well.").terms, tasks[2]
+    )
 
 
 def test_a_long_span_is_checked_in_bounded_time() -> None:

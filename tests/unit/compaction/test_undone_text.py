@@ -9,7 +9,6 @@ from typing import Any
 from projections.events.validation import make_record
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import request_for
 from streams.partition.partition import Partition
@@ -56,7 +55,8 @@ async def test_a_held_range_is_summarised_without_what_was_taken_back() -> None:
     for i in range(60):
         await put(user(f"Plain sentence number {i} about rain."))
     await part.process([raw async for raw in log.scan(0, 0, 1000)])
-    window: Window = part._slots[str(KEY).encode()].window
+    (window,) = await part.windows([KEY])
+    assert window is not None
     request = request_for(window, 1)
     assert request is not None
     at = await Compactor(Settings(), log).answer(request)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from projections.errors import InvalidKey, InvalidQuota, InvalidSettings
-from streams.control.follower import Generation, State
+from streams.control.state import Generation, State
 from streams.settings.quotas import (
     ApiKey,
     Quota,

@@ -49,7 +49,7 @@ def from_v0(data: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def v0(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A release that reads messages of version 0, too."""
-    monkeypatch.setattr(events, "_types", EventTypes(KnownEvent, [Upcaster("message", 0, from_v0)]))
+    monkeypatch.setattr(events, "TYPES", EventTypes(KnownEvent, [Upcaster("message", 0, from_v0)]))
     yield
 
 

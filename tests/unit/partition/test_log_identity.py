@@ -32,8 +32,8 @@ class Client:
 
 
 class Consumer:
-    def __init__(self) -> None:
-        self._client = Client()
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
 
 class ShortLog(MemoryLog):
@@ -66,11 +66,11 @@ def at(raw: Raw) -> Checkpoint:
 
 async def fed(log: ShortLog, upto: int) -> tuple[Watch, Client]:
     """A watch of a partition that is fed from after the offset ``upto``."""
-    consumer = Consumer()
-    watch = Watch(log, "events", consumer)
+    client = Client()
+    watch = Watch(log, "events", Consumer(client))
     (last,) = await rows(log, upto, upto)
     watch.begin(0, at(last), 0, watch.way(0))
-    return watch, consumer._client
+    return watch, client
 
 
 async def test_what_follows_is_handed_on(log: ShortLog) -> None:

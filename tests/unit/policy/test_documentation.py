@@ -25,7 +25,7 @@ from projections.policy.profiles import (
     Summarize,
     SummarizeResults,
 )
-from projections.render.fit_to_limit import _STEPS
+from projections.render.fit_to_limit import STEPS
 from projections.window.entry import reducer_of
 from projections.window.trace_steps import ORDER
 from tests.support.agent_run import Run, render_openai
@@ -163,7 +163,7 @@ def test_what_a_deployment_sets_and_what_traces_and_spans_say_is_named() -> None
     forms = ("spill", "soft:1", "clear", "head:1", "text:x", "call:x", "only:0")
     names = {
         *ORDER,
-        *(name for name, _ in _STEPS),
+        *(name for name, _ in STEPS),
         *map(reducer_of, forms),
         "pairing",
         "trim_tool_results",

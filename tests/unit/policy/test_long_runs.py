@@ -252,6 +252,7 @@ async def test_a_closed_session_of_another_profile_keeps_its_tail() -> None:
         ),
     ],
 )
+@pytest.mark.long
 async def test_the_figures_in_the_docs_text_are_those_of_the_run(
     policy: dict[str, Any], summaries: int, prefix: float, told: str
 ) -> None:

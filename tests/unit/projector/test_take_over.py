@@ -13,7 +13,7 @@ from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, write_of
 from projections.window.window import Window
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.log.log import Raw
 from streams.partition.log_identity import identity
 from streams.projector.projector import Projector

@@ -7,8 +7,8 @@ from __future__ import annotations
 import msgspec
 
 from projections.storage.protocol import Checkpoint
-from streams.control.follower import Generation, State
 from streams.control.generations import candidate, heal_to_live, kept_rules
+from streams.control.state import Generation, State
 from streams.rebuild.build import Bounds, Unwritten, announced
 from streams.rebuild.build_pool import shares
 from streams.settings.quotas import Tenant

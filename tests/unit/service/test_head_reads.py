@@ -16,7 +16,7 @@ from projections.storage.layout import HEAD
 from projections.storage.protocol import Checkpoint, Stored, stub_write, write_of
 from projections.storage.stubs import Stub
 from projections.window.window import Window
-from streams.control.follower import Generation
+from streams.control.state import Generation
 from streams.settings.settings import Settings
 from tests.support.histories import RULES
 from threadfold.service.append_result import Appended

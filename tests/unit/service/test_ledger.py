@@ -12,7 +12,8 @@ import pytest
 from projections.errors import EventTooLarge, InvalidEvent, InvalidPosition
 from projections.names import Key, Position
 from projections.window.window import Window
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
+from streams.control.state import Generation
 from streams.settings.settings import Settings
 from threadfold.service.ledger import Ledger
 from threadfold.service.model_call import read_called, read_id, write_id
@@ -121,6 +122,6 @@ def test_it_renders_under_the_rules_of_then_where_there_still_are_any() -> None:
     control.state.put(b"generation/1", None)
     assert budget_and_why(1) == (
         222,
-        "generation 1, which was live then, is gone: it is rendered under generation 2",
+        "generation 1, which was live then, is deleted: it is rendered under generation 2",
     )
     assert budget_and_why(None)[0] == 222

@@ -6,7 +6,7 @@ import pytest
 
 from projections.errors import Healing
 from projections.storage.protocol import Checkpoint
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.settings.settings import Settings
 from threadfold.service.stored_windows import StoredWindows
 from threadfold.testing import MemoryStore

@@ -26,7 +26,7 @@ from projections.storage.snapshots import (
 )
 from projections.window.meta import VERSION as FOLD
 from streams.control.custom_projections import ProjectionRecord
-from streams.control.follower import Generation
+from streams.control.state import Generation
 from streams.encryption.payload_cipher import is_sealed
 from streams.settings.quotas import ApiKey, Tenant
 from tests.golden import make as golden_make

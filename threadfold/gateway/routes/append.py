@@ -15,17 +15,21 @@ from projections.errors import InvalidEvent, InvalidRequest, ThreadfoldError
 from projections.formats.anthropic_input import from_anthropic
 from projections.window.bodies import to_flat
 from threadfold.gateway.access import Caller
-from threadfold.gateway.answers import Appended, AppendedOfSeveral, RecordedCall
-from threadfold.gateway.conditions import Conditional, Unconditional, conflict
+from threadfold.gateway.answers import (
+    Appended,
+    AppendedEvent,
+    AppendedEventOfSeveral,
+    AppendedOfSeveral,
+    RecordedCall,
+)
+from threadfold.gateway.conditions import Unconditional, conflict
 from threadfold.gateway.declaration import Answer, Cost, Routes
+from threadfold.gateway.examples import CALL, CONVERSATION, POSITION, QUESTION, example_of
 from threadfold.gateway.parameters import Query
 from threadfold.gateway.request import MAX_ITEMS, Body, as_list
 from threadfold.gateway.routes.common import (
-    CONVERSATION,
-    DIGEST,
-    ID,
-    POSITION,
-    USUAL,
+    NO_OPTIONS,
+    AppendOptions,
     C,
     Conversation,
     IdempotencyKey,
@@ -36,13 +40,13 @@ from threadfold.schemas.structs import ID as ID_SCHEMA
 from threadfold.schemas.structs import TIME, TRACEPARENT
 from threadfold.service import append_result as service
 from threadfold.service.documents import check_format
-from threadfold.service.drafts import UNCONDITIONED, Conditions
+from threadfold.service.drafts import UNCONDITIONED
 
 routes = Routes("Appending")
 _append_route = partial(routes.add, "POST", scope="append", cost=Cost.APPEND)
-_ONE: dict[str, Any] = {"id": ID, "position": POSITION}
-_STATED: dict[str, Any] = {**_ONE, "status": "applied"}
-_MESSAGE = {"type": "message", "role": "user", "content": "Where is my order 1182?"}
+_SAFE = "The events are safe in the log."
+_APPLIED = "With `wait=applied` or a condition: the window has the events, too."
+_MESSAGE = {"type": "message", **QUESTION}
 _CALL = {"id": "call_1", "name": "find_order", "arguments": '{"order":1182}'}
 _RESULT = {
     "type": "tool.result",
@@ -68,7 +72,7 @@ _OPENAI_CALL = {
 _MESSAGES = Body(
     {"$ref": "#/components/schemas/OneOrMoreMessages"},
     {
-        "one": {"role": "user", "content": "Where is my order 1182?"},
+        "one": QUESTION,
         "several": [
             {"role": "assistant", "content": None, "tool_calls": [_OPENAI_CALL]},
             {"role": "tool", "tool_call_id": "call_1", "content": '{"state":"shipped"}'},
@@ -84,6 +88,11 @@ _EVENTS_OF_SEVERAL = Body(
         ]
     },
 )
+_MODEL_CALL = {
+    **CALL,
+    "reported_usage": {"prompt_tokens": 24, "completion_tokens": 40},
+    "latency_ms": 812.5,
+}
 
 
 class Rollback(Struct, forbid_unknown_fields=True):
@@ -91,54 +100,27 @@ class Rollback(Struct, forbid_unknown_fields=True):
 
     to: Annotated[
         str,
-        Meta(
-            description="the last event that stays: a position, or the id of one of the last 1,024"
-        ),
+        Meta(description="the last event that stays: its position, or its id (of the last 1,024)"),
     ]
     id: Annotated[str | UnsetType, Meta(extra_json_schema=ID_SCHEMA)] = UNSET
     time: Annotated[str | UnsetType, Meta(extra_json_schema=TIME)] = UNSET
     traceparent: Annotated[str | UnsetType, Meta(extra_json_schema=TRACEPARENT)] = UNSET
 
 
-def _answers(safe: str = "Safe in the log.") -> dict[int, Answer]:
-    """An append's two answers: 202 once it is safe, 200 (with ``wait=applied``) once the window
-    holds it.
-    """
-    return {
-        202: Answer(Appended, {"events": [_ONE], "position": POSITION}, safe),
-        200: Answer(
-            Appended,
-            {"events": [_STATED], "position": POSITION},
-            "With `wait=applied`: the window holds them.",
-        ),
-    }
+def _answers(
+    kind: type[Struct] = Appended, event: type[Struct] = AppendedEvent, safe: str = _SAFE
+) -> dict[int, Answer]:
+    """An append's two answers: 202 once it is safe, and 200 once the fold has decided on it."""
+    applied = example_of(kind, events=[example_of(event, status="applied")])
+    return {202: Answer(kind, safe), 200: Answer(kind, _APPLIED, applied)}
 
 
-def _of_several(event: dict[str, Any], about: str) -> Answer:
-    example = {
-        "events": [{"conversation": CONVERSATION, **event}],
-        "positions": {CONVERSATION: POSITION},
-    }
-    return Answer(AppendedOfSeveral, example, about)
-
-
-@_append_route(
-    f"{C}/events",
-    summary="Append events",
-    body=_EVENTS,
-    answers=_answers(),
-    problems=USUAL,
-)
+@_append_route(f"{C}/events", "Append events", _answers(), body=_EVENTS)
 async def post_events(
-    caller: Caller,
-    body: object,
-    conversation: Conversation,
-    wait: Wait = None,
-    idempotency_key: IdempotencyKey = None,
-    conditions: Conditional = UNCONDITIONED,
+    caller: Caller, body: object, conversation: Conversation, options: AppendOptions = NO_OPTIONS
 ) -> Response:
     """Append one event, or a list of at most 500, to a conversation. All are checked before any is
-    appended; they land in order.
+    appended. They land in order.
     """
     flats = as_list(body, "event")
     for i, flat in enumerate(flats, 1):
@@ -148,49 +130,35 @@ async def post_events(
                 f"event {i}: field conversation: this route appends to {conversation} only, POST"
                 " /v1/events to several"
             )
-    return await _append(caller, conversation, flats, "event", wait, idempotency_key, conditions)
+    return await _append(caller, conversation, flats, "event", options)
 
 
-@_append_route(
-    f"{C}/messages",
-    summary="Append messages",
-    body=_MESSAGES,
-    answers=_answers(),
-    problems=USUAL,
-)
+@_append_route(f"{C}/messages", "Append messages", _answers(), body=_MESSAGES)
 async def post_messages(
     caller: Caller,
     body: object,
     conversation: Conversation,
     format: Annotated[str, Query("`openai` or `anthropic`", "openai")] = "openai",  # noqa: A002 (the contract's name)
-    wait: Wait = None,
-    idempotency_key: IdempotencyKey = None,
-    conditions: Conditional = UNCONDITIONED,
+    options: AppendOptions = NO_OPTIONS,
 ) -> Response:
     """Append one message, or a list of at most 500, in OpenAI's chat format or in Anthropic's.
 
-    A message of Anthropic's may become several events (at most 500 in all); the answer lists each,
-    in order. Give Anthropic's `system` as a first message with the role system.
+    One Anthropic message may become several events, at most 500 in all. The answer lists each
+    event, in order. Send Anthropic's `system` as a first message with the role system.
     """
     check_format(format, ("openai", "anthropic"))
     messages = as_list(body, "message")
     if format == "anthropic":
-        return await _append_anthropic(
-            caller, conversation, messages, wait, idempotency_key, conditions
-        )
+        return await _append_anthropic(caller, conversation, messages, options)
     flats = [to_flat(message, f"message {i}") for i, message in enumerate(messages, 1)]
-    return await _append(caller, conversation, flats, "message", wait, idempotency_key, conditions)
+    return await _append(caller, conversation, flats, "message", options)
 
 
 @_append_route(
     "/v1/events",
-    summary="Append events of several conversations",
+    "Append events of several conversations",
+    _answers(AppendedOfSeveral, AppendedEventOfSeveral),
     body=_EVENTS_OF_SEVERAL,
-    answers={
-        202: _of_several(_ONE, "Safe in the log."),
-        200: _of_several(_STATED, "With `wait=applied`: the windows hold them."),
-    },
-    problems=USUAL,
 )
 async def post_events_of_several(
     caller: Caller,
@@ -199,9 +167,10 @@ async def post_events_of_several(
     idempotency_key: IdempotencyKey = None,
     conditions: Unconditional = UNCONDITIONED,
 ) -> Response:
-    """Append events of several conversations, each with `conversation`; in order within each.
+    """Append events of several conversations. Each event names its `conversation`. They land in
+    order within each conversation.
 
-    `positions` has the last position of each conversation, to use as `after`.
+    `positions` has the last position of each conversation: use it as `after`.
     """
     items: list[tuple[str, object]] = []
     for i, flat in enumerate(as_list(body, "event"), 1):
@@ -239,119 +208,73 @@ async def post_events_of_several(
 
 @_append_route(
     f"{C}/rollback",
-    summary="Roll back",
+    "Roll back",
+    _answers(),
     body=Body(Rollback, {"by position": {"to": POSITION}}),
-    answers=_answers(),
-    problems=USUAL,
 )
 async def post_rollback(
-    caller: Caller,
-    body: Rollback,
-    conversation: Conversation,
-    wait: Wait = None,
-    idempotency_key: IdempotencyKey = None,
-    conditions: Conditional = UNCONDITIONED,
+    caller: Caller, body: Rollback, conversation: Conversation, options: AppendOptions = NO_OPTIONS
 ) -> Response:
-    """Go back to a position, or to one of the last 1,024 events by its id; what came after stays in
-    the log.
+    """Go back to a position, or to one of the last 1,024 events by its id. Later events stay in the
+    log and leave the window.
     """
     flat = {"type": "rollback", **to_builtins(body)}
-    return await _append(
-        caller, conversation, [flat], "rollback", wait, idempotency_key, conditions
-    )
+    return await _append(caller, conversation, [flat], "rollback", options)
 
 
-@_append_route(
-    f"{C}/close",
-    summary="Close the session",
-    answers=_answers(),
-    problems=(400, *USUAL),
-)
+@_append_route(f"{C}/close", "Close the session", _answers())
 async def post_close(
-    caller: Caller,
-    conversation: Conversation,
-    wait: Wait = None,
-    idempotency_key: IdempotencyKey = None,
-    conditions: Conditional = UNCONDITIONED,
+    caller: Caller, conversation: Conversation, options: AppendOptions = NO_OPTIONS
 ) -> Response:
-    """Close the conversation's session; the next message opens it again. There is no body."""
+    """Close the conversation's session. The next message opens it again. The request has no
+    body.
+    """
     flat = {"type": "session.closed", "reason": "explicit"}
-    return await _append(caller, conversation, [flat], "close", wait, idempotency_key, conditions)
+    return await _append(caller, conversation, [flat], "close", options)
 
 
 @_append_route(
     f"{C}/compact",
-    summary="Ask for a summary",
-    answers=_answers("Asked for; the stream has the summary once the window accepted it."),
-    problems=(400, *USUAL),
+    "Ask for a summary",
+    _answers(safe="The request is safe in the log. The summary comes on the streams."),
 )
 async def post_compact(
-    caller: Caller,
-    conversation: Conversation,
-    wait: Wait = None,
-    idempotency_key: IdempotencyKey = None,
-    conditions: Conditional = UNCONDITIONED,
+    caller: Caller, conversation: Conversation, options: AppendOptions = NO_OPTIONS
 ) -> Response:
-    """Ask for a summary of all that may leave the window's tail now, whatever the policy's marks
-    say. The request has no body.
+    """Ask for a summary of all that may leave the window's tail now, whatever the policy's limits
+    are. The request has no body.
 
-    The summary comes later, on the streams. The last group of messages stays, and so does what
-    waits for somebody.
+    The last group of messages stays, and so do open suspensions. The summary comes later, on the
+    streams.
     """
     flat = {"type": "compaction.requested"}
-    return await _append(
-        caller, conversation, [flat], "compaction", wait, idempotency_key, conditions
-    )
+    return await _append(caller, conversation, [flat], "compaction", options)
 
 
 @routes.add(
     "POST",
     f"{C}/renders",
+    "Record a model call",
+    RecordedCall,
+    status=202,
     scope="append",
     tag="Model calls",
-    summary="Record a call of a model",
-    body=Body(
-        {"$ref": "#/components/schemas/NewModelCall"},
-        {
-            "a call": {
-                "model": "gpt-5-mini",
-                "render_digest": DIGEST,
-                "position": POSITION,
-                "format": "openai",
-                "tokens": 11,
-                "reported_usage": {"prompt_tokens": 12, "completion_tokens": 40},
-                "latency_ms": 812.5,
-            }
-        },
-    ),
-    answers={
-        202: Answer(
-            RecordedCall,
-            {"id": "AAAAAwAAAAAAAAARkDcrvJ9jZJbB", "recorded": True},
-            "Recorded; `id` is null where the tenant's policy has `renders` off.",
-        )
-    },
-    problems=(410,),
+    body=Body({"$ref": "#/components/schemas/NewModelCall"}, {"a call": _MODEL_CALL}),
 )
-async def post_render(caller: Caller, body: object, conversation: Conversation) -> Response:
-    """Record a call of a model: `model`, and `render_digest`, `position`, `format` and `tokens` as
-    the context had them. Add what is known of `summary_id`, `policy`, `max_tokens` (of the request
-    for the context), `reported_usage` and `latency_ms`.
+async def post_render(caller: Caller, body: object, conversation: Conversation) -> dict[str, Any]:
+    """Record a model call: `model`, and `render_digest`, `position`, `format` and `tokens` of the
+    context that the model was sent.
 
-    The answer has the record's id, or null and `"recorded": false` where the tenant's policy has
-    `renders` off.
+    Add what is known of `summary_id`, `policy`, `max_tokens` (of the request for the context),
+    `reported_usage` and `latency_ms`. If the tenant's policy has `renders` off, nothing is
+    recorded: `id` is null and `recorded` is false.
     """
     render_id = await caller.backend.ledger.record(caller.tenant, conversation, body)
-    return answer({"id": render_id, "recorded": render_id is not None}, 202)
+    return {"id": render_id, "recorded": render_id is not None}
 
 
 async def _append_anthropic(
-    caller: Caller,
-    conversation: str,
-    messages: list[object],
-    wait: str | None,
-    id_seed: str | None,
-    conditions: Conditions,
+    caller: Caller, conversation: str, messages: list[object], options: AppendOptions
 ) -> Response:
     lists = [from_anthropic(message, f"message {i}") for i, message in enumerate(messages, 1)]
     flats = [flat for of_one in lists for flat in of_one]
@@ -361,7 +284,7 @@ async def _append_anthropic(
         )
     owners = [i for i, of_one in enumerate(lists, 1) for _ in of_one]
     try:
-        return await _append(caller, conversation, flats, "event", wait, id_seed, conditions)
+        return await _append(caller, conversation, flats, "event", options)
     except ThreadfoldError as error:
         # The caller knows its messages, not the events that were made of them.
         named = re.sub(
@@ -371,25 +294,19 @@ async def _append_anthropic(
 
 
 async def _append(
-    caller: Caller,
-    conversation: str,
-    flats: Sequence[object],
-    noun: str,
-    wait: str | None,
-    id_seed: str | None,
-    conditions: Conditions,
+    caller: Caller, conversation: str, flats: Sequence[object], noun: str, options: AppendOptions
 ) -> Response:
-    """Append flat events to a conversation and answer for each; with conditions, once the fold has
-    judged them (as with ``wait``).
+    """Append flat events to a conversation, and answer for each. With conditions, wait for the fold
+    to decide on them, as with ``wait``.
     """
-    backend, tenant = caller.backend, caller.tenant
+    backend, tenant, conditions = caller.backend, caller.tenant, options.conditions
     items = [(conversation, flat) for flat in flats]
     appended = await backend.append(
-        tenant, items, noun=noun, id_seed=id_seed, conditions=conditions
+        tenant, items, noun=noun, id_seed=options.idempotency_key, conditions=conditions
     )
     caller.charge(appended)
     results: Sequence[service.Appended | service.Applied] = appended
-    waits = wait is not None or conditions != UNCONDITIONED
+    waits = options.wait is not None or conditions != UNCONDITIONED
     if waits:
         results = applied = await backend.wait_applied(tenant, conversation, appended)
         if conditions != UNCONDITIONED and applied[0].status == "rejected":

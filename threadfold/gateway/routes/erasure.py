@@ -2,92 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated
 
 from msgspec import Struct
-from starlette.responses import Response
 
 from threadfold.gateway.access import Caller
 from threadfold.gateway.declaration import Answer, Routes
 from threadfold.gateway.parameters import Path
 from threadfold.gateway.request import Request
-from threadfold.gateway.routes.common import CONVERSATION, C, Conversation, answer
+from threadfold.gateway.routes.common import C, Conversation
 from threadfold.service.erasure import Eraser, Receipt
 
 routes = Routes("Erasure")
-_RECEIPT: dict[str, Any] = {
-    "conversation": CONVERSATION,
-    "position": "3-61",
-    "erased_at": "2026-01-31T12:00:00.000Z",
-    "log": "opaque",
-    "stores": {
-        "log": {
-            "state": "opaque",
-            "deadline": None,
-            "how": "payloads are encrypted with a key that is deleted",
-        },
-        "keys": {
-            "state": "deleted",
-            "deadline": "2026-02-01T13:00:00.000Z",
-            "how": "void at once; the broker drops the wrapped keys by then",
-        },
-        "windows": {
-            "state": "deleted",
-            "deadline": None,
-            "how": "in all generations; only the fact of the erasure is left",
-        },
-    },
-}
+_erase = partial(routes.add, "DELETE", scope="erase", problems=(409,))
+_RECEIPT = "The receipt: for each store its state, and until when it has no data any more."
 
 
 class Receipts(Struct):
-    """A receipt for each conversation that was opened with this `user`."""
+    """A receipt for each conversation that was opened with this `user`, by name."""
 
     user: str
     conversations: list[Receipt]
 
 
-@routes.add(
-    "DELETE",
-    C,
-    scope="erase",
-    summary="Erase a conversation",
-    answers={
-        200: Answer(Receipt, _RECEIPT, "The receipt: what becomes of each store, and until when.")
-    },
-    problems=(404, 409),
-)
+@_erase(C, "Erase a conversation", Answer(Receipt, _RECEIPT))
 async def delete_conversation(
     request: Request, caller: Caller, conversation: Conversation
-) -> Response:
-    """Erase a conversation for good. The receipt says what becomes of each store, and until when.
+) -> Receipt:
+    """Erase a conversation for good. This cannot be undone.
 
-    A repeat has the same receipt; after a 503 repeat it, and it goes on where it was. `log` is
-    `opaque` where all payloads were encrypted (policy key `encryption`), else `kept`.
+    A repeat has the same receipt. After a 503, repeat the request: it continues where it stopped.
+    `log` is `opaque` if all payloads were encrypted (policy key `encryption`), else `kept`.
     """
-    return answer(await _eraser(request, caller).conversation(caller.tenant, conversation))
+    return await _eraser(request, caller).conversation(caller.tenant, conversation)
 
 
-@routes.add(
-    "DELETE",
-    "/v1/users/{user:path}",
-    scope="erase",
-    summary="Erase a user's conversations",
-    answers={
-        200: Answer(
-            Receipts,
-            {"user": "u-7", "conversations": [_RECEIPT]},
-            "A receipt for each conversation that was opened with this `user`, by name.",
-        )
-    },
-    problems=(404, 409),
-)
+@_erase("/v1/users/{user:path}", "Erase a user's conversations", Receipts)
 async def delete_user(
     request: Request, caller: Caller, user: Annotated[str, Path(example="u-7")]
-) -> Response:
+) -> Receipts:
     """Erase all conversations that were opened with this `user`."""
-    receipts = await _eraser(request, caller).user(caller.tenant, user)
-    return answer({"user": user, "conversations": receipts})
+    return Receipts(user, await _eraser(request, caller).user(caller.tenant, user))
 
 
 def _eraser(request: Request, caller: Caller) -> Eraser:

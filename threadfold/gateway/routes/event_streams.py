@@ -1,9 +1,8 @@
-"""The routes of streams: a conversation's events as they come, the tenant's summaries, and text in
-progress.
-"""
+"""The routes of streams: a conversation's events, the tenant's summaries, and text in progress."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -15,12 +14,14 @@ from threadfold.gateway.answers import Count
 from threadfold.gateway.conditions import PartialFence
 from threadfold.gateway.declaration import EVENT_STREAM, Answer, Cost, Routes
 from threadfold.gateway.event_stream import EventStream
+from threadfold.gateway.examples import POSITION
 from threadfold.gateway.parameters import Header, Query
 from threadfold.gateway.request import Body, Request
-from threadfold.gateway.routes.common import POSITION, C, Conversation, answer
+from threadfold.gateway.routes.common import C, Conversation
 from threadfold.schemas.structs import NAME
 
 routes = Routes("Streams")
+_stream = partial(routes.add, "GET", scope="subscribe", cost=Cost.STREAM)
 _EVENTS = (
     'retry: 1000\n\nevent: state\ndata: {"state":"active","position":"3-17","tokens":23,'
     '"summary":null,"suspensions":[]}\n\nevent: event\nid: 3-18\ndata: {"id":"e-18",'
@@ -33,53 +34,47 @@ _SUMMARIES = (
 )
 _LastEventId = Annotated[
     str | None,
-    Header("the id of the last event received: the stream goes on after it", name="Last-Event-ID"),
+    Header("the id of the last event received: the stream begins after it", name="Last-Event-ID"),
     Meta(max_length=16_384),
 ]
 
 
 class Piece(Struct, forbid_unknown_fields=True):
-    """A piece of the assistant's text in progress; `offset` is the characters before it."""
+    """A piece of the assistant's text in progress. `offset` counts the characters before it."""
 
     turn_id: Annotated[str, Meta(extra_json_schema=NAME)]
     delta: str
     offset: Annotated[int, Meta(ge=0, le=1 << 40)] | None = None
 
 
-class Held(Struct):
-    """The characters of the turn's text so far."""
+class TextInProgress(Struct):
+    """`offset` is the number of characters of the turn's text so far."""
 
     turn_id: str
     offset: Count
 
 
-def _stream(example: str, about: str) -> dict[int, Answer]:
-    return {200: Answer(str, example, about, EVENT_STREAM)}
-
-
-@routes.add(
-    "GET",
+@_stream(
     f"{C}/stream",
-    scope="subscribe",
-    cost=Cost.STREAM,
-    summary="Follow a conversation",
-    answers=_stream(
-        _EVENTS,
+    "Follow a conversation",
+    Answer(
+        str,
         "Server-sent events `event`, `summary`, `partial` and `state`, until the caller leaves.",
+        _EVENTS,
+        EVENT_STREAM,
     ),
-    problems=(404, 410),
 )
 async def get_stream(
     request: Request,
     caller: Caller,
     conversation: Conversation,
     after: Annotated[
-        str | None, Query("a position to go on after; without it, from now on", POSITION)
+        str | None, Query("the stream begins after this position; without it, now", POSITION)
     ] = None,
     last_event_id: _LastEventId = None,
 ) -> Response:
-    """The conversation as it goes on, as server-sent events: `event`, `summary`, `partial` and
-    `state` (docs/streams.md).
+    """The conversation's new events as server-sent events: `event`, `summary`, `partial` (text in
+    progress) and `state` (docs/streams.md).
     """
     subscription = await request.state.streams().open(
         caller.tenant, conversation, last_event_id or after, request.still_allowed()
@@ -87,14 +82,14 @@ async def get_stream(
     return EventStream(subscription.batches(), subscription.close)
 
 
-@routes.add(
-    "GET",
+@_stream(
     "/v1/summaries/stream",
-    scope="subscribe",
-    cost=Cost.STREAM,
-    summary="Follow the tenant's summaries",
-    answers=_stream(
-        _SUMMARIES, "Server-sent events `summary`, `voided` and `erased`, until the caller leaves."
+    "Follow the tenant's summaries",
+    Answer(
+        str,
+        "Server-sent events `summary`, `voided` and `erased`, until the caller leaves.",
+        _SUMMARIES,
+        EVENT_STREAM,
     ),
 )
 async def get_summaries_stream(
@@ -102,17 +97,17 @@ async def get_summaries_stream(
     caller: Caller,
     cursor: Annotated[
         str | None,
-        Query("the id of an event of this stream: the stream goes on after it"),
+        Query("the id of an event of this stream: the stream begins after it"),
         Meta(max_length=16_384),
     ] = None,
     begin: Annotated[
         Literal["beginning"] | None,
-        Query("`beginning`: all summaries so far come first", "beginning", "from"),
+        Query("`beginning`: all earlier summaries come first", "beginning", "from"),
     ] = None,
     last_event_id: _LastEventId = None,
 ) -> Response:
-    """All summaries of the tenant's conversations as they are accepted (`summary`), voided by
-    rollbacks (`voided`) or `erased`.
+    """The summaries of all the tenant's conversations: accepted (`summary`), voided by a rollback
+    (`voided`), or erased with their conversation (`erased`).
 
     Delivery is at least once: dedupe on `summary_id`. A conversation's summaries come in order.
     """
@@ -128,17 +123,16 @@ async def get_summaries_stream(
 @routes.add(
     "POST",
     f"{C}/partial",
+    "Add to a message in progress",
+    TextInProgress,
+    status=202,
     scope="append",
     cost=Cost.PARTIAL,
-    summary="Add to a message in progress",
-    # 1 MiB of text where JSON escapes every character.
+    # 1 MiB of text if JSON escapes every character.
     body=Body(
         Piece, {"a word": {"turn_id": "t-1", "delta": "Your order ", "offset": 0}}, limit=8 << 20
     ),
-    answers={
-        202: Answer(Held, {"turn_id": "t-1", "offset": 11}, "The characters of the text so far.")
-    },
-    problems=(404, 409, 410),
+    problems=(404, 409),
 )
 async def post_partial(
     request: Request,
@@ -146,17 +140,16 @@ async def post_partial(
     body: Piece,
     conversation: Conversation,
     fence: PartialFence = None,
-) -> Response:
-    """Add to the assistant's text in progress: `turn_id`, `delta`, and `offset`, the characters
-    before it, which makes repeats safe.
+) -> dict[str, Any]:
+    """Add to the assistant's text in progress: `turn_id`, `delta`, and `offset`, the number of
+    characters before it, which makes repeats safe.
 
-    The answer has the characters so far. The text is never in the log: append the message once it
-    is complete. Text that does not grow for some time (the setting `partial_timeout`) is kept as an
-    interrupted message. With `Fencing-Token`: 409 once that turn is over.
+    The answer has the number of characters so far. The text is never in the log: append the message
+    once it is complete. Text that does not grow for some time (the setting `partial_timeout`)
+    becomes an interrupted message. With `Fencing-Token`: 409 if that turn is over.
     """
     turn = check_name("turn_id", body.turn_id)
     held = await request.state.streams().partial(
         caller.tenant, conversation, turn, body.delta, body.offset, fence
     )
-    document: dict[str, Any] = {"turn_id": turn, "offset": held}
-    return answer(document, 202)
+    return {"turn_id": turn, "offset": held}

@@ -1,13 +1,14 @@
 """The routes that need no key: health, metrics, the documents, and the page ``/docs``.
 
-The page's files are those of Swagger UI, from a package: the page takes nothing from another host,
-which would fail behind a firewall and tell others who reads. Its security policy lets the browser
-ask this host alone.
+The page shows the OpenAPI document with Swagger UI, whose files come from a package. It loads
+nothing from another host: that would fail behind a firewall and tell others who reads. Its security
+policy lets the browser ask only this host.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
@@ -24,48 +25,22 @@ from threadfold.gateway.declaration import Answer, Cost, Routes
 from threadfold.gateway.parameters import Path
 from threadfold.gateway.problems import NotFound, UnknownSchema
 from threadfold.gateway.request import Request
-from threadfold.gateway.routes.common import answer
 from threadfold.schemas.documents import texts
 from threadfold.service.conversations import ConversationService
 
 routes = Routes("Service")
+_free = partial(routes.add, "GET", cost=Cost.FREE)
 READY_TIMEOUT = 3.0
-"""Seconds for all that ``/readyz`` asks."""
+"""Seconds for all checks of ``/readyz``."""
+_OWN = FilePath(__file__).parents[1] / "page"
+_JAVASCRIPT = "text/javascript; charset=utf-8"
 _ASSETS = {
-    "swagger-ui-bundle.js": ("swagger_bundle.js", "text/javascript; charset=utf-8"),
-    "swagger-ui.css": ("swagger_style.css", "text/css; charset=utf-8"),
+    "start.js": ("", "start.js", _JAVASCRIPT),
+    "favicon.svg": ("", "favicon.svg", "image/svg+xml"),
+    "swagger-ui-bundle.js": ("offapi", "swagger_bundle.js", _JAVASCRIPT),
+    "swagger-ui.css": ("offapi", "swagger_style.css", "text/css; charset=utf-8"),
 }
-"""The page's files: their names in the package, and what they are."""
-_ICON = (
-    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">'
-    '<path d="M2 4h12M2 8h8M2 12h4" stroke="#27a" stroke-width="2"/></svg>'
-)
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>threadfold</title>
-<link rel="icon" href="docs/favicon.svg">
-<link rel="stylesheet" href="docs/swagger-ui.css">
-</head>
-<body>
-<div id="page"></div>
-<script src="docs/swagger-ui-bundle.js"></script>
-<script src="docs/start.js"></script>
-</body>
-</html>
-"""
-_START = """SwaggerUIBundle({
-  url: "openapi.json",
-  dom_id: "#page",
-  deepLinking: true,
-  validatorUrl: null,
-  defaultModelsExpandDepth: 0,
-  persistAuthorization: false,
-  tryItOutEnabled: true
-});
-"""
+"""The page's files: their package (empty: our own), their names in it, and their media types."""
 _POLICY = (
     "default-src 'none'; connect-src 'self'; font-src 'self' data:; img-src 'self' data:;"
     " script-src 'self'; style-src 'self' 'unsafe-inline'"
@@ -80,7 +55,7 @@ class Alive(Struct):
 
 
 class Ready(Struct):
-    """Which generation is live, and the log's partitions."""
+    """Kafka, Redis and the live generation answer: its number, and the log's partitions."""
 
     status: Literal["ready"]
     generation: Count
@@ -88,7 +63,7 @@ class Ready(Struct):
 
 
 class AsyncApi(Struct):
-    """The topics."""
+    """The topics, as an AsyncAPI 3.0 document."""
 
     asyncapi: str
     channels: dict[str, Any]
@@ -101,120 +76,77 @@ class JsonSchema(Struct):
     id: str = msgspec.field(name="$id")
 
 
-@routes.add(
-    "GET",
-    "/healthz",
-    cost=Cost.FREE,
-    summary="Is it alive",
-    answers={200: Answer(Alive, {"status": "ok"}, "The process is alive.")},
-)
-async def healthz() -> Response:
-    """The process is alive. This says nothing of Kafka and Redis."""
-    return answer({"status": "ok"})
+@_free("/healthz", "Is the process alive", Alive)
+async def healthz() -> dict[str, str]:
+    """The process is alive. Kafka and Redis are not asked."""
+    return {"status": "ok"}
 
 
-@routes.add(
-    "GET",
-    "/readyz",
-    cost=Cost.FREE,
-    summary="May it serve",
-    answers={
-        200: Answer(
-            Ready,
-            {"status": "ready", "generation": 1, "partitions": 16},
-            "Kafka, Redis and the live generation answer.",
-        )
-    },
-    problems=(503,),
-)
-async def readyz(request: Request) -> Response:
-    """Kafka, Redis and the live generation answer, and (the first time) the windows of every
-    partition can be read; else 503.
+@_free("/readyz", "Is the gateway ready", Ready, problems=(503,))
+async def readyz(request: Request) -> dict[str, object]:
+    """200 if Kafka, Redis and the live generation answer, else 503. The first time, the windows of
+    every partition must be readable, too.
     """
-    return answer(await _ready(request.state.connection))
+    return await _ready(request.state.connection)
 
 
-@routes.add(
-    "GET",
+@_free(
     "/metrics",
-    cost=Cost.FREE,
-    summary="Metrics",
-    answers={
-        200: Answer(
-            str,
-            "# TYPE threadfold_http_requests_total counter\n",
-            "Prometheus' text format.",
-            "text/plain",
-        )
-    },
+    "Metrics",
+    Answer(
+        str,
+        "Prometheus' text format.",
+        "# TYPE threadfold_http_requests_total counter\n",
+        "text/plain",
+    ),
 )
 async def metrics_page(request: Request) -> Response:
     """The gateway's metrics, for Prometheus."""
     return Response(request.state.metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
 
-@routes.add("GET", "/docs", cost=Cost.FREE, hidden=True)
+@_free("/docs", hidden=True)
 async def docs() -> Response:
     """The API's documentation as a page."""
-    return Response(
-        _PAGE, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": _POLICY}
+    return FileResponse(
+        _OWN / "index.html",
+        media_type="text/html; charset=utf-8",
+        headers={"Content-Security-Policy": _POLICY},
     )
 
 
-@routes.add("GET", "/docs/{asset}", cost=Cost.FREE, hidden=True)
+@_free("/docs/{asset}", hidden=True)
 async def docs_asset(asset: Annotated[str, Path()]) -> Response:
     """A file of the page."""
-    if asset == "start.js":
-        return Response(_START, media_type="text/javascript; charset=utf-8", headers=_HOUR)
-    if asset == "favicon.svg":
-        return Response(_ICON, media_type="image/svg+xml", headers=_HOUR)
-    # The package itself reads all of its files where it is imported.
-    package = find_spec("offapi")
-    if asset not in _ASSETS or package is None or package.origin is None:
+    package, name, media = _ASSETS.get(asset, ("", "", ""))
+    # The package is only located: an import of it reads all of its files.
+    found = find_spec(package) if package else None
+    if not name or (package and (found is None or found.origin is None)):
         raise NotFound("there is no such file of the page /docs")
-    name, media = _ASSETS[asset]
-    return FileResponse(FilePath(package.origin).with_name(name), media_type=media, headers=_HOUR)
+    folder = _OWN if found is None else FilePath(str(found.origin)).parent
+    return FileResponse(folder / name, media_type=media, headers=_HOUR)
 
 
-@routes.add("GET", "/openapi.json", cost=Cost.FREE, hidden=True)
-async def openapi_json(request: Request) -> Response:
+@_free("/openapi.json", hidden=True)
+async def openapi_json(request: Request) -> dict[str, Any]:
     """The OpenAPI document."""
-    return answer(request.state.openapi())
+    return request.state.openapi()
 
 
-@routes.add(
-    "GET",
-    "/asyncapi.json",
-    cost=Cost.FREE,
-    summary="The AsyncAPI document",
-    answers={200: Answer(AsyncApi, {"asyncapi": "3.0.0", "channels": {}}, "AsyncAPI 3.0.")},
-)
+@_free("/asyncapi.json", "The AsyncAPI document", AsyncApi)
 async def asyncapi() -> Response:
     """The topics, for services that speak Kafka: AsyncAPI 3.0."""
     return Response(texts()["asyncapi.json"], media_type="application/json")
 
 
-@routes.add(
-    "GET",
+@_free(
     "/schemas/{name}.json",
-    cost=Cost.FREE,
-    summary="The JSON Schema of an event type",
-    answers={
-        200: Answer(
-            JsonSchema,
-            {
-                "$schema": "https://json-schema.org/draft/2020-12/schema",
-                "$id": "urn:threadfold:schema:message:v1",
-            },
-            "`message` is the CloudEvent in the log, `message.flat` the form to append over HTTP.",
-            "application/schema+json",
-        )
-    },
-    problems=(404,),
+    "The JSON Schema of an event type",
+    Answer(JsonSchema, media="application/schema+json"),
 )
 async def schema(name: Annotated[str, Path(example="message")]) -> Response:
-    """The JSON Schema (2020-12) of an event type: `message` is the CloudEvent in the log,
-    `message.flat` the form to append over HTTP.
+    """The JSON Schema (2020-12) of an event type: `message` for the CloudEvent in the log,
+    `message.flat` for the form to append over HTTP.
     """
     text = texts().get(f"{name}.json")
     if text is None or name == "asyncapi":

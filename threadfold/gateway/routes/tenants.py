@@ -1,8 +1,8 @@
-"""The routes under ``/v1/tenants``: tenants, their policies and quotas, and their keys. The scope
-``admin`` is for the deployment's operator.
+"""The routes under ``/v1/tenants``: tenants, their policies, quotas and keys. The scope ``admin``
+is for the deployment's operator.
 
-A change is on the control topic when it is answered; other gateways follow it, within a second
-while Kafka is well.
+A change is on the control topic when it is answered. Other gateways follow within a second while
+Kafka is well.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
-from starlette.responses import Response
 
 from projections.errors import InvalidRequest
 from projections.names import check_name
-from streams.control.follower import State
 from streams.settings.quotas import (
     BURSTS,
     COUNTS,
@@ -32,10 +30,10 @@ from streams.settings.quotas import (
 )
 from threadfold.gateway.access import Caller
 from threadfold.gateway.answers import KeyScope
-from threadfold.gateway.declaration import Answer, Cost, Routes
+from threadfold.gateway.declaration import Cost, Routes
+from threadfold.gateway.examples import KEY, QUOTA
 from threadfold.gateway.parameters import Path
 from threadfold.gateway.request import Body
-from threadfold.gateway.routes.common import answer
 from threadfold.quotas.quotas import shown_quota
 from threadfold.schemas.structs import NAME
 
@@ -59,7 +57,7 @@ def _quota_schema(name: str) -> dict[str, Any]:
 _Quota = Annotated[
     dict[str, Any],
     Meta(
-        description="numbers by name; 0: no limit, null: what the deployment's settings say",
+        description="numbers by name; 0: no limit, null: the deployment's default",
         extra_json_schema={
             "properties": {name: _quota_schema(name) for name in Quota.__struct_fields__},
             "additionalProperties": False,
@@ -85,8 +83,8 @@ class NewTenant(Struct, forbid_unknown_fields=True):
 
 
 class TenantChange(Struct, forbid_unknown_fields=True):
-    """What to change. The policy is replaced whole, the quota number by number; null takes all of
-    it away.
+    """What to change. The policy is replaced whole, the quota number by number; null removes the
+    quota.
     """
 
     policy: dict[str, Any] | None = None
@@ -94,7 +92,7 @@ class TenantChange(Struct, forbid_unknown_fields=True):
 
 
 class NewKey(Struct, forbid_unknown_fields=True):
-    """A key to make; without `scopes` it has the usual ones, without `expires_at` it does not
+    """A key to make. Without `scopes` it has the usual ones; without `expires_at` it does not
     expire.
     """
 
@@ -121,8 +119,8 @@ class MadeKey(Key, kw_only=True):
 
 
 class ShownTenant(Struct):
-    """A tenant. `policy` is in force, `next_policy` waits for the next generation; `quota` is its
-    own, `quota_in_force` the effective one.
+    """A tenant. `policy` is active; `next_policy` waits for the next generation. `quota` is the
+    tenant's own; `quota_in_force` includes the deployment's defaults.
     """
 
     name: str
@@ -152,73 +150,41 @@ class Keys(Struct):
 
 
 class Revoked(Struct):
-    """The ids of the keys that were revoked."""
+    """The ids of the revoked keys: from now on these keys answer 401."""
 
     revoked: list[str]
 
 
-_KEY: dict[str, Any] = {
-    "id": "3f9a1c0b7d2e",
-    "name": "backend",
-    "scopes": ["append", "read", "subscribe"],
-    "created": "2026-01-31T12:00:00Z",
-    "expires_at": None,
-    "expired": False,
-}
-_SECRET = "tf_shown-once"
-_LIMITS = {"requests_per_second": 200, "tokens_per_minute": 2000000}
-_TENANT: dict[str, Any] = {
-    "name": "nord",
-    "policy": {"working_budget": 20000},
-    "next_policy": None,
-    "quota": _LIMITS,
-    "quota_in_force": {name: _LIMITS.get(name) for name in Quota.__struct_fields__},
-    "keys": [_KEY],
-}
-_REVOKED = {"revoked": [_KEY["id"]]}
-
-
-@_admin(
-    "GET",
-    _ALL,
-    summary="List tenants",
-    answers={200: Answer(Tenants, {"tenants": [_TENANT]}, "All tenants, by name.")},
-)
-async def get_tenants(caller: Caller) -> Response:
-    """All tenants by name, each with its policy, its quota and its keys (by their ids alone)."""
+@_admin("GET", _ALL, "List tenants", Tenants)
+async def get_tenants(caller: Caller) -> dict[str, Any]:
+    """All tenants by name, each with its policy, its quota and its keys without their secrets."""
     state = await caller.backend.control.sync()
     names = sorted(state.tenants.keys() | {key.tenant for key in state.keys.values()})
-    default = caller.backend.settings.quota()
-    return answer({"tenants": [_shown(state, state.tenant(name), default) for name in names]})
+    return {"tenants": [_shown(caller, state.tenant(name)) for name in names]}
 
 
 @_admin(
     "POST",
     _ALL,
-    summary="Add a tenant",
+    "Add a tenant",
+    MadeTenant,
+    status=201,
     body=_AllBody(
         NewTenant,
         {
             "a tenant": {
                 "name": "nord",
                 "policy": {"working_budget": 20000},
-                "quota": _LIMITS,
+                "quota": QUOTA,
                 "key_name": "backend",
             }
         },
     ),
-    answers={
-        201: Answer(
-            MadeTenant,
-            {**_TENANT, "key": _SECRET},
-            "The tenant, and its first key, which is never shown again.",
-        )
-    },
     problems=(409,),
 )
-async def post_tenant(caller: Caller, body: NewTenant) -> Response:
-    """Record a tenant and make its first key, which is shown in this answer and never again. 409 if
-    it is known already.
+async def post_tenant(caller: Caller, body: NewTenant) -> dict[str, Any]:
+    """Record a tenant and make its first key. The key is shown in this answer and never again. 409
+    if the tenant exists.
     """
     check_key_name(body.key_name)
     check_expiry(body.expires_at, time.time())
@@ -227,29 +193,20 @@ async def post_tenant(caller: Caller, body: NewTenant) -> Response:
     control = caller.backend.control
     tenant = await control.new_tenant(body.name, body.policy, quota)
     key = await control.add_key(body.name, scopes, name=body.key_name, expires_at=body.expires_at)
-    shown = _shown(control.state, tenant, caller.backend.settings.quota())
-    return answer({**shown, "key": key}, 201)
+    return {**_shown(caller, tenant), "key": key}
 
 
-@_admin(
-    "GET",
-    _ONE,
-    summary="Show a tenant",
-    answers={200: Answer(ShownTenant, _TENANT, "The tenant.")},
-    problems=(404,),
-)
-async def get_tenant(caller: Caller, tenant: TenantName) -> Response:
-    """One tenant: `policy` is in force, `next_policy` waits for the next generation; `quota` is its
-    own, `quota_in_force` the effective one.
-    """
-    state = await caller.backend.control.sync()
-    return answer(_shown(state, _known(state, tenant), caller.backend.settings.quota()))
+@_admin("GET", _ONE, "Show a tenant", ShownTenant)
+async def get_tenant(caller: Caller, tenant: TenantName) -> dict[str, Any]:
+    """One tenant with its policy, its quota and its keys without their secrets."""
+    return _shown(caller, await _known(caller, tenant))
 
 
 @_admin(
     "PATCH",
     _ONE,
-    summary="Change a tenant",
+    "Change a tenant",
+    ShownTenant,
     body=_AllBody(
         TenantChange,
         {
@@ -257,125 +214,95 @@ async def get_tenant(caller: Caller, tenant: TenantName) -> Response:
             "policy": {"policy": {"working_budget": 10000}},
         },
     ),
-    answers={
-        200: Answer(
-            ShownTenant,
-            {**_TENANT, "next_policy": {"working_budget": 10000}},
-            "The tenant as it is now.",
-        )
-    },
-    problems=(404, 409),
+    problems=(409,),
 )
-async def patch_tenant(caller: Caller, body: TenantChange, tenant: TenantName) -> Response:
-    """Change a tenant's quota, at once, or its policy, with the next generation (`threadfold
-    rebuild --switch`).
+async def patch_tenant(caller: Caller, body: TenantChange, tenant: TenantName) -> dict[str, Any]:
+    """Change a tenant's quota at once, or its policy with the next generation (`threadfold rebuild
+    --switch`).
 
-    Null takes the quota away, or one number of it.
+    Null removes the quota, or one number of it.
     """
     values = body.quota
     if body.policy is None and values is UNSET:
         raise InvalidRequest("the body changes nothing: give policy, quota or both")
-    control = caller.backend.control
-    _known(await control.sync(), tenant)
+    await _known(caller, tenant)
     quota = (
         None
         if isinstance(values, UnsetType)
         else (lambda old: Quota() if values is None else read_quota(values, old))
     )
-    changed = await control.change_tenant(tenant, body.policy, quota)
-    return answer(_shown(control.state, changed, caller.backend.settings.quota()))
+    return _shown(caller, await caller.backend.control.change_tenant(tenant, body.policy, quota))
 
 
-@_admin(
-    "GET",
-    _KEYS,
-    summary="List a tenant's keys",
-    answers={200: Answer(Keys, {"keys": [_KEY]}, "Oldest first.")},
-    problems=(404,),
-)
-async def get_keys(caller: Caller, tenant: TenantName) -> Response:
-    """A tenant's keys, oldest first: ids, names, scopes and times. Of a key's secret only a hash is
+@_admin("GET", _KEYS, "List a tenant's keys", Keys)
+async def get_keys(caller: Caller, tenant: TenantName) -> dict[str, Any]:
+    """A tenant's keys, oldest first: ids, names, scopes and times. Only a hash of a key's secret is
     stored.
     """
-    state = await caller.backend.control.sync()
-    _known(state, tenant)
-    return answer({"keys": _keys(state, tenant)})
+    await _known(caller, tenant)
+    return {"keys": _keys(caller, tenant)}
 
 
 @_admin(
     "POST",
     _KEYS,
-    summary="Make a key",
+    "Make a key",
+    MadeKey,
+    status=201,
     body=_AllBody(NewKey, {"for reading": {"scopes": ["read"], "name": "dashboard"}}),
-    answers={
-        201: Answer(MadeKey, {**_KEY, "key": _SECRET}, "The new key, which is never shown again.")
-    },
-    problems=(404,),
 )
-async def post_key(caller: Caller, body: NewKey, tenant: TenantName) -> Response:
-    """Make another key for a tenant; it is shown in this answer and never again. An empty object
-    gives it the usual scopes and no expiry.
+async def post_key(caller: Caller, body: NewKey, tenant: TenantName) -> dict[str, Any]:
+    """Make another key for a tenant. The key is shown in this answer and never again. An empty
+    object makes a key with the usual scopes that does not expire.
     """
+    await _known(caller, tenant)
     control = caller.backend.control
-    _known(await control.sync(), tenant)
     key = await control.add_key(tenant, body.scopes, name=body.name, expires_at=body.expires_at)
     hashed = hash_key(key)
-    return answer({**shown_key(hashed, control.state.keys[hashed], time.time()), "key": key}, 201)
+    return {**shown_key(hashed, control.state.keys[hashed], time.time()), "key": key}
 
 
-@_admin(
-    "DELETE",
-    f"{_KEYS}/{{key}}",
-    summary="Revoke a key",
-    answers={200: Answer(Revoked, _REVOKED, "It answers 401 from now on.")},
-    problems=(404,),
-)
+@_admin("DELETE", f"{_KEYS}/{{key}}", "Revoke a key", Revoked)
 async def delete_key(
-    caller: Caller, tenant: TenantName, key: Annotated[str, Path(example=_KEY["id"])]
-) -> Response:
-    """Revoke one key by its id: from then on it answers 401."""
-    control = caller.backend.control
-    _known(await control.sync(), tenant)
-    await control.revoke_keys(tenant, key)
-    return answer({"revoked": [key]})
+    caller: Caller, tenant: TenantName, key: Annotated[str, Path(example=KEY)]
+) -> dict[str, Any]:
+    """Revoke one key by its id: from now on it answers 401."""
+    await _known(caller, tenant)
+    await caller.backend.control.revoke_keys(tenant, key)
+    return {"revoked": [key]}
 
 
-@_admin(
-    "DELETE",
-    _KEYS,
-    summary="Revoke all keys of a tenant",
-    answers={200: Answer(Revoked, _REVOKED, "They answer 401 from now on.")},
-    problems=(404,),
-)
-async def delete_keys(caller: Caller, tenant: TenantName) -> Response:
+@_admin("DELETE", _KEYS, "Revoke all keys of a tenant", Revoked)
+async def delete_keys(caller: Caller, tenant: TenantName) -> dict[str, Any]:
     """Revoke all keys of a tenant. The tenant stays recorded, and its conversations stay in the
     log.
     """
-    control = caller.backend.control
-    state = await control.sync()
-    _known(state, tenant)
-    ids = [key["id"] for key in _keys(state, tenant)]
-    await control.revoke_keys(tenant)
-    return answer({"revoked": ids})
+    await _known(caller, tenant)
+    ids = [key["id"] for key in _keys(caller, tenant)]
+    await caller.backend.control.revoke_keys(tenant)
+    return {"revoked": ids}
 
 
-def _known(state: State, name: str) -> Tenant:
+async def _known(caller: Caller, name: str) -> Tenant:
+    """The tenant of that name, once the control topic is read to its end; raises if there is
+    none.
+    """
     check_name("tenant", name)
-    return state.tenant(name)
+    return (await caller.backend.control.sync()).tenant(name)
 
 
-def _keys(state: State, name: str) -> list[dict[str, Any]]:
-    now = time.time()
-    return [shown_key(hashed, key, now) for hashed, key in state.keys_of(name).items()]
+def _keys(caller: Caller, name: str) -> list[dict[str, Any]]:
+    now, keys = time.time(), caller.backend.control.state.keys_of(name)
+    return [shown_key(hashed, key, now) for hashed, key in keys.items()]
 
 
-def _shown(state: State, tenant: Tenant, default: Quota) -> dict[str, Any]:
+def _shown(caller: Caller, tenant: Tenant) -> dict[str, Any]:
     own = msgspec.structs.asdict(tenant.quota)
     return {
         "name": tenant.name,
-        "policy": state.policy_of(tenant),
+        "policy": caller.backend.control.state.policy_of(tenant),
         "next_policy": tenant.next_policy,
         "quota": {name: value for name, value in own.items() if value is not None},
-        "quota_in_force": shown_quota(tenant.quota.over(default)),
-        "keys": _keys(state, tenant.name),
+        "quota_in_force": shown_quota(tenant.quota.over(caller.backend.settings.quota())),
+        "keys": _keys(caller, tenant.name),
     }

@@ -1,59 +1,36 @@
-"""The routes of turns: one run at a time on a conversation, with a fencing token for what it
-appends.
-"""
+"""The routes of turns: one run at a time on a conversation, which appends with a fencing token."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType, to_builtins
-from starlette.responses import Response
+from msgspec import UNSET, Struct, UnsetType
 
-from projections.window.turns import MAX_SECONDS
 from threadfold.gateway.access import Caller
 from threadfold.gateway.answers import Count, Position
 from threadfold.gateway.conditions import RequiredFence, TurnFence
 from threadfold.gateway.declaration import Answer, Cost, Routes
+from threadfold.gateway.examples import example_of
 from threadfold.gateway.parameters import Path
 from threadfold.gateway.request import Body
-from threadfold.gateway.routes.common import USUAL, C, Conversation, answer
+from threadfold.gateway.routes.common import C, Conversation
 from threadfold.service import turns
+from threadfold.service.turns import NewTurn, Seconds
 
 routes = Routes("Turns")
 _TURNS = f"{C}/turns"
-_TURN: dict[str, Any] = {
-    "turn_id": "t-1",
-    "status": "started",
-    "fencing_token": 18,
-    "position": "3-18",
-}
-_Seconds = Annotated[
-    int, Meta(ge=1, le=MAX_SECONDS, description="how long the lease holds without a renewal")
-]
 TurnId = Annotated[str, Path(example="t-1")]
 
 
-class NewTurn(Struct, forbid_unknown_fields=True):
-    """A turn to begin. `policy` says what to do while another is in force; `wait` is the seconds to
-    wait for a queued turn.
-    """
-
-    turn_id: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
-    model: str | None = None
-    policy: Literal["queue", "reject", "interrupt"] = "reject"
-    seconds: _Seconds = turns.SECONDS
-    wait: Annotated[float, Meta(ge=0, le=turns.MAX_WAIT)] = 0
-
-
 class Renewal(Struct):
-    """How long a lease is to hold from now."""
+    """How long a lease lasts from now."""
 
-    seconds: _Seconds = turns.SECONDS
+    seconds: Seconds = turns.SECONDS
 
 
 class Turn(Struct):
-    """A turn. `fencing_token` grows with every turn of the conversation and is null while the turn
-    waits; `place` is how many turns are before it.
+    """A turn: active (`started`), or waiting (`queued`) behind `place` other turns. `fencing_token`
+    grows with every turn of the conversation; it is null while the turn waits.
     """
 
     turn_id: str
@@ -64,7 +41,7 @@ class Turn(Struct):
 
 
 class LiveTurn(Struct):
-    """The turn in force, and the seconds of its lease."""
+    """The active turn, and the seconds of its lease."""
 
     turn_id: str
     fencing_token: int
@@ -72,14 +49,14 @@ class LiveTurn(Struct):
 
 
 class TurnsOfConversation(Struct):
-    """The turn in force, and the ids of those that wait."""
+    """The active turn, and the ids of those that wait."""
 
     live: LiveTurn | None
     waiting: list[str]
 
 
 class EndedTurn(Struct):
-    """A turn that is over."""
+    """The turn is over. The next one of the queue is active."""
 
     turn_id: str
     position: Position
@@ -88,87 +65,72 @@ class EndedTurn(Struct):
 @routes.add(
     "POST",
     _TURNS,
+    "Begin a turn",
+    Turn,
+    status=202,
     scope="append",
     cost=Cost.APPEND,
-    summary="Begin a turn",
     body=Body(
         NewTurn,
         {"queued": {"turn_id": "t-1", "model": "gpt-5-mini", "policy": "queue", "seconds": 60}},
         required=False,
         noun="a turn",
     ),
-    answers={202: Answer(Turn, _TURN, "The turn is in force (`started`) or waits (`queued`).")},
-    problems=USUAL,
 )
-async def post_turn(caller: Caller, body: NewTurn, conversation: Conversation) -> Response:
-    """Begin a turn. Its `policy` says what to do while another is in force: `reject` (409), `queue`
-    (wait for it) or `interrupt` (end it).
+async def post_turn(caller: Caller, body: NewTurn, conversation: Conversation) -> dict[str, Any]:
+    """Begin a turn. While another turn is active, `policy` decides: `reject` (409), `queue` (wait
+    for it) or `interrupt` (end it).
 
-    The answer has `status` started and the `fencing_token` to send with appends as `Fencing-Token`,
-    or status queued. Ask again with the same `turn_id` to see its status now; with `wait` (up to 30
-    s) a queued turn is waited for. The lease holds for `seconds` (60) unless it is renewed.
+    With `status` started, the answer has the `fencing_token`: send it with appends as
+    `Fencing-Token`. With status queued, the turn waits: repeat the request with the same `turn_id`
+    to see its status, or give `wait` (up to 30 s). The lease lasts `seconds` (60) unless it is
+    renewed.
     """
-    begun = await turns.begin(
-        caller.backend, caller.tenant, conversation, to_builtins(body), caller.charge
-    )
-    return answer(begun, 202)
+    return await turns.begin(caller.backend, caller.tenant, conversation, body, caller.charge)
 
 
 @routes.add(
     "GET",
     _TURNS,
+    "Show the active turn",
+    Answer(TurnsOfConversation, example=example_of(TurnsOfConversation, live=example_of(LiveTurn))),
     scope="read",
-    summary="Which turn is in force",
-    answers={
-        200: Answer(
-            TurnsOfConversation,
-            {"live": {"turn_id": "t-1", "fencing_token": 18, "seconds": 60}, "waiting": ["t-2"]},
-            "The turn in force, and those that wait.",
-        )
-    },
-    problems=(404, 410),
 )
-async def get_turns(caller: Caller, conversation: Conversation) -> Response:
-    """The turn in force, and those that wait for it."""
-    return answer(await turns.shown(caller.backend, caller.tenant, conversation))
+async def get_turns(caller: Caller, conversation: Conversation) -> dict[str, Any]:
+    """The active turn, and those that wait for it."""
+    return await turns.shown(caller.backend, caller.tenant, conversation)
 
 
 @routes.add(
     "POST",
     f"{_TURNS}/{{turn_id}}/renew",
+    "Renew a turn's lease",
+    Turn,
+    status=202,
     scope="append",
     cost=Cost.APPEND,
-    summary="Renew a turn's lease",
     body=Body(Renewal, {"a minute": {"seconds": 60}}, required=False),
-    answers={202: Answer(Turn, _TURN, "The lease runs on.")},
-    problems=(404, *USUAL),
 )
 async def post_renewal(
     caller: Caller, body: Renewal, conversation: Conversation, turn_id: TurnId, fence: RequiredFence
-) -> Response:
-    """Renew the lease of the turn in force: it holds for `seconds` (60) from now. 409 if the turn
-    is over.
+) -> dict[str, Any]:
+    """Renew the lease of the active turn: it lasts `seconds` (60) from now. 409 if the turn is
+    over.
     """
-    renewed = await turns.renew(
+    return await turns.renew(
         caller.backend, caller.tenant, conversation, turn_id, body.seconds, fence, caller.charge
     )
-    return answer(renewed, 202)
 
 
 @routes.add(
     "POST",
     f"{_TURNS}/{{turn_id}}/end",
+    "End a turn",
+    EndedTurn,
+    status=202,
     scope="append",
-    summary="End a turn",
     body=Body({"type": "object"}, {"nothing": {}}, required=False),
-    answers={
-        202: Answer(
-            EndedTurn,
-            {"turn_id": "t-1", "position": "3-19"},
-            "Over; the next turn that waits is in force.",
-        )
-    },
-    problems=(404, *USUAL),
+    problems=(409,),
 )
 async def post_end(
     caller: Caller,
@@ -176,11 +138,10 @@ async def post_end(
     conversation: Conversation,
     turn_id: TurnId,
     fence: TurnFence = None,
-) -> Response:
-    """End a turn, or take it out of the queue; then the next one that waits is in force. 409 if
-    another one is in force. The body is ignored.
+) -> dict[str, Any]:
+    """End the active turn, or take a turn out of the queue. The next turn of the queue becomes
+    active. 409 if another turn is active. The body is ignored.
     """
-    ended = await turns.end(
+    return await turns.end(
         caller.backend, caller.tenant, conversation, turn_id, fence, caller.charge
     )
-    return answer(ended, 202)

@@ -27,8 +27,7 @@ from projections.errors import Conflict, TenantExists, UnknownProjection, Unknow
 from projections.names import check_name
 from projections.policy.policy import Rules
 from streams.control.custom_projections import ProjectionRecord
-from streams.control.state import Generation as Generation
-from streams.control.state import State as State
+from streams.control.state import Generation, State
 from streams.log.compacted_topic import CompactedTopic, TopicRecord
 from streams.settings.callables import load_callables
 from streams.settings.quotas import (
@@ -165,9 +164,9 @@ class Control:
         ):  # within a process they take turns
             for _ in range(ATTEMPTS):
                 known = self.state.tenants.get(name)
-                wanted = change(known)
-                if wanted == known or await self._counted(name, wanted.after(known)):
-                    return wanted.after(known) if wanted != known else wanted
+                changed = change(known)
+                if changed == known or await self._counted(name, changed.after(known)):
+                    return changed.after(known) if changed != known else changed
                 # The topic's last record of a tenant must be one that counts, whatever comes of the
                 # change.
                 while not await self._counted(
@@ -273,7 +272,7 @@ class Control:
         """The record of a custom projection; raises :class:`UnknownProjection` when it has no
         results.
         """
-        found = self.state.views.get(name)
+        found = self.state.projections.get(name)
         if found is None or found.live is None:
             raise UnknownProjection(
                 f"projection {name} has no results yet: start it with `threadfold projection run`"
@@ -291,12 +290,12 @@ class Control:
             KafkaUnavailable: as named.
         """
         for _ in range(ATTEMPTS):
-            before = (await self.sync()).views.get(name, ProjectionRecord())
+            before = (await self.sync()).projections.get(name, ProjectionRecord())
             after = change(before)
             if after is None:
                 return before
             await self.write({f"view/{name}": after})
-            if self.state.views.get(name) == after:
+            if self.state.projections.get(name) == after:
                 return after
         raise Conflict(
             f"the record of projection {name} is changed by others all the time: try again"
@@ -336,12 +335,12 @@ class Control:
             UnknownTenant: an id was given that none of its keys has.
         """
         mine = (await self.sync()).keys_of(tenant)
-        gone = [hashed for hashed in mine if key is None or key_id(hashed) == key]
-        if key is not None and not gone:
+        revoked = [hashed for hashed in mine if key is None or key_id(hashed) == key]
+        if key is not None and not revoked:
             raise UnknownTenant(
                 f"tenant {tenant} has no key {key[:40]!r}: its keys are"
                 f" {', '.join(map(key_id, mine)) or 'none'}"
             )
-        if gone:
-            await self.write({f"key/{hashed}": None for hashed in gone})
-        return len(gone)
+        if revoked:
+            await self.write({f"key/{hashed}": None for hashed in revoked})
+        return len(revoked)

@@ -1,0 +1,401 @@
+"""The log in Kafka: append records and learn their positions, read them back at positions and in
+ranges.
+
+An append is acknowledged when all in-sync replicas have it. An append that failed is *unknown*: it
+may still land later, so it is repeated with the same ids, and the fold recognises the repeat. A
+list for one partition goes out in one record batch (``streams.log.appender``), so a retry
+cannot reorder it; what is on its way has a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import repeat
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from projections.errors import EventTooLarge, KafkaUnavailable
+from projections.events.validation import Record
+from projections.names import Key, Position, partition_of
+from streams.encryption.payload_cipher import PayloadCipher, Unsealed
+from streams.log.appender import Appender, Brokers, Load, Pair
+from streams.log.clients import (
+    LOST_PLACE,
+    MAX_REQUEST,
+    SharedProducer,
+    kafka_errors,
+    make_consumer,
+    sequential_consumer,
+    start_client,
+    stop_client,
+)
+from streams.log.log import Raw, Row
+from streams.log.replication import Replicas
+from streams.runtime.tune_gc import Sweep
+from streams.settings.settings import Settings
+
+PAGE_FETCH = 256 << 10
+"""Bytes the broker answers with where a few records are read at their positions: what comes
+beyond them is dropped.
+"""
+APPEND = "append (unknown whether it is in: repeat it with the same ids)"
+APPEND_SHARE = 0.85
+WHY_SHARE = 0.1
+"""The parts of the append time-out in which the brokers have to acknowledge, and in which they may
+report why they did not.
+"""
+_NOWHERE = Position(-1, -1)
+# What Position(…) does, without a call of Python for each: half of what an answer costs.
+_make_position: partial[Position] = partial(tuple.__new__, Position)
+
+
+class KafkaLog:
+    """The log in Kafka's events topic. Start it before use, stop it after; one instance serves any
+    number of callers.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        partitions: int,
+        topic: str = "events",
+        *,
+        seals: PayloadCipher | None = None,
+    ) -> None:
+        """Args: ``seals`` None: nothing is sealed, and what is sealed cannot be read."""
+        self.seals: PayloadCipher = seals or Unsealed()
+        self.settings = settings
+        self.partitions = partitions
+        self.topic = settings.topic(topic)
+        self._producer = SharedProducer(settings)
+        brokers = Brokers()
+        self._appenders = [
+            Appender(self.topic, partition, brokers) for partition in range(partitions)
+        ]
+        self._load = Load()
+        self._replicas = Replicas(settings, topic)
+        self._consumer: AIOKafkaConsumer | None = None
+        self._locks = [asyncio.Lock() for _ in range(partitions)]
+        self._starting = asyncio.Lock()
+        self.reads = 0
+        """Fetches that were answered so far: a sign of life while something long is read."""
+        self._sweep = Sweep()
+        self._begins: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self._tops: dict[int, tuple[int, int]] = {}
+
+    async def stop(self) -> None:
+        """Close the clients; an append that is still under way fails, unknown whether it is in."""
+        await asyncio.gather(
+            *(appender.stop() for appender in self._appenders), self._replicas.stop()
+        )
+        await self._producer.stop()
+        if self._consumer is not None:
+            await stop_client(self._consumer, self.settings)
+            self._consumer = None
+
+    # -- appending
+
+    async def append(self, records: Sequence[Record]) -> list[Position]:
+        records = await self.seals.seal(records)
+        parts: dict[int, tuple[list[int], list[Pair]]] = {}
+        sizes: dict[int, int] = {}
+        for i, record in enumerate(records):
+            value = record.value
+            size = len(value)
+            # Before anything is sent: a batch is judged compressed, a record by itself is not.
+            if size > MAX_REQUEST - 1024:
+                raise EventTooLarge(
+                    f"event {record.id}: {size} bytes are over what Kafka takes in one message"
+                )
+            partition, key = _place(record.key, self.partitions)
+            part = parts.get(partition)
+            if part is None:
+                part = parts[partition] = ([], [])
+                sizes[partition] = 0
+            part[0].append(i)
+            part[1].append((key, value))
+            sizes[partition] += size
+        with self._load.of(sizes):
+            async with kafka_errors(self.settings, APPEND):
+                offsets = await self._send(
+                    {partition: rows for partition, (_, rows) in parts.items()}
+                )
+        if len(parts) == 1:
+            ((partition, found),) = offsets.items()
+            return list(map(_make_position, zip(repeat(partition), found)))
+        positions: list[Position] = [_NOWHERE] * len(records)
+        for partition, (places, _) in parts.items():
+            made = map(_make_position, zip(repeat(partition), offsets[partition]))
+            for i, position in zip(places, made, strict=True):
+                positions[i] = position
+        return positions
+
+    async def _send(self, rows: dict[int, list[Pair]]) -> dict[int, list[int]]:
+        """Send each partition's rows, side by side; returns their offsets."""
+        limit = self.settings.append_timeout * APPEND_SHARE
+        try:
+            async with asyncio.timeout(limit):
+                if len(rows) == 1:
+                    ((partition, part),) = rows.items()
+                    return {partition: await self._append_to(partition, part)}
+                sent = await asyncio.gather(
+                    *(self._append_to(partition, part) for partition, part in rows.items())
+                )
+                return dict(zip(rows, sent, strict=True))
+        except TimeoutError:
+            why = await self._replicas.why(rows, self.settings.append_timeout * WHY_SHARE)
+            raise (
+                KafkaUnavailable(f"{APPEND}: {why}")
+                if why
+                else TimeoutError(f"no answer within {limit:g} s")
+            ) from None
+
+    async def _append_to(self, partition: int, rows: list[Pair]) -> list[int]:
+        """Append rows to a partition, with another producer where one has lost its place.
+
+        What it had under way may be in already: then it is in twice, and the fold recognises the
+        repeat.
+        """
+        while True:
+            producer = await self._producer.get()
+            try:
+                return await self._appenders[partition].append(producer, rows)
+            except LOST_PLACE as error:
+                self._producer.retire(producer, error)
+
+    # -- reading
+
+    async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
+        by_partition: dict[int, list[int]] = {}
+        for position in set(positions):
+            if 0 <= position.partition < self.partitions:
+                by_partition.setdefault(position.partition, []).append(position.offset)
+        found = await asyncio.gather(
+            *(self._read_partition(p, sorted(offsets)) for p, offsets in by_partition.items())
+        )
+        return {raw.position: raw for part in found for raw in part}
+
+    async def _read_partition(self, partition: int, offsets: list[int]) -> list[Raw]:
+        """Fetch scattered offsets: neighbours come in one fetch, far ones cost a seek each."""
+        rows: list[Raw] = []
+        for run in _runs(offsets):
+            run_offsets = set(run)
+            rows += [
+                raw
+                async for raw in self.scan(partition, run[0], run[-1])
+                if raw.position.offset in run_offsets
+            ]
+        return rows
+
+    async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
+        at = first
+        while at <= last:
+            async with self._locks[partition], kafka_errors(self.settings, "reading the log"):
+                rows, at_next = await self._fetch(partition, at, last)
+            await self.seals.ready(rows)
+            for row in rows:
+                yield row
+            if at_next <= at:
+                return
+            at = at_next
+
+    async def stream(
+        self, ranges: Mapping[int, tuple[int, int]]
+    ) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
+        ends, lasts = await self.end_offsets(), {}
+        for partition, (first, last) in ranges.items():
+            if max(first, 0) <= min(last, ends[partition] - 1):
+                lasts[TopicPartition(self.topic, partition)] = min(last, ends[partition] - 1)
+        if not lasts:
+            return
+        async with (
+            kafka_errors(self.settings, "reading the log"),
+            sequential_consumer(self.settings, list(lasts)) as consumer,
+        ):
+            for tp in lasts:
+                consumer.seek(tp, max(0, ranges[tp.partition][0]))
+            heard = time.monotonic()
+            while lasts:
+                batches = await consumer.getmany(*lasts, timeout_ms=1000)
+                now = time.monotonic()
+                heard = now if batches else heard
+                self.reads += len(batches)
+                if now - heard > self.settings.append_timeout:
+                    raise KafkaUnavailable(
+                        f"Kafka at {self.settings.kafka} delivers nothing more of {self.topic}:"
+                        " check that it runs"
+                    )
+                for tp, rows in batches.items():
+                    last = lasts[tp]
+                    await self.seals.ready(rows)
+                    yield (
+                        tp.partition,
+                        (
+                            rows
+                            if rows[-1].offset <= last
+                            else [row for row in rows if row.offset <= last]
+                        ),
+                    )
+                # By the position: a mark of a transactional producer is read over, and no record
+                # comes for it.
+                for tp in [tp for tp, last in lasts.items() if await consumer.position(tp) > last]:
+                    del lasts[tp]
+
+    async def _fetch(self, partition: int, at: int, last: int) -> tuple[list[Raw], int]:
+        """One fetch from ``at``; returns the records up to ``last`` and where to go on (``at``
+        itself: the log holds no more).
+        """
+        consumer = await self._get_consumer()
+        tp = TopicPartition(self.topic, partition)
+        if partition not in self._begins:
+            self._begins[partition] = (await consumer.beginning_offsets([tp]))[tp]
+        at = max(at, self._begins[partition])
+        if last >= self._ends.get(partition, 0):
+            # The log only grows, so what was seen of its end need not be asked for again.
+            self._ends[partition] = (await consumer.end_offsets([tp]))[tp]
+        if at > last or at >= self._ends[partition]:
+            return [], at
+        batch, passed = await self._fetch_some(consumer, tp, at, last)
+        if passed <= at or (batch and batch[0].offset < at):
+            # There is nothing any more, or aiokafka went back to the first record: this is another
+            # log than the one whose end was seen.
+            self._begins.pop(partition, None)
+            self._ends.pop(partition, None)
+            return [], at
+        self.reads += 1
+        rows = [
+            Raw(Position(partition, r.offset), r.key, r.value, r.timestamp)
+            for r in batch
+            if r.offset <= last
+        ]
+        return rows, passed
+
+    async def _fetch_some(
+        self, consumer: AIOKafkaConsumer, tp: TopicPartition, at: int, last: int
+    ) -> tuple[list[Any], int]:
+        """What the broker has from ``at`` on, and where it goes on; ``at`` itself where the log has
+        become shorter than it was.
+
+        There may be no record in between, but marks of transactional producers, which take an
+        offset each.
+        """
+        consumer.seek(tp, at)
+        consumer.resume(tp)
+        try:
+            async with asyncio.timeout(self.settings.append_timeout):
+                while True:
+                    batch: list[Any] = (
+                        await consumer.getmany(
+                            tp, timeout_ms=1000, max_records=min(2000, last - at + 1)
+                        )
+                    ).get(tp, [])
+                    passed = await consumer.position(tp)
+                    if batch or passed > at:
+                        return batch, passed
+                    if (await consumer.end_offsets([tp]))[tp] <= at:
+                        return [], at
+        except TimeoutError:
+            raise KafkaUnavailable(
+                f"Kafka at {self.settings.kafka} did not deliver {tp.topic} {tp.partition} at {at}"
+                " in time"
+            ) from None
+        finally:
+            consumer.pause(tp)
+            # What was fetched beyond is dropped at once: aiokafka would hold back the node's next
+            # fetch for it, a tenth of a second.
+            await consumer.getmany(tp, timeout_ms=0)
+            self._sweep.dropped()
+
+    def _places(self) -> list[TopicPartition]:
+        return [TopicPartition(self.topic, partition) for partition in range(self.partitions)]
+
+    async def end_offsets(self) -> dict[int, int]:
+        async with kafka_errors(self.settings, "reading the log"):
+            found = await (await self._get_consumer()).end_offsets(self._places())
+        ends = {tp.partition: offset for tp, offset in found.items()}
+        for partition, end in ends.items():
+            if end < self._ends.get(partition, 0):
+                # It never grows shorter: this is another log.
+                self._begins.pop(partition, None)
+                self._ends[partition] = end
+        return ends
+
+    async def last_records(self) -> dict[int, int]:
+        ends = await self.end_offsets()
+        moved = [
+            partition
+            for partition, end in ends.items()
+            if self._tops.get(partition, (-1, -1))[0] != end
+        ]
+        for partition, top in zip(
+            moved, await asyncio.gather(*(self._top(p, ends[p]) for p in moved)), strict=True
+        ):
+            self._tops[partition] = ends[partition], top
+        return {partition: self._tops[partition][1] for partition in ends}
+
+    async def _top(self, partition: int, end: int) -> int:
+        """The offset after a partition's last record before ``end``, looked for backwards."""
+        step, last = 1, end - 1
+        while last >= 0:
+            first = max(0, last - step + 1)
+            at, top, more = first, 0, True
+            while more:
+                async with self._locks[partition], kafka_errors(self.settings, "reading the log"):
+                    rows, passed = await self._fetch(partition, at, last)
+                top = rows[-1].offset + 1 if rows else top
+                at, more = passed, at < passed <= last
+            begin = self._begins.get(partition, 0)
+            if top or first <= begin:
+                return top or begin
+            step, last = min(2 * step, 1000), first - 1
+        return 0
+
+    async def beginning_offsets(self) -> dict[int, int]:
+        async with kafka_errors(self.settings, "reading the log"):
+            found = await (await self._get_consumer()).beginning_offsets(self._places())
+        self._begins = {tp.partition: offset for tp, offset in found.items()}
+        return dict(self._begins)
+
+    async def bounds(self, partition: int) -> tuple[int, int]:
+        """The first offset that a partition holds records from, and the one that the next record
+        will get.
+        """
+        async with kafka_errors(self.settings, "reading the log"):
+            consumer, tp = await self._get_consumer(), TopicPartition(self.topic, partition)
+            return (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[
+                tp
+            ]
+
+    async def _get_consumer(self) -> AIOKafkaConsumer:
+        async with self._starting:
+            if self._consumer is None:
+                consumer = make_consumer(self.settings, max_partition_fetch_bytes=PAGE_FETCH)
+                await start_client(consumer, self.settings)
+                consumer.assign(self._places())
+                consumer.pause(*self._places())
+                self._consumer = consumer
+            return self._consumer
+
+
+@lru_cache(maxsize=65536)
+def _place(key: Key, partitions: int) -> tuple[int, bytes]:
+    """A conversation's partition, and the key of its records."""
+    return partition_of(key, partitions), str(key).encode()
+
+
+def _runs(offsets: list[int], gap: int = 200) -> list[list[int]]:
+    """Split sorted offsets into runs in which neighbours lie at most ``gap`` apart: reading over a
+    gap is cheaper than a seek.
+    """
+    runs: list[list[int]] = []
+    for offset in offsets:
+        if runs and offset - runs[-1][-1] <= gap:
+            runs[-1].append(offset)
+        else:
+            runs.append([offset])
+    return runs
