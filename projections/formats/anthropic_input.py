@@ -16,6 +16,26 @@ import msgspec
 from projections.errors import InvalidEvent
 from projections.formats.anthropic import PROVIDER
 
+MESSAGE_FIELDS = frozenset(
+    [
+        "id",
+        "time",
+        "role",
+        "content",
+        "model",
+        "usage",
+        "type",
+        "stop_reason",
+        "stop_sequence",
+        "stop_details",
+        "container",
+        "context_management",
+    ]
+)
+"""What a message of Anthropic's may have, a response's included. Those from ``type`` on are left
+out of the events.
+"""
+
 
 def from_anthropic(message: object, where: str) -> list[dict[str, Any]]:
     """Turn one message of Anthropic's format into flat events, in order; fields it has beside these

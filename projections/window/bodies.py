@@ -177,6 +177,30 @@ def body_tokens(body: bytes, encoding: str) -> int:
     return total + sum(count(text, encoding) for text in texts if text)
 
 
+MESSAGE_FIELDS = frozenset(
+    [
+        "id",
+        "time",
+        "role",
+        "name",
+        "content",
+        "model",
+        "tool_calls",
+        "tool_call_id",
+        "refusal",
+        "annotations",
+        "audio",
+        "function_call",
+        "parsed",
+        "reasoning",
+        "reasoning_content",
+    ]
+)
+"""What a message in OpenAI's format may have. Those from ``annotations`` on are left out of the
+event, and ``refusal`` where there is content.
+"""
+
+
 def to_flat(message: object, where: str) -> dict[str, Any]:
     """Turn one OpenAI-format message into a flat event (see CONTRACT, Events); fields OpenAI adds
     beside these are left out.

@@ -115,7 +115,7 @@ class Gateway:
                 if "request" in injected:
                     arguments["request"] = request
                 if route.body is not None:
-                    arguments["body"] = await request.json(route.body)
+                    arguments["body"] = await request.read(route.body)
             result = await route.handler(**arguments)
             return result if isinstance(result, Response) else answer(result, route.status)
         except QuotaExceeded:
