@@ -20,6 +20,7 @@ import faust
 from faust.transport.drivers import aiokafka as driver
 
 from projections.errors import ThreadfoldError, TopicMismatch
+from projections.names import Key
 from projections.redis.store import RedisStore
 from streams.compaction.compactor import Compactor, decode_request
 from streams.control.control_topic import Control
@@ -30,6 +31,7 @@ from streams.log.topics import partition_count
 from streams.projector.compaction_scheduler import StillDue
 from streams.projector.progress import AnswerProgress, FoldProgress
 from streams.projector.projector import Projector
+from streams.runtime.log_fields import about
 from streams.runtime.throttle_logs import throttle_logs
 from streams.runtime.tune_gc import tune_gc
 from streams.runtime.watchdog import Look, Watchdog, end_process
@@ -292,22 +294,16 @@ async def answer(compactor: Compactor, value: bytes | None, time_cap: float) -> 
     if request is None:
         logger.warning("a compaction request that cannot be read is passed over")
         return
+    key = Key(request.tenant, request.conversation)
+    failed = f"compaction of {key} failed, it will be asked for again"
     try:
         async with asyncio.timeout(time_cap):
             await compactor.answer_if_due(request)
     except (ThreadfoldError, TimeoutError) as error:
-        logger.warning(
-            "compaction of %s/%s failed, it will be asked for again: %s",
-            request.tenant,
-            request.conversation,
-            str(error) or "it took too long",
-        )
+        why = str(error) or "it took too long"
+        logger.warning("%s: %s", failed, why, extra=about(key))
     except Exception:
-        logger.exception(
-            "compaction of %s/%s failed, it will be asked for again",
-            request.tenant,
-            request.conversation,
-        )
+        logger.exception(failed, extra=about(key))
 
 
 class _Worker(faust.Worker):  # type: ignore[misc]

@@ -147,7 +147,7 @@ def trusted_tokens(data: object, claim: events.Tokens | None, encoding: str) -> 
 
 def trusted_text_tokens(text: str, claim: events.Tokens | None, encoding: str) -> int:
     """What :func:`trusted_tokens` gives for a message of this text and nothing else."""
-    n_bytes = _bytes(text)
+    n_bytes = len(text) if text.isascii() else _bytes(text)
     if claim is not None and claim.encoding == encoding:
         count = claim.count
         if (

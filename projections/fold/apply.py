@@ -25,6 +25,8 @@ from projections.window.window import Window
 
 # What Outcome(…) does, without a call of Python for each event.
 _outcome: partial[Outcome] = partial(tuple.__new__, Outcome)
+# A member of an enumeration takes as long to find as a call does.
+_APPLIED = Status.APPLIED
 
 
 def apply(
@@ -52,9 +54,8 @@ def apply(
         refused = not_met(window, event)
         if refused is not None:
             return _reject(window, offset, id_hash, refused)
-    if type(event) is events.MessageEvent and _append_text(window, offset, event):
-        window.count_event(offset, id_hash)
-        return _outcome((Status.APPLIED, offset, None, None, (), (), (), None))
+    if type(event) is events.MessageEvent and _append_text(window, offset, event, id_hash):
+        return _outcome((_APPLIED, offset, None, None, (), (), (), None))
     handler = HANDLERS[type(event)]
     beyond = out_of_bounds(event.data) if handler.bounded else None
     if beyond is not None:
@@ -63,7 +64,7 @@ def apply(
     if isinstance(outcome, str):
         return _reject(window, offset, id_hash, outcome)
     if outcome is None:
-        outcome = _outcome((Status.APPLIED, offset, None, None, (), (), (), None))
+        outcome = _outcome((_APPLIED, offset, None, None, (), (), (), None))
     elif outcome.status is Status.NEEDS_HISTORY:
         return outcome
     window.count_event(offset, id_hash, handler.visible(event))
@@ -76,7 +77,7 @@ def _reject(window: Window, offset: int, id_hash: bytes, reason: str) -> Outcome
     return Outcome(Status.REJECTED, offset, reason)
 
 
-def _append_text(window: Window, offset: int, event: events.MessageEvent) -> bool:
+def _append_text(window: Window, offset: int, event: events.MessageEvent, id_hash: bytes) -> bool:
     """Fold a user's or an assistant's message of nothing but text, as most of all events are: what
     the handler of messages does in fewer steps.
 
@@ -97,7 +98,8 @@ def _append_text(window: Window, offset: int, event: events.MessageEvent) -> boo
     limits = window.limits
     if tokens > limits.ceiling or limits.counted:
         append(window, entry)
-    elif window.append_text(entry):
+        window.count_event(offset, id_hash)
+    elif window.append_text(entry, id_hash):
         keep_limits(window)
     return True
 

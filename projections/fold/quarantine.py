@@ -1,9 +1,9 @@
-"""Parked conversations: the fold failed on an event, so the window stays as it was before it, and
-what comes after waits in the log.
+"""Quarantined conversations: the fold failed on an event, so the window stays as it was before it,
+and what comes after waits in the log.
 
-Where a conversation is parked is part of its window, so a restart, a snapshot, a rebuild and a
-verify all know it, and a replay parks it at the same event. Everything here is pure;
-``streams.partition.step`` reads the log for what a parked conversation goes on with.
+Where a conversation is quarantined is part of its window, so a restart, a snapshot, a rebuild and a
+verify all know it, and a replay quarantines it at the same event. Everything here is pure;
+``streams.partition.step`` reads the log for what a quarantined conversation goes on with.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 from projections.errors import InvalidPosition
 from projections.events.types import AnyEvent, EventDroppedEvent, absolute
 from projections.names import Position, parse_position
-from projections.window.meta import Parked
+from projections.window.meta import Quarantine
 
 _CONTROL_FLOW = (MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
-def waiting_offsets(parked: Parked) -> list[int]:
+def waiting_offsets(quarantine: Quarantine) -> list[int]:
     """The offsets of the events that wait, as far as they are carried: all of them while they are
     :data:`projections.window.log_progress.MAX_WAITING` or fewer.
     """
-    return absolute(parked.waiting)
+    return absolute(quarantine.waiting)
 
 
 def dropped_offset(event: AnyEvent, partition: int) -> int | None:
@@ -59,12 +59,12 @@ def cause_of(error: BaseException) -> str:
     return f"folding it raised {type(error).__name__}{where}"
 
 
-def parked_of(partition: int, parked: Parked) -> dict[str, Any]:
-    """Where and why a conversation is parked, as callers see it; ``waiting`` is how many later
+def quarantine_of(partition: int, quarantine: Quarantine) -> dict[str, Any]:
+    """Where and why a conversation is quarantined, as callers see it; ``waiting`` is how many later
     events wait.
     """
     return {
-        "position": str(Position(partition, parked.offset)),
-        "cause": parked.cause,
-        "waiting": parked.count,
+        "position": str(Position(partition, quarantine.offset)),
+        "cause": quarantine.cause,
+        "waiting": quarantine.count,
     }

@@ -53,9 +53,9 @@ def timed(window: Window) -> Timed:
         window.state,
         window.meta.turns.live if window.meta.turns else None,
     )
-    if window.meta.parked is not None or (not idle and not state.suspensions and live is None):
-        # What time calls for would only wait behind the event at which it is parked, and be said
-        # again and again.
+    if window.meta.quarantine is not None or (not idle and not state.suspensions and live is None):
+        # What time calls for would only wait behind the event at which it is quarantined, and be
+        # said again and again.
         return NO_TIMER
     turn = (live.since, live.seconds * 1000) if live is not None and live.seconds else (-1, 0)
     ends = [end for s in state.suspensions if (end := expiry_ms(s.expires_at)) is not None]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from projections.fold.quarantine import parked_of
+from projections.fold.quarantine import quarantine_of
 from projections.names import Position
 from projections.render.parts import Render
 from projections.render.read_header import ReadHeader, lead_of, view_of
@@ -202,6 +202,6 @@ def _rest(
         "guard": view.guard,
         "trace": trace,
     }
-    if meta.parked is not None:
-        rest["parked"] = parked_of(partition, meta.parked)
+    if meta.quarantine is not None:
+        rest["parked"] = quarantine_of(partition, meta.quarantine)
     return _encode(rest)[1:]

@@ -18,7 +18,7 @@ from projections.fold.timers import KEEP_TIMER
 from projections.names import Key, parse_key
 from projections.redis.router import Node, RedisRouter, Script, redis_errors
 from projections.storage.layout import HEAD
-from projections.storage.listing import IDLE, PARKED, Found, Lists
+from projections.storage.listing import IDLE, QUARANTINED, Found, Lists
 from projections.storage.protocol import (
     Applied,
     Checkpoint,
@@ -277,7 +277,7 @@ class RedisStore:
 
         async def work(node: Node) -> tuple[Checkpoint | None, Index]:
             lists: list[bytes] = []
-            for kind in ("recent:*", "waiting:*", "user:*", PARKED):
+            for kind in ("recent:*", "waiting:*", "user:*", QUARANTINED):
                 lists += [
                     name
                     async for name in node.redis.scan_iter(

@@ -21,13 +21,13 @@ class Listed(NamedTuple):
     suspended: bool = False
     user: str | None = None
     erased: bool = False
-    parked: bool = False
+    quarantined: bool = False
 
 
 NOT_LISTED = Listed()
-PARKED = "parked"
-"""The list of a partition's parked conversations, each by its whole key: it is the operator's, and
-of all tenants.
+QUARANTINED = "parked"
+"""The list of a partition's quarantined conversations, each by its whole key: it is the operator's,
+and of all tenants.
 """
 IDLE = "idle"
 """The list of all of a partition's conversations whose windows are stored whole, by their last
@@ -40,14 +40,14 @@ class Listing(NamedTuple):
 
     ``at_ms`` is when it was active, None where it leaves the lists; ``suspended`` puts it among
     those that wait or takes it away, None leaves it; ``user`` is whose it is from now on, ``left``
-    whose it no longer is. ``parked`` puts it among the parked ones or takes it away.
+    whose it no longer is. ``quarantined`` puts it among the quarantined ones or takes it away.
     """
 
     at_ms: int | None
     suspended: bool | None = None
     user: str | None = None
     left: str | None = None
-    parked: bool | None = None
+    quarantined: bool | None = None
 
 
 class Found(NamedTuple):
@@ -64,7 +64,9 @@ def listed(window: Window) -> Listed:
     if window.meta.erased:
         return Listed(erased=True)
     return Listed(
-        bool(window.state.suspensions), window.state.user, parked=window.meta.parked is not None
+        bool(window.state.suspensions),
+        window.state.user,
+        quarantined=window.meta.quarantine is not None,
     )
 
 
@@ -73,10 +75,14 @@ def listing_of(before: Listed, now: Listed, at_ms: int) -> Listing:
     too, until it is erased.
     """
     if now.erased:
-        return Listing(None, False, left=before.user, parked=False if before.parked else None)
+        return Listing(
+            None, False, left=before.user, quarantined=False if before.quarantined else None
+        )
     suspended = None if now.suspended == before.suspended else now.suspended
-    parked = None if now.parked == before.parked else now.parked
-    return Listing(at_ms, suspended, now.user if now.user != before.user else None, parked=parked)
+    quarantined = None if now.quarantined == before.quarantined else now.quarantined
+    return Listing(
+        at_ms, suspended, now.user if now.user != before.user else None, quarantined=quarantined
+    )
 
 
 def user_name(tenant: str, user: str) -> str:
@@ -111,10 +117,10 @@ class Lists:
         if listing.left is not None:
             self._drop(f"user:{user_name(tenant, listing.left)}", name)
 
-        if listing.parked:
-            self._put(PARKED, str(key), listing.at_ms or 0)
-        elif listing.parked is not None:
-            self._drop(PARKED, str(key))
+        if listing.quarantined:
+            self._put(QUARANTINED, str(key), listing.at_ms or 0)
+        elif listing.quarantined is not None:
+            self._drop(QUARANTINED, str(key))
 
     def rest(self, key: Key) -> None:
         """Take a conversation out of the idle set."""

@@ -257,8 +257,9 @@ class Listings(Protocol):
         one after ``before`` on.
 
         ``name`` is ``recent:TENANT``, ``waiting:TENANT`` or ``user:`` and
-        :func:`projections.storage.listing.user_name`; in :data:`projections.storage.listing.PARKED`
-        a conversation is told as ``tenant/conversation``.
+        :func:`projections.storage.listing.user_name`; in
+        :data:`projections.storage.listing.QUARANTINED` a conversation is told as
+        ``tenant/conversation``.
         """
 
     async def conversations(self, generation: int, partition: int) -> set[Key]:
@@ -331,9 +332,9 @@ def _asked(window: Window) -> Asked:
     request's answer is refused.
     """
     meta = window.meta
-    if meta.due is None or meta.parked is not None:
-        # A parked window would take no summary: asking for one again and again would only be paid
-        # for.
+    if meta.due is None or meta.quarantine is not None:
+        # A quarantined window would take no summary: asking for one again and again would only be
+        # paid for.
         return (None, None, None)
     return (meta.due, meta.rollback, meta.summary.summary_id if meta.summary else None)
 

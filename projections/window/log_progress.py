@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from projections.window.meta import Meta, Parked
+from projections.window.meta import Meta, Quarantine
 from projections.window.recent_ids import RecentIds
 from projections.window.turns import Turns
 
@@ -56,18 +56,18 @@ class LogProgress:
 
     def quarantine(self, offset: int, cause: str) -> None:
         """Stop before the event at ``offset``, on which the fold failed."""
-        self.meta.parked = Parked(offset, cause[:MAX_CAUSE], last=offset)
+        self.meta.quarantine = Quarantine(offset, cause[:MAX_CAUSE], last=offset)
 
     def add_waiting(self, offset: int) -> None:
         """Note that the event at ``offset`` waits behind the one that is quarantined."""
-        parked = self.meta.parked
-        if parked is None:
+        quarantine = self.meta.quarantine
+        if quarantine is None:
             raise ValueError("it is not quarantined: nothing waits in it")
-        if len(parked.waiting) < MAX_WAITING:
-            parked.waiting.append(offset - sum(parked.waiting))
-        parked.count += 1
-        parked.last = offset
+        if len(quarantine.waiting) < MAX_WAITING:
+            quarantine.waiting.append(offset - sum(quarantine.waiting))
+        quarantine.count += 1
+        quarantine.last = offset
 
     def release(self) -> None:
         """Lift the quarantine: events are folded again."""
-        self.meta.parked = None
+        self.meta.quarantine = None

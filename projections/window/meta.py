@@ -44,8 +44,8 @@ class ActiveSummary(Struct, array_like=True):
     previous_offset: int | None = None
 
 
-class Parked(Struct, array_like=True):
-    """At which event a window is parked, and what waits behind it
+class Quarantine(Struct, array_like=True):
+    """At which event a window is quarantined, and what waits behind it
     (``projections.fold.quarantine``).
 
     ``offset`` is that event's, ``count`` how many later ones wait, ``last`` the latest of them;
@@ -78,14 +78,14 @@ class Progress(Counters, array_like=True, kw_only=True):
     """How far a window is in its log, and what holds it up.
 
     ``last`` is the offset of the last event that conditions see (``projections.fold.handlers.
-    Handler.visible``); ``turns`` is None where there are none. ``parked`` is None for a window that
-    folds on.
+    Handler.visible``); ``turns`` is None where there are none. ``quarantine`` is None for a window
+    that folds on.
     """
 
     # Keyword-only fields are stored last: subclasses put theirs between the counters and these.
     last: int
     turns: Turns | None
-    parked: Parked | None = None
+    quarantine: Quarantine | None = None
 
 
 class Meta(Progress, array_like=True):

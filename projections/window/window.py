@@ -9,6 +9,7 @@ shortenings in ``projections.reducers``. How one is stored stands in ``projectio
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 from itertools import islice
 
 from projections.names import Key, Position
@@ -29,6 +30,8 @@ MAX_TAIL_BYTES = 16 << 20
 MAX_ENTRIES = 4_096
 MAX_HIDDEN = 384
 """Entries in front of the tail that say nothing any more, before they are held as one range."""
+
+_USER = Kind.USER
 
 
 class Window(Tail):
@@ -208,16 +211,21 @@ class Window(Tail):
         self.tail.append(entry)
         self._step(entry)
 
-    def append_text(self, entry: Entry) -> bool:
-        """Do what :meth:`append` does, for a user's or an assistant's message of nothing but text.
+    def append_text(self, entry: Entry, id_hash: bytes) -> bool:
+        """Do what :meth:`append` and :meth:`count_event` do, for a user's or an assistant's message
+        of nothing but text. Most events are such messages.
 
         Returns whether a limit is passed. It holds while no limit of turns or messages is set.
         """
-        state, tail, limits = self.state, self.tail, self.limits
+        meta, state, tail, limits = self.meta, self.state, self.tail, self.limits
+        offset = entry.offset
+        meta.count += 1
+        meta.digest = sha256(meta.digest + id_hash).digest()
+        meta.last = meta.position = state.last_message = offset
+        self.recents.add(id_hash, offset)
         tail.append(entry)
         state.closed = None
-        state.last_message = entry.offset
-        if entry.kind == Kind.USER:
+        if entry.kind == _USER:
             state.turn_ended = False
             state.run = state.loop = None
             for call in state.calls:

@@ -235,10 +235,6 @@ class Compactor:
         return event.data
 
 
-def _offset(item: Logged) -> int:
-    return item[0]
-
-
 def _tokens(event: AnyEvent, encoding: str) -> int:
     if isinstance(event, events.MessageEvent | events.ToolResultEvent):
         return trusted_tokens(event.data, event.tokens, encoding)

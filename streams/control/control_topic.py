@@ -102,7 +102,6 @@ class Control:
         return learn
 
     # -- writing
-    # ------------------------------------------------------------------------------------------
 
     async def write(self, records: dict[str, msgspec.Struct | int | None]) -> None:
         """Write records (None deletes) in order, wait for all replicas, and read them back."""

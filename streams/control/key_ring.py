@@ -95,7 +95,6 @@ class KeyRing:
         self._checked = 0
 
     # -- following
-    # ------------------------------------------------------------------------------------------
 
     async def start(self) -> KeyRing:
         """Read the topic to its end and go on following it; returns itself.
@@ -169,7 +168,6 @@ class KeyRing:
         await self._topic.write(rows)
 
     # -- sealing
-    # ------------------------------------------------------------------------------------------
 
     async def seal(self, records: Sequence[Record]) -> list[Record]:
         """As :class:`streams.encryption.payload_cipher.PayloadCipher` says. A conversation that has
@@ -250,7 +248,6 @@ class KeyRing:
             self.table.put(place, value)
 
     # -- opening
-    # ------------------------------------------------------------------------------------------
 
     async def ready(self, rows: Iterable[Any]) -> None:
         sealed = [row for row in rows if row.value is not None and MARK in row.value]
@@ -304,7 +301,6 @@ class KeyRing:
         return found
 
     # -- erasures
-    # ------------------------------------------------------------------------------------------
 
     def is_erased(self, conversation: bytes) -> bool:
         return self.table.is_erased(conversation)
@@ -336,7 +332,6 @@ class KeyRing:
             await self.sync()
 
     # -- rotation
-    # ------------------------------------------------------------------------------------------
 
     async def rotate(self, batch: int = 500) -> int:
         """Wrap every data key that another master key wraps with the current one; returns how many.

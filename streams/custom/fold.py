@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from projections.errors import CorruptWindow, InvalidProjection, ProjectionFailed, ThreadfoldError
+from projections.names import Key
 from projections.storage.protocol import Checkpoint, Verdict
 from streams.custom.events import Event, event_of_row
 from streams.custom.ids import Ids
@@ -18,6 +19,7 @@ from streams.custom.result import Cell, Result
 from streams.log.log import Log, Row
 from streams.partition.log_identity import identity
 from streams.partition.owned import OwnedPartition
+from streams.runtime.log_fields import about
 
 logger = logging.getLogger(__name__)
 _ITS_OWN = (Exception, SystemExit)
@@ -168,7 +170,9 @@ class ProjectionPartition(OwnedPartition):
             except _ITS_OWN as error:
                 if isinstance(error, ThreadfoldError) and not isinstance(error, InvalidProjection):
                     raise
-                logger.exception("projection %s failed at event %s", self.projection.name, event.id)
+                fields = about(Key(event.tenant, event.conversation), event.position)
+                name = self.projection.name
+                logger.exception("projection %s failed at event %s", name, event.id, extra=fields)
                 return (
                     f"position {event.position} ({event.type} of"
                     f" {event.tenant}/{event.conversation})"

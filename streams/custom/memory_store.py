@@ -27,41 +27,32 @@ class MemoryProjectionStore:
         self._writes = 0
 
     async def checkpoint(self, place: str) -> Checkpoint | None:
-        """How far the place is folded; None: it holds nothing."""
         return self._of(place).checkpoint
 
     async def load(self, place: str, cells: list[Cell]) -> list[bytes | None]:
-        """Values as they are stored, None for one that is not there, in the order of ``cells``."""
         values = self._of(place).values
         return [values.get(cell.tenant, {}).get(cell.key.encode()) for cell in cells]
 
     async def ids(self, place: str, conversations: list[str]) -> list[dict[bytes, bytes]]:
-        """The recent ids of conversations as stored, in that order."""
         return [dict(self._of(place).ids.get(conversation, {})) for conversation in conversations]
 
     async def read(
         self, place: str, cells: list[Cell]
     ) -> tuple[Checkpoint | None, list[bytes | None]]:
-        """The same as :meth:`load`, with the checkpoint."""
         return self._of(place).checkpoint, await self.load(place, cells)
 
     async def all(self, place: str, tenant: str) -> tuple[Checkpoint | None, dict[str, bytes]]:
-        """All values of a tenant in a place by key, with the checkpoint."""
         there = self._of(place)
         return there.checkpoint, {
             key.decode(): raw for key, raw in there.values.get(tenant, {}).items()
         }
 
     async def cells(self, place: str) -> AsyncIterator[Cell]:
-        """Where the place has values."""
         for tenant, values in list(self._of(place).values.items()):
             for key in list(values):
                 yield Cell(tenant, key.decode())
 
     async def apply(self, place: str, checkpoint: Checkpoint, write: ProjectionWrite) -> Applied:
-        """Write a batch and the checkpoint, all of it or nothing, if ``checkpoint.revision`` is the
-        revision in force ("" for none).
-        """
         there = self._of(place)
         before = there.checkpoint
         revision = before.revision if before is not None else ""
@@ -79,7 +70,6 @@ class MemoryProjectionStore:
         return Applied(Verdict.APPLIED, str(self._writes))
 
     async def drop(self, place: str) -> None:
-        """Delete all of a place."""
         self._places.pop(place, None)
 
     def lose_everything(self) -> None:

@@ -108,7 +108,6 @@ class ProjectionRunner(Folder[ProjectionPartition]):
         )
 
     # -- generations
-    # ------------------------------------------------------------------------------------------
 
     async def _choose(self) -> int:
         """The generation to feed: the latest of this version, or a new one."""
@@ -240,7 +239,6 @@ class ProjectionRunner(Folder[ProjectionPartition]):
             )
 
     # -- one partition
-    # ------------------------------------------------------------------------------------------
 
     def goes_on(self) -> bool:
         """Whether this generation is still the one to feed."""

@@ -197,7 +197,6 @@ class KeyTable:
         return Wrapped(held[at : at + KID_BYTES], master, held[at + KID_BYTES + 2 : at + _ENTRY])
 
     # -- erasures
-    # ------------------------------------------------------------------------------------------
 
     @property
     def any_erased(self) -> bool:

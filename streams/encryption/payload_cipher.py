@@ -257,7 +257,6 @@ def read_event(seals: PayloadCipher, conversation: bytes, value: bytes) -> AnyEv
 
 
 # -- snapshots
-# ------------------------------------------------------------------------------------------
 
 
 def seal_body(conversation: bytes, body: bytes, kid: bytes, key: AESGCM) -> bytes:

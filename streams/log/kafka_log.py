@@ -235,11 +235,9 @@ class KafkaLog:
                     await self.seals.ready(rows)
                     yield (
                         tp.partition,
-                        (
-                            rows
-                            if rows[-1].offset <= last
-                            else [row for row in rows if row.offset <= last]
-                        ),
+                        rows
+                        if rows[-1].offset <= last
+                        else [row for row in rows if row.offset <= last],
                     )
                 # By the position: a mark of a transactional producer is read over, and no record
                 # comes for it.

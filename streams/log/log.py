@@ -94,7 +94,7 @@ class Log(Protocol):
         """For each partition the offset the next record will get."""
 
     async def last_records(self) -> dict[int, int]:
-        """For each partition the offset after its last record: at its checkpoint, all is folded.
+        """For each partition the offset after its last record: up to there, all is folded.
 
         It is less than the end where a transactional producer wrote last: its mark takes an offset,
         and nobody is given a record for it.

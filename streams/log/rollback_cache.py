@@ -67,32 +67,25 @@ class RollbackCache:
         self._folded = 0
 
     # -- the log
-    # ------------------------------------------------------------------------------------------
 
     @property
     def partitions(self) -> int:
-        """How many partitions the log has."""
         return self._log.partitions
 
     @property
     def seals(self) -> PayloadCipher:
-        """Those of the log behind."""
         return self._log.seals
 
     async def append(self, records: Sequence[Record]) -> list[Position]:
-        """Append to the log behind; raises as it does."""
         return await self._log.append(records)
 
     async def beginning_offsets(self) -> dict[int, int]:
-        """For each partition the offset of its first record."""
         return await self._log.beginning_offsets()
 
     async def end_offsets(self) -> dict[int, int]:
-        """For each partition the offset the next record will get."""
         return await self._log.end_offsets()
 
     async def last_records(self) -> dict[int, int]:
-        """For each partition the offset after its last record."""
         return await self._log.last_records()
 
     async def stream(
@@ -111,9 +104,6 @@ class RollbackCache:
                 yield number, rows
 
     async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
-        """The records at these positions; positions that the log does not hold are absent from the
-        answer.
-        """
         found: dict[Position, Raw] = {}
         missing: list[Position] = []
         for position in positions:
@@ -129,7 +119,6 @@ class RollbackCache:
         return found
 
     async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
-        """All records of a partition from offset ``first`` to ``last``, both included, in order."""
         batches = self._streams.get(partition)
         if not batches or not (
             batches[0][0][0].offset <= first and last <= batches[-1][0][-1].offset
@@ -168,7 +157,6 @@ class RollbackCache:
         self._shrink()
 
     # -- rollbacks
-    # ------------------------------------------------------------------------------------------
 
     async def fetch(self, log: Log, window: Window, outcome: Outcome) -> History:
         """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to, as

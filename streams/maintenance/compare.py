@@ -11,7 +11,7 @@ from projections.fold.timers import next_timer, timed
 from projections.names import Key
 from projections.render.read_header import flat_digest, view_of
 from projections.storage.layout import HEAD, Head, decode_head
-from projections.storage.listing import PARKED, listed, user_name
+from projections.storage.listing import QUARANTINED, listed, user_name
 from projections.storage.protocol import Index, Stored
 from projections.storage.stubs import decode_stub
 from projections.window.meta import Meta
@@ -76,7 +76,7 @@ def _what(stored: Window, folded: Window) -> str:
 
 def is_due(window: Window) -> bool:
     """Whether a window has its place in the due set."""
-    return window.meta.due is not None and window.meta.parked is None
+    return window.meta.due is not None and window.meta.quarantine is None
 
 
 def has_timer(window: Window) -> bool:
@@ -98,7 +98,7 @@ def misplaced(index: Index, window: Window) -> list[str]:
         ("the timers", key in index.timers, has_timer(window)),
         ("the recent conversations", key.conversation in recent, not now.erased),
         ("those that wait", key.conversation in waiting, now.suspended),
-        ("the parked ones", str(key) in index.lists.get(PARKED, {}), now.parked),
+        ("the parked ones", str(key) in index.lists.get(QUARANTINED, {}), now.quarantined),
     ]
     if now.user is not None and not now.erased:
         of_user = index.lists.get(f"user:{user_name(key.tenant, now.user)}", {})
@@ -121,5 +121,5 @@ def named(index: Index) -> Iterator[Key]:
         for conversation in times:
             if kind in ("recent", "waiting"):
                 yield Key(tenant, conversation)
-            elif kind == PARKED:
+            elif kind == QUARANTINED:
                 yield Key(*conversation.partition("/")[::2])

@@ -1,16 +1,16 @@
-"""Dead letters for operators: which conversations are parked and which records are nobody's, and
-how each is tried again or taken out.
+"""Dead letters for operators: which conversations are quarantined and which records are nobody's,
+and how each is tried again or taken out.
 
-What is parked now stands in the windows themselves (the store lists the parked ones); the topic
-tells of records that are nobody's event, as far back as it is kept. It is written at least once, so
-a letter may be there several times.
+What is quarantined now stands in the windows themselves (the store lists the quarantined ones); the
+topic tells of records that are nobody's event, as far back as it is kept. It is written at least
+once, so a letter may be there several times.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,9 +24,9 @@ from projections.fold.quarantine import waiting_offsets
 from projections.names import Key, Position, parse_key, parse_position, partition_of
 from projections.policy.policy import Rules
 from projections.storage.layout import Mark
-from projections.storage.listing import PARKED, Found
+from projections.storage.listing import QUARANTINED, Found
 from projections.storage.protocol import Checkpoint, StoreMark, Verdict, WindowStore, write_of
-from projections.window.meta import Parked
+from projections.window.meta import Quarantine
 from projections.window.window import Window
 from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw
@@ -46,14 +46,15 @@ from streams.recovery.snapshot_topic import SnapshotTopic
 
 PAGE = 500
 WAITING = "waiting"
-"""What an event is, besides poison, that comes after the one at which its conversation is parked.
+"""What an event is, besides poison, that comes after the one at which its conversation is
+quarantined.
 """
 ATTEMPTS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedHere:
-    """A parked conversation, at which event and why, and how many later ones wait."""
+    """A quarantined conversation, at which event and why, and how many later ones wait."""
 
     key: Key
     position: Position
@@ -82,43 +83,34 @@ class _Letter(msgspec.Struct):
 _letter = msgspec.json.Decoder(_Letter)
 
 
+@dataclass(slots=True)
 class DeadLetters:
-    """The dead letters of one generation."""
+    """The dead letters of one generation.
 
-    def __init__(
-        self,
-        log: Log,
-        letters: Log,
-        store: WindowStore,
-        generation: int,
-        rules: Rules,
-        sink: EffectSink,
-        snapshots: SnapshotTopic | None = None,
-        *,
-        accept: bool = False,
-    ) -> None:
-        """Args: ``letters`` is the dead-letters topic, ``sink`` gets the effects of a retry,
-        ``snapshots`` gets the windows it gives; ``accept``: a retry goes on with what is left where
-        the log lost its beginning.
-        """
-        self.log = log
-        self.letters = letters
-        self.store = store
-        self.generation = generation
-        self.rules = rules
-        self.sink = sink
-        self.snapshots = snapshots
-        self.accept = accept
+    ``letters`` is the dead-letters topic. ``sink`` gets the effects of a retry, ``snapshots`` the
+    windows it gives. ``accept``: a retry goes on with what is left where the log lost its
+    beginning.
+    """
+
+    log: Log
+    letters: Log
+    store: WindowStore
+    generation: int
+    rules: Rules
+    sink: EffectSink
+    snapshots: SnapshotTopic | None = None
+    accept: bool = field(default=False, kw_only=True)
 
     # -- looking
-    # ------------------------------------------------------------------------------------------
 
-    async def parked(self, tenant: str | None = None) -> list[QuarantinedHere]:
-        """The parked conversations (of one tenant), by position. Raises like :meth:`window`."""
+    async def quarantined(self, tenant: str | None = None) -> list[QuarantinedHere]:
+        """Quarantined conversations (of one tenant), by position. Raises like :meth:`window`."""
         found: list[QuarantinedHere] = []
         for number in range(self.log.partitions):
             before: Found | None = None
-            while page := await self.store.listed(self.generation, number, PARKED, before, PAGE):
+            while page := await self.store.listed(
+                self.generation, number, QUARANTINED, before, PAGE
+            ):
                 before = page[-1]
                 keys = [
                     key
@@ -128,11 +120,14 @@ class DeadLetters:
                 for key in keys:
                     if tenant is None or key.tenant == tenant:
                         _, _, window, _ = await self.window(key, number)
-                        if window is not None and window.meta.parked is not None:
-                            parked = window.meta.parked
+                        if window is not None and window.meta.quarantine is not None:
+                            quarantine = window.meta.quarantine
                             found.append(
                                 QuarantinedHere(
-                                    key, Position(number, parked.offset), parked.cause, parked.count
+                                    key,
+                                    Position(number, quarantine.offset),
+                                    quarantine.cause,
+                                    quarantine.count,
                                 )
                             )
         return sorted(found, key=lambda one: one.position)
@@ -194,23 +189,23 @@ class DeadLetters:
         )
         return number, checkpoint, window, mark
 
-    async def role(self, position: Position, raw: Raw) -> tuple[str, Parked | None]:
+    async def role(self, position: Position, raw: Raw) -> tuple[str, Quarantine | None]:
         """What a record is now: ``poison``, ``waiting``, ``record`` (nobody's) or ``folded``; and
-        where its conversation is parked.
+        where its conversation is quarantined.
         """
         key = parse_key(raw.key) if raw.key is not None else None
         found = read_row(self.log.seals, raw)
-        if key is None or (isinstance(found, InvalidRecord) and not found.parks):
+        if key is None or (isinstance(found, InvalidRecord) and not found.quarantines):
             return RECORD, None
         _, _, window, _ = await self.window(key, position.partition)
-        parked = None if window is None else window.meta.parked
-        if parked is None or position.offset < parked.offset:
+        quarantine = None if window is None else window.meta.quarantine
+        if quarantine is None or position.offset < quarantine.offset:
             return "folded", None
-        return (POISON if position.offset == parked.offset else WAITING), parked
+        return (POISON if position.offset == quarantine.offset else WAITING), quarantine
 
     async def why(self, position: Position, raw: Raw) -> str:
-        """Why the fold fails on the event at which a conversation is parked, in the error's own
-        words; "" where it does not (any more).
+        """Why the fold fails on the event at which a conversation is quarantined, in the error's
+        own words; "" where it does not (any more).
         """
         key = parse_key(raw.key) if raw.key is not None else None
         found = read_row(self.log.seals, raw)
@@ -221,8 +216,8 @@ class DeadLetters:
         )
         if (
             window is None
-            or window.meta.parked is None
-            or window.meta.parked.offset != position.offset
+            or window.meta.quarantine is None
+            or window.meta.quarantine.offset != position.offset
         ):
             return ""
         window = window.copy()
@@ -238,7 +233,6 @@ class DeadLetters:
         return ""
 
     # -- acting
-    # ------------------------------------------------------------------------------------------
 
     def check_place(self, key: Key, position: Position) -> None:
         """Raises :class:`InvalidPosition` where a conversation's record lies in another partition
@@ -250,15 +244,15 @@ class DeadLetters:
                 " ours can reach it there"
             )
 
-    async def retry(self, key: Key) -> tuple[int, Parked | None]:
-        """Fold a parked conversation on from the event at which it is parked, with the code at
-        hand, and write it.
+    async def retry(self, key: Key) -> tuple[int, Quarantine | None]:
+        """Fold a quarantined conversation on from the event at which it is quarantined, with the
+        code at hand, and write it.
 
         Returns:
-            How many events were folded, and where it is parked now; None: nowhere.
+            How many events were folded, and where it is quarantined now; None: nowhere.
 
         Raises:
-            InvalidPosition: it is not parked.
+            InvalidPosition: it is not quarantined.
             LogTruncated: events that wait were lost with the log's beginning, and that is not
                 accepted.
             Healing, CorruptWindow, KafkaUnavailable, RedisUnavailable, KeyUnusable: nothing was
@@ -267,23 +261,24 @@ class DeadLetters:
         """
         for attempt in range(ATTEMPTS):
             number, checkpoint, window, mark = await self.window(key)
-            if window is None or window.meta.parked is None:
+            quarantine = None if window is None else window.meta.quarantine
+            if window is None or quarantine is None:
                 raise InvalidPosition("it is not parked: see `threadfold dead-letters list`")
             begin = (await self.log.beginning_offsets())[number]
-            if window.meta.parked.offset < begin and not self.accept:
+            if quarantine.offset < begin and not self.accept:
                 raise LogTruncated(
-                    f"it is parked at {Position(number, window.meta.parked.offset)}, and the log"
-                    f" begins at offset {begin}, so the events it would go on with are missing:"
-                    f" {WHAT_TO_DO}"
+                    f"it is parked at {Position(number, quarantine.offset)}, and the log begins at"
+                    f" offset {begin}, so the events it would go on with are missing: {WHAT_TO_DO}"
                 )
             result = StepResult()
             now = await go_on(self.log, window, result, again=True)
-            if now.meta.parked is not None and now.meta.parked.offset == window.meta.parked.offset:
-                return 0, now.meta.parked
+            left = now.meta.quarantine
+            if left is not None and left.offset == quarantine.offset:
+                return 0, left
             await self._publish(number, key, result)
             if self.snapshots is not None:
                 # No event of the log says that it was tried again: a lost store would bring the
-                # parked window back. So this comes first.
+                # quarantined window back. So this comes first.
                 await publish(
                     self.log, self.rules, self.generation, number, checkpoint, [now], self.snapshots
                 )
@@ -291,7 +286,7 @@ class DeadLetters:
             if (
                 await self.store.apply(self.generation, number, checkpoint, [write])
             ).verdict is Verdict.APPLIED:
-                return len(result.outcomes), now.meta.parked
+                return len(result.outcomes), left
             await asyncio.sleep(0.01 * min(attempt, 10))
         raise Fenced(
             f"{key} could not be written: in {ATTEMPTS} attempts its partition's owner wrote in"
@@ -304,12 +299,7 @@ class DeadLetters:
         """
         effects = Effects()
         for _, outcome in result.outcomes:
-            effects.voided += [(key, outcome.offset, summary_id) for summary_id in outcome.voided]
-            effects.accepted += [
-                (key, summary.offset, summary.summary_id) for summary in outcome.accepted
-            ]
-            if outcome.loop is not None:
-                effects.loops.append((key, outcome.offset, outcome.loop))
+            effects.add(key, outcome)
         name = str(key).encode()
         effects.dead += [
             DeadLetter(Position(number, letter.offset), name, letter.cause, letter.kind)
@@ -325,14 +315,14 @@ class DeadLetters:
         It may be repeated: its id follows from the position.
 
         Raises:
-            InvalidPosition: no conversation is parked at the position; nor does it wait in one, and
-                could not be read there.
+            InvalidPosition: no conversation is quarantined at the position; nor does it wait in
+                one, and could not be read there.
             KafkaUnavailable: unknown whether it is in; drop it again.
         """
         raw = await self.record(position)
-        role, parked = await self.role(position, raw)
+        role, quarantine = await self.role(position, raw)
         key = parse_key(raw.key) if raw.key is not None else None
-        if key is None or parked is None or role not in (POISON, WAITING):
+        if key is None or quarantine is None or role not in (POISON, WAITING):
             raise InvalidPosition(
                 f"position {position} parks no conversation: see `threadfold dead-letters list`"
             )
@@ -341,7 +331,7 @@ class DeadLetters:
         if role == WAITING and not isinstance(read_row(self.log.seals, raw), InvalidRecord):
             # Nothing says that it is at fault, and once dropped it is missing in the window for
             # good.
-            at = Position(position.partition, parked.offset)
+            at = Position(position.partition, quarantine.offset)
             raise InvalidPosition(
                 f"position {position} only waits, until {key} goes on from {at}, where it is"
                 " parked: drop or retry that one"
@@ -358,18 +348,22 @@ class DeadLetters:
 
     async def gone_on(
         self, key: Key, dropped: Position, at: Position, seconds: float
-    ) -> tuple[bool, Parked | None]:
+    ) -> tuple[bool, Quarantine | None]:
         """Wait until the fold has come to a drop at ``at``: whether it has in ``seconds``, and
-        where the conversation is parked then.
+        where the conversation is quarantined then.
         """
         deadline = time.monotonic() + seconds
         while True:
             _, checkpoint, window, _ = await self.window(key, at.partition)
-            parked = None if window is None else window.meta.parked
-            if checkpoint.offset >= at.offset or parked is None or parked.offset != dropped.offset:
-                return True, parked
+            quarantine = None if window is None else window.meta.quarantine
+            if (
+                checkpoint.offset >= at.offset
+                or quarantine is None
+                or quarantine.offset != dropped.offset
+            ):
+                return True, quarantine
             if time.monotonic() > deadline:
-                return False, parked
+                return False, quarantine
             await asyncio.sleep(0.05)
 
 

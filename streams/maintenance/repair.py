@@ -142,7 +142,7 @@ def whole_write(key: Key, window: Window | None, at_ms: int) -> Write:
             DueChange.CLEAR,
             NOTHING,
             None,
-            Listing(None, False, parked=False),
+            Listing(None, False, quarantined=False),
             anew=True,
         )
     now = listed(window)
@@ -154,7 +154,7 @@ def whole_write(key: Key, window: Window | None, at_ms: int) -> Write:
             None if now.erased else at_ms,
             now.suspended,
             None if now.erased else now.user,
-            parked=now.parked,
+            quarantined=now.quarantined,
         ),
     )
 

@@ -66,25 +66,17 @@ class VerifyReport:
     repaired: list[str] = field(default_factory=list)
 
 
+@dataclass(slots=True)
 class _Verify:
-    """One run over all partitions."""
+    """One run over all partitions of the generation ``number``."""
 
-    def __init__(
-        self,
-        log: Log,
-        store: WindowStore,
-        generation: Generation,
-        rules: Rules,
-        topic: SnapshotTopic | None,
-        deep: bool,
-    ) -> None:
-        self.log = log
-        self.store = store
-        self.number = generation.number
-        self.rules = rules
-        self.topic = topic
-        self.deep = deep
-        self.report = VerifyReport()
+    log: Log
+    store: WindowStore
+    number: int
+    rules: Rules
+    topic: SnapshotTopic | None
+    deep: bool
+    report: VerifyReport = field(default_factory=VerifyReport)
 
     async def partition(
         self, number: int, wanted: set[Key] | None, end: int, progress: Callable[[int], None]
@@ -276,7 +268,7 @@ async def verify(
         Healing: a partition was not brought back within 20 seconds; it could not be compared.
         Fenced: what differs could not be repaired, as others wrote all the time.
     """
-    run = _Verify(log, store, generation, rules, snapshots, deep)
+    run = _Verify(log, store, generation.number, rules, snapshots, deep)
     ends = await log.end_offsets()
     total = sum(ends.values())
     wanted = None if sample is None else await _choose(run, ends, sample)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from projections.events.types import LoopDetected
+from projections.fold.outcomes import Outcome
 from projections.names import Key, Position
 from projections.window.trace_steps import Cut
 from streams.log.log import Raw
@@ -42,6 +43,17 @@ class Effects:
     loops: list[tuple[Key, int, LoopDetected]] = field(default_factory=list)
     erased: list[tuple[Key, int]] = field(default_factory=list)
     by: dict[int, int] = field(default_factory=dict)
+
+    def add(self, key: Key, outcome: Outcome) -> None:
+        """Add what one event changes for others."""
+        self.voided += [(key, outcome.offset, summary_id) for summary_id in outcome.voided]
+        for summary in outcome.accepted:
+            if summary.offset == outcome.offset:
+                self.accepted.append((key, summary.offset, summary.summary_id))
+            else:
+                self.again.append((key, outcome.offset, summary.offset))
+        if outcome.loop is not None:
+            self.loops.append((key, outcome.offset, outcome.loop))
 
     def __bool__(self) -> bool:
         return bool(

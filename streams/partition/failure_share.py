@@ -1,5 +1,5 @@
 """How much of what comes in is poison: beyond the deployment's share a worker stops, before it
-parks every conversation there is.
+quarantines every conversation there is.
 """
 
 from __future__ import annotations

@@ -269,29 +269,15 @@ class Watch:
         fed, way = self._fed.get(number), self.way(number)
         if fed is None:
             return False
-        first, last = rows[0], rows[-1]
-        if first.offset < fed.next:
-            logger.warning(
-                "partition %d: records come from offset %d, %d was to be next",
-                number,
-                first.offset,
-                fed.next,
-            )
-            return False
-        if first.offset > fed.next and (await self._log.beginning_offsets())[number] > fed.next:
-            logger.warning(
-                "partition %d: the records from offset %d to %d are missing",
-                number,
-                fed.next,
-                first.offset - 1,
-            )
-            return False
-        if way != fed.way and not await self._stand(number, fed, last):
-            logger.warning(
-                "partition %d: after a reconnection the log is not what it was at offset %d",
-                number,
-                fed.next - 1,
-            )
+        first, last, why = rows[0].offset, rows[-1], ""
+        if first < fed.next:
+            why = f"records come from offset {first}, {fed.next} was to be next"
+        elif first > fed.next and (await self._log.beginning_offsets())[number] > fed.next:
+            why = f"the records from offset {fed.next} to {first - 1} are missing"
+        elif way != fed.way and not await self._stand(number, fed, last):
+            why = f"after a reconnection the log is not what it was at offset {fed.next - 1}"
+        if why:
+            logger.warning("partition %d: %s", number, why)
             return False
         fed.next, fed.last, fed.way = last.offset + 1, last, way
         return True

@@ -7,7 +7,7 @@ batch goes through these steps:
 1. decode: a record that is nobody's event becomes a dead letter and touches no window;
 2. load the windows the batch needs that are not cached;
 3. fold, in log order; a rollback beyond its window reads the log here, and what a window restored
-   from a snapshot has already is passed over; what cannot be decoded or fails parks its
+   from a snapshot has already is passed over; what cannot be decoded or fails quarantines its
    conversation (``streams.partition.step``), and no other;
 4. publish: accepted and voided summaries and dead letters go out *before* the checkpoint moves, so
    a crash repeats them and never loses them (whether a summary is accepted is a fact of the log, so
@@ -55,6 +55,7 @@ from streams.partition.step import (
     with_history,
 )
 from streams.partition.windows import PartitionWindows, Slot
+from streams.runtime.log_fields import about
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class Counts:
     passed: int = 0
     """Events that a window restored from a snapshot had already."""
     waiting: int = 0
-    """Events that came to a parked conversation."""
+    """Events that came to a quarantined conversation."""
 
 
 class Partition(PartitionWindows):
@@ -140,7 +141,11 @@ class Partition(PartitionWindows):
             key, offset = row.key, row.offset
             slot = slots.get(key) if key is not None else None
             event = read_row(seals, row, slot.source if slot is not None else None)
-            if key is None or slot is None or (type(event) is InvalidRecord and not event.parks):
+            if (
+                key is None
+                or slot is None
+                or (type(event) is InvalidRecord and not event.quarantines)
+            ):
                 counts.dead += 1
                 effects.dead.append(
                     DeadLetter(
@@ -155,13 +160,13 @@ class Partition(PartitionWindows):
                 counts.passed += 1
                 continue
             touched[key] = slot
-            if window.meta.parked is not None or isinstance(event, InvalidRecord):
+            if window.meta.quarantine is not None or isinstance(event, InvalidRecord):
                 await self._aside(slot, offset, event, effects)
                 continue
             try:
                 outcome = apply(window, offset, event)
             except BaseException as error:  # noqa: BLE001 (whatever it is, it must not stop the partition; what must is raised again)
-                await self._park(slot, spoiled_by(error, offset), effects)
+                await self._quarantine(slot, spoiled_by(error, offset), effects)
                 continue
             if (
                 outcome.status is Status.APPLIED
@@ -204,7 +209,7 @@ class Partition(PartitionWindows):
     async def _aside(
         self, slot: Slot, offset: int, event: AnyEvent | InvalidRecord, effects: Effects
     ) -> None:
-        """Take a record to a window that is parked, or is to be."""
+        """Take a record to a window that is quarantined, or is to be."""
         before, result = slot.window, StepResult()
         slot.window = await step_aside(self.log, before, offset, event, result)
         if slot.window is not before:
@@ -230,17 +235,18 @@ class Partition(PartitionWindows):
                     self.log, slot.window, offset, event, outcome, self._fetch
                 )
             except FoldFailure as spoiled:
-                await self._park(slot, spoiled, effects)
+                await self._quarantine(slot, spoiled, effects)
                 return
         self._noted(slot.window, event, outcome, effects)
 
-    async def _park(self, slot: Slot, spoiled: FoldFailure, effects: Effects) -> None:
-        """Bring a window back to what it was before the event on which the fold failed, and park it
-        there.
+    async def _quarantine(self, slot: Slot, spoiled: FoldFailure, effects: Effects) -> None:
+        """Bring a window back to what it was before the event on which the fold failed, and
+        quarantine it there.
         """
         key, offset = slot.window.key, spoiled.offset
         # Without the error's own text, which may quote the event: `dead-letters inspect` shows it.
-        logger.error("%s is parked at %s: %s", key, Position(self.number, offset), spoiled.cause)
+        at = Position(self.number, offset)
+        logger.error("%s is quarantined at %s: %s", key, at, spoiled.cause, extra=about(key, at))
         _, (stored,) = await self.store.reader.read(self.generation, self.number, [key])
         base, mark = (
             (Window(key, self.number, self.rules), NOTHING)
@@ -264,7 +270,7 @@ class Partition(PartitionWindows):
             await refold(self.log, base, rows, {}),
             mark._replace(layout=Mark()),
         )
-        if slot.window.meta.parked is None:
+        if slot.window.meta.quarantine is None:
             slot.window.quarantine(offset, spoiled.cause)
             self._dead(key, offset, spoiled.cause, POISON, effects)
         else:
@@ -293,19 +299,7 @@ class Partition(PartitionWindows):
             self.counts.duplicate += 1
         else:
             self.counts.rejected += 1
-        self._note(window, outcome, effects)
-
-    def _note(self, window: Window, outcome: Outcome, effects: Effects) -> None:
-        effects.voided += [
-            (window.key, outcome.offset, summary_id) for summary_id in outcome.voided
-        ]
-        for summary in outcome.accepted:
-            if summary.offset == outcome.offset:
-                effects.accepted.append((window.key, summary.offset, summary.summary_id))
-            else:
-                effects.again.append((window.key, outcome.offset, summary.offset))
-        if outcome.loop is not None:
-            effects.loops.append((window.key, outcome.offset, outcome.loop))
+        effects.add(window.key, outcome)
 
     @property
     def unwritten(self) -> int:

@@ -75,7 +75,6 @@ class PartitionRuntime(Assignment[P]):
         self._stopping = asyncio.Event()
 
     # -- the run
-    # ------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Run until :meth:`stop`; Kafka or Redis being away is waited out, never an end.
@@ -177,7 +176,6 @@ class PartitionRuntime(Assignment[P]):
         return batches
 
     # -- the partitions
-    # ------------------------------------------------------------------------------------------
 
     async def process(self, partition: P, rows: Sequence[Row]) -> None:
         """Fold one batch of a partition; what comes after a failure is fetched again once it is

@@ -1,11 +1,11 @@
 """One step of the fold with all that can go wrong in it: live projection, rebuild, verify and
 mending share it, so that they agree.
 
-What stands under a well-formed key and cannot be decoded, or what the fold fails on, parks its
-conversation: the window stays as before that event, later events wait in the log. ``event.dropped``
-that names it makes the fold pass it over and go on with what waits. A record whose key is
-malformed, that names another source than its key, or that has no value, is nobody's event: it parks
-nothing.
+What stands under a well-formed key and cannot be decoded, or what the fold fails on, quarantines
+its conversation: the window stays as before that event, later events wait in the log.
+``event.dropped`` that names it makes the fold pass it over and go on with what waits. A record
+whose key is malformed, that names another source than its key, or that has no value, is nobody's
+event: it quarantines nothing.
 
 Kafka or Redis being away and an unusable master key are never an event's doing: they are raised as
 they are.
@@ -28,7 +28,7 @@ from projections.fold.quarantine import (
     waiting_offsets,
 )
 from projections.names import Key, Position, parse_key
-from projections.window.meta import Parked
+from projections.window.meta import Quarantine
 from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher, read_event
 from streams.log.clients import KafkaError
@@ -37,16 +37,16 @@ from streams.log.log import Log, Row
 
 AWAY = (KafkaUnavailable, RedisUnavailable, KeyUnusable, Overloaded, KafkaError, OSError)
 RECORD, POISON, WAITING = "record", "poison", "waiting"
-"""What a dead letter is of: a record that is nobody's event, an event that parked its conversation,
-one that waits behind such a one.
+"""What a dead letter is of: a record that is nobody's event, an event that quarantined its
+conversation, one that waits behind such a one.
 """
 
 
 class InvalidRecord(NamedTuple):
-    """Why a record is no event, and whether that parks the conversation its key names."""
+    """Why a record is no event, and whether that quarantines the conversation its key names."""
 
     cause: str
-    parks: bool = False
+    quarantines: bool = False
 
 
 class Letter(NamedTuple):
@@ -98,7 +98,7 @@ def read_row(seals: PayloadCipher, row: Row, source: str | None = None) -> AnyEv
     try:
         event = read_event(seals, row.key, row.value)
     except Undecodable as error:
-        return InvalidRecord(f"the value is not an event: {error}", parks=True)
+        return InvalidRecord(f"the value is not an event: {error}", quarantines=True)
     return (
         event
         if event.source == source
@@ -110,7 +110,7 @@ def belongs(found: AnyEvent | InvalidRecord) -> bool:
     """Whether what was read is of the conversation its key names: an event, or one that cannot be
     decoded.
     """
-    return not isinstance(found, InvalidRecord) or found.parks
+    return not isinstance(found, InvalidRecord) or found.quarantines
 
 
 async def step(
@@ -128,7 +128,7 @@ async def step(
     meta = window.meta
     if offset <= meta.position:
         return window
-    if meta.parked is None and not isinstance(found, InvalidRecord):
+    if meta.quarantine is None and not isinstance(found, InvalidRecord):
         outcome = await _fold(log, window, offset, found)
         result.outcomes.append((found, outcome))
         return window
@@ -138,19 +138,19 @@ async def step(
 async def step_aside(
     log: Log, window: Window, offset: int, found: AnyEvent | InvalidRecord, result: StepResult
 ) -> Window:
-    """The part of :func:`step` for a window that is parked, or is to be by what cannot be
+    """The part of :func:`step` for a window that is quarantined, or is to be by what cannot be
     decoded.
     """
-    parked = window.meta.parked
-    if parked is None:
+    quarantine = window.meta.quarantine
+    if quarantine is None:
         if window.meta.erased:
             # As whatever comes after an erasure: in a generation that took it early, it may come
             # before it.
             window.advance(offset)
         elif isinstance(found, InvalidRecord):
-            _park(window, offset, found.cause, result)
+            _quarantine(window, offset, found.cause, result)
         return window
-    if offset <= parked.last:
+    if offset <= quarantine.last:
         return window
     if isinstance(found, ErasedEvent):
         # Nothing may hold an erasure up; it makes all windows of whatever came before alike.
@@ -158,12 +158,12 @@ async def step_aside(
         return window
     if (
         not isinstance(found, InvalidRecord)
-        and dropped_offset(found, window.partition) == parked.offset
+        and dropped_offset(found, window.partition) == quarantine.offset
     ):
         return await go_on(log, window, result, then=[(offset, found)])
     window.add_waiting(offset)
     result.letters.append(
-        Letter(offset, WAITING, f"it waits behind {Position(window.partition, parked.offset)}")
+        Letter(offset, WAITING, f"it waits behind {Position(window.partition, quarantine.offset)}")
     )
     return window
 
@@ -171,19 +171,20 @@ async def step_aside(
 async def go_on(
     log: Log, window: Window, result: StepResult, *, again: bool = False, then: Sequence[Found] = ()
 ) -> Window:
-    """Fold on what waits in a parked window, and ``then`` more; it may be parked again further on.
+    """Fold on what waits in a quarantined window, and ``then`` more; it may be quarantined again
+    further on.
 
     Args:
-        again: begin with the event at which it was parked (a retry), else pass that one over (it
-            was dropped).
+        again: begin with the event at which it was quarantined (a retry), else pass that one over
+            (it was dropped).
 
     Returns:
         Another window; the given one stays as it is. All that waits is in memory meanwhile.
     """
-    parked = window.meta.parked
-    if parked is None:
+    quarantine = window.meta.quarantine
+    if quarantine is None:
         return window
-    events = [*await _waiting(log, window, parked, again), *then]
+    events = [*await _waiting(log, window, quarantine, again), *then]
     dropped = {
         offset
         for _, event in events
@@ -198,10 +199,10 @@ async def go_on(
         try:
             for offset, event in events:
                 cause = known.get(offset, event.cause if isinstance(event, InvalidRecord) else None)
-                if cause is not None and now.meta.parked is None:
+                if cause is not None and now.meta.quarantine is None:
                     if offset not in dropped:
-                        _park(now, offset, cause, mine)
-                elif now.meta.parked is not None and not isinstance(event, ErasedEvent):
+                        _quarantine(now, offset, cause, mine)
+                elif now.meta.quarantine is not None and not isinstance(event, ErasedEvent):
                     # What drops it is among these: it would have been passed over.
                     now.add_waiting(offset)
                 elif not isinstance(event, InvalidRecord):
@@ -227,7 +228,11 @@ async def refold(log: Log, base: Window, rows: Iterable[Found], known: dict[int,
         window, result = base.copy(), StepResult()
         try:
             for offset, found in rows:
-                if offset in known and window.meta.parked is None and offset > window.meta.position:
+                if (
+                    offset in known
+                    and window.meta.quarantine is None
+                    and offset > window.meta.position
+                ):
                     window.quarantine(offset, known[offset])
                 else:
                     window = await step(log, window, offset, found, result)
@@ -295,17 +300,17 @@ def spoiled_by(error: BaseException, offset: int) -> FoldFailure:
     return spoiled
 
 
-def _park(window: Window, offset: int, cause: str, result: StepResult) -> None:
+def _quarantine(window: Window, offset: int, cause: str, result: StepResult) -> None:
     window.quarantine(offset, cause)
     result.letters.append(Letter(offset, POISON, cause))
 
 
-async def _waiting(log: Log, window: Window, parked: Parked, again: bool) -> list[Found]:
-    """What waits in a parked window, in order; with ``again`` the event at which it is parked comes
-    first.
+async def _waiting(log: Log, window: Window, quarantine: Quarantine, again: bool) -> list[Found]:
+    """What waits in a quarantined window, in order; with ``again`` the event at which it is
+    quarantined comes first.
     """
     key, partition = window.key, window.partition
-    offsets = ([parked.offset] if again else []) + waiting_offsets(parked)
+    offsets = ([quarantine.offset] if again else []) + waiting_offsets(quarantine)
     rows = await log.read(Position(partition, offset) for offset in offsets)
     found: list[Found] = []
     for offset in offsets:
@@ -316,6 +321,6 @@ async def _waiting(log: Log, window: Window, parked: Parked, again: bool) -> lis
             and belongs(event := read_row(log.seals, row, key.source))
         ):
             found.append((offset, event))
-    if parked.count > len(parked.waiting):
-        found += await records_of(log, key, partition, offsets[-1] + 1, parked.last)
+    if quarantine.count > len(quarantine.waiting):
+        found += await records_of(log, key, partition, offsets[-1] + 1, quarantine.last)
     return found

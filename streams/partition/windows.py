@@ -36,10 +36,10 @@ class Slot:
 
 
 def _is_there(window: Window) -> bool:
-    """Whether anything was ever folded into a window, or it is parked: a slot is there before its
-    conversation has a window.
+    """Whether anything was ever folded into a window, or it is quarantined: a slot is there before
+    its conversation has a window.
     """
-    return window.meta.position >= 0 or window.meta.parked is not None
+    return window.meta.position >= 0 or window.meta.quarantine is not None
 
 
 class PartitionWindows(OwnedPartition):
@@ -221,7 +221,7 @@ class PartitionWindows(OwnedPartition):
         return [
             window
             for window in windows
-            if window.meta.due is not None and window.meta.parked is None
+            if window.meta.due is not None and window.meta.quarantine is None
         ]
 
     def _evict(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -27,6 +27,7 @@ from streams.log.clients import SharedProducer, kafka_errors
 from streams.log.log import Log, Raw
 from streams.partition.effects import Effects
 from streams.projector.tracing import compaction_span
+from streams.runtime.log_fields import about
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -59,38 +60,31 @@ class Publisher:
         since = self.announced_before.get(partition, 0)
         rows = {raw.position: raw for raw in batch}
         messages: list[_Message] = []
-        news = [(key, offset, offset) for key, offset, _ in effects.accepted] + [
-            (key, offset, offset) for key, offset in effects.erased
-        ]
-        messages += await self._records(partition, rows, news, effects.by, since)
+
+        def new(offset: int) -> bool:
+            return effects.by.get(offset, offset) >= since
+
+        news = [(key, offset, offset) for key, offset, _ in effects.accepted]
+        news += [(key, offset, offset) for key, offset in effects.erased]
+        messages += await self._records(partition, rows, news, new)
         for key, offset, summary_id in effects.voided:
-            if effects.by.get(offset, offset) >= since:
-                messages.append(
-                    (
-                        offset,
-                        "summaries",
-                        str(key).encode(),
-                        _voided(key, summary_id, Position(partition, offset)),
-                        HEADERS,
-                    )
-                )
+            if new(offset):
+                value = _voided(key, summary_id, Position(partition, offset))
+                messages.append((offset, "summaries", str(key).encode(), value, HEADERS))
         # News of the rollback, however long ago the summary was announced the first time.
-        messages += await self._records(partition, rows, effects.again, effects.by, since)
+        messages += await self._records(partition, rows, effects.again, new)
         for dead in effects.dead:
-            if effects.by.get(dead.position.offset, dead.position.offset) >= since:
+            if new(dead.position.offset):
                 letter = msgspec.json.encode(
                     {"position": str(dead.position), "cause": dead.cause, "kind": dead.kind}
                 )
                 messages.append((dead.position.offset, "dead-letters", dead.key or b"", letter, []))
         for key, offset, loop in effects.loops:
-            value = (
-                await self._sealed(_loop(key, Position(partition, offset), loop))
-                if effects.by.get(offset, offset) >= since
-                else None
-            )
-            if value is not None:
+            record = _loop(key, Position(partition, offset), loop) if new(offset) else None
+            sealed = await self._sealed(record)
+            if sealed is not None:
                 # To the log itself, and only sent: it is folded when it comes back as a record.
-                messages.append((offset, "events", str(key).encode(), value, HEADERS))
+                messages.append((offset, "events", str(key).encode(), sealed, HEADERS))
         messages.sort(key=lambda item: item[0])
         await self._send(
             [(topic, key, value, headers) for _, topic, key, value, headers in messages]
@@ -100,20 +94,15 @@ class Publisher:
         self,
         partition: int,
         rows: dict[Position, Raw],
-        news: Sequence[tuple[Key, int, int]],
-        by: dict[int, int],
-        since: int,
+        news: Iterable[tuple[Key, int, int]],
+        new: Callable[[int], bool],
     ) -> list[_Message]:
-        """The records that stand at the last of these offsets, each as of the offset before it,
-        from ``since`` on.
+        """The records that stand at the last of these offsets, each as of the offset before it if
+        that is new.
         """
         messages: list[_Message] = []
         for key, at, offset in news:
-            raw = (
-                await self._raw(rows, Position(partition, offset))
-                if by.get(at, at) >= since
-                else None
-            )
+            raw = await self._raw(rows, Position(partition, offset)) if new(at) else None
             if raw is not None and raw.value is not None:
                 messages.append((at, "summaries", str(key).encode(), raw.value, HEADERS))
         return messages
@@ -199,7 +188,9 @@ def _loop(key: Key, at: Position, loop: events.LoopDetected) -> Record | None:
             new_id=new_id,
         )
     except InvalidEvent as error:
-        logger.warning("a loop of identical calls is not announced: %s", error)
+        logger.warning(
+            "a loop of identical calls is not announced: %s", error, extra=about(key, at)
+        )
         return None
 
 

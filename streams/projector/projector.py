@@ -103,7 +103,6 @@ class Projector(Folder[Partition]):
             self.snapshot_writer = SnapshotWriter(self.log, self.snapshots, 0)
 
     # -- one partition
-    # ------------------------------------------------------------------------------------------
 
     async def process(self, partition: Partition, rows: Sequence[Row]) -> None:
         async with partition.turn:

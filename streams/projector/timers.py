@@ -20,6 +20,7 @@ from projections.fold.timers import fired, next_timer, timed
 from projections.names import Key, Position, partition_of
 from projections.window.window import Window
 from streams.partition.partition import Partition
+from streams.runtime.log_fields import about
 
 logger = logging.getLogger(__name__)
 
@@ -111,4 +112,4 @@ def _records(due: Iterable[tuple[Key, dict[str, Any]]]) -> Iterable[Record]:
         except InvalidEvent as error:
             # A suspension of another producer whose id no event of ours may carry: it stays open,
             # and holds nobody else up.
-            logger.warning("a suspension cannot expire: %s", error)
+            logger.warning("a suspension cannot expire: %s", error, extra=about(key))

@@ -28,7 +28,7 @@ from streams.log.log import Log, Row
 from streams.log.rollback_cache import RollbackCache
 
 SAMPLE = 1_000
-"""Conversations compared where nothing else is report."""
+"""Conversations compared by default."""
 EXAMPLES = 3
 CACHE_BYTES = 128 << 20
 _HASHES = 1 << 64
@@ -179,7 +179,6 @@ class Preview:
             side.refused[event.data.summary_id] = outcome.reason
 
     # -- what was found
-    # ------------------------------------------------------------------------------------------
 
     def document(self, price: float | None = None) -> dict[str, Any]:
         """The report as a document for JSON.

@@ -18,7 +18,6 @@ from projections.errors import KafkaUnavailable, RedisUnavailable
 from projections.storage.protocol import WindowStore
 from streams.control.control_topic import Control
 from streams.control.generations import Hold, begin, known_generation, make_live
-from streams.control.state import Generation
 from streams.log.log import Log
 from streams.log.retention import check_whole
 from streams.rebuild.build import Bounds, Builder, left_to_fold
@@ -87,65 +86,43 @@ async def rebuild(
             if generation.number == control.state.live:
                 # Whoever had it before has switched to it: its windows are the workers' now.
                 return RebuildReport(generation.number, 0, resumed, True)
-            work = _Work(settings, control, log, store, generation, hold, progress)
-            await work.build(jobs, bounds or Bounds())
+            left = await left_to_fold(control, log, store, generation.number)
+            count, bounds = _Count(hold, progress, sum(left.values())), bounds or Bounds()
+            count(0)
+            if jobs > 1:
+                await build_in_processes(
+                    settings, generation.number, shares(left, jobs), bounds, count
+                )
+            numbers = range(log.partitions)
+            builder = Builder(
+                settings, control, log, store, generation, numbers, bounds=bounds, progress=count
+            )
+            await builder.run()
             if generation.state != "ready":
                 generation = msgspec.structs.replace(generation, state="ready")
                 await control.write({f"generation/{generation.number}": generation})
             if switch:
-                await work.builder.round()
+                await builder.round()
                 await make_live(control, store, generation.number)
     except (KafkaUnavailable, RedisUnavailable) as error:
         stays = (
             f"what is built of generation {generation.number} stays, and the same command goes on"
         )
         raise type(error)(f"{error}; {stays}") from error
-    return RebuildReport(generation.number, work.events, resumed, switch)
+    return RebuildReport(generation.number, count.events, resumed, switch)
 
 
-class _Work:
-    """Building one generation, here or in processes, and counting what is done."""
+@dataclass(slots=True)
+class _Count:
+    """Counts what is folded, and ends the work where another process has taken it over."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        control: Control,
-        log: Log,
-        store: WindowStore,
-        generation: Generation,
-        hold: Hold,
-        progress: Progress | None,
-    ) -> None:
-        self.events = 0
-        self._total = 0
-        self._settings, self._control, self._log, self._store = settings, control, log, store
-        self._generation = generation
-        self._hold = hold
-        self._progress = progress
+    hold: Hold
+    progress: Progress | None
+    total: int
+    events: int = 0
 
-    async def build(self, jobs: int, bounds: Bounds) -> None:
-        left = await left_to_fold(self._control, self._log, self._store, self._generation.number)
-        self._total = sum(left.values())
-        self._count(0)
-        if jobs > 1:
-            await build_in_processes(
-                self._settings, self._generation.number, shares(left, jobs), bounds, self._count
-            )
-        numbers = range(self._log.partitions)
-        self.builder = Builder(
-            self._settings,
-            self._control,
-            self._log,
-            self._store,
-            self._generation,
-            numbers,
-            bounds=bounds,
-            progress=self._count,
-        )
-        await self.builder.run()
-
-    def _count(self, n: int) -> None:
-        self._hold.check()
+    def __call__(self, n: int) -> None:
+        self.hold.check()
         self.events += n
-        if self._progress is not None:
-            self._progress(self.events, max(self.events, self._total))
+        if self.progress is not None:
+            self.progress(self.events, max(self.events, self.total))

@@ -58,8 +58,9 @@ async def put_to_sleep(
     a new stub.
 
     To be called by the owner, without ``partition.turn``, and while nothing else empties
-    ``partition.changed``. A window that is due for a summary, parked, of an erased conversation, or
-    too large stays, and comes up again after its next write. What is asleep leaves ``changed``.
+    ``partition.changed``. A window that is due for a summary, quarantined, of an erased
+    conversation, or too large stays, and comes up again after its next write. What is asleep leaves
+    ``changed``.
 
     Raises:
         Fenced: the partition is another's now.
@@ -126,7 +127,7 @@ def _packed(some: Sequence[tuple[Key, Stored]]) -> list[_Packed]:
     for key, parts in some:
         with stored_form(key):
             head = decode_head(parts.fields[HEAD])
-        if not head.erased and head.due is None and head.parked is None:
+        if not head.erased and head.due is None and head.quarantine is None:
             # The names of blocks that the store has: none, where it has a stub.
             found.append(
                 _Packed(

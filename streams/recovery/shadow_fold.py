@@ -110,12 +110,12 @@ class ShadowFold:
             return True
         found = read_row(self.log.seals, row, key.source)
         if isinstance(found, InvalidRecord):
-            return not found.parks
+            return not found.quarantines
         window = self.windows.get(key)
         if window is None:
             window = self.windows[key] = Window(key, self.partition, self.rules)
         if (
-            window.meta.parked is not None
+            window.meta.quarantine is not None
             or row.offset <= window.meta.position
             or key in self._known
         ):
@@ -141,7 +141,11 @@ class ShadowFold:
         if window is None:
             window = windows[key] = Window(key, self.partition, self.rules)
         cause = self._known.get(key, {}).get(row.offset)
-        if cause is not None and window.meta.parked is None and row.offset > window.meta.position:
+        if (
+            cause is not None
+            and window.meta.quarantine is None
+            and row.offset > window.meta.position
+        ):
             window.quarantine(row.offset, cause)
             return True
         try:

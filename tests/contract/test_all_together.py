@@ -81,12 +81,12 @@ class Model(Expected):
 
     def take(self, offset: int, event: AnyEvent | None) -> None:
         if isinstance(event, events.ErasedEvent):
-            self.parked, self.waiting, self.erased = None, [], True
+            self.quarantined, self.waiting, self.erased = None, [], True
         if self.erased and event is None:
             self.window.advance(offset)
             return
         super().take(offset, event)
-        request = request_for(self.window, 1) if self.parked is None else None
+        request = request_for(self.window, 1) if self.quarantined is None else None
         if request is not None:
             self.requests.append(request)
 
@@ -141,13 +141,14 @@ class World:
         model, roll, end = self.models[key], rng.random(), len(self.rows)
         if roll < 0.02:
             self.put(key, None, rng.choice([b"{not json", b"[]"]))
-        elif model.parked is not None and roll < 0.35:
+        elif model.quarantined is not None and roll < 0.35:
             self.put(
                 key,
                 events.EventDropped(
                     str(
                         Position(
-                            NUMBER, rng.choice([model.parked, model.parked, rng.randrange(end)])
+                            NUMBER,
+                            rng.choice([model.quarantined, model.quarantined, rng.randrange(end)]),
                         )
                     )
                 ),
@@ -476,7 +477,7 @@ class World:
                     self.models[key].take(row.offset, None)
 
     async def code_mended(self) -> None:
-        """The code no longer fails: what is parked by it is tried again, by somebody who is not the
+        """The code no longer fails: what is quarantined by it is tried again, by somebody who is not the
         owner.
         """
         if not self.code.broken:
@@ -485,14 +486,14 @@ class World:
         # Where an event was dropped on which the code failed, or in a generation that was left,
         # windows are another code's (docs/poison).
         self.generations = [self.generation]
-        failing = [key for key, model in self.models.items() if model.parked is not None]
+        failing = [key for key, model in self.models.items() if model.quarantined is not None]
         self.code.broken = False
         self.remodel()
         letters = DeadLetters(
             self.log, self.log, self.store, self.generation, self.rules, AnyEar(), self.topic
         )
         for key in failing:
-            if self.models[key].parked is None:
+            if self.models[key].quarantined is None:
                 assert (await letters.retry(key))[1] is None
                 self.note("tried again")
         await self.verify(deep=True, repair=True)
@@ -513,22 +514,22 @@ class World:
         await self.fold()
         checkpoint = await self.store.checkpoint(self.generation, NUMBER)
         assert checkpoint is not None and not checkpoint.healing
-        parked = []
+        quarantined = []
         for key, model in self.models.items():
             _, (found,) = await self.readers.read(self.generation, NUMBER, [key])
             if found is None:
-                assert model.window.meta.position < 0 and model.parked is None, key
+                assert model.window.meta.position < 0 and model.quarantined is None, key
                 continue
             window = found.load(key, NUMBER, self.rules)
             assert bare(window) == model.window.image(), key
-            at = window.meta.parked
-            assert (at and at.offset) == model.parked, key
+            at = window.meta.quarantine
+            assert (at and at.offset) == model.quarantined, key
             if at is not None:
-                parked.append(str(key))
+                quarantined.append(str(key))
                 assert at.count == len(model.waiting)
         listed = await self.store.listed(self.generation, NUMBER, "parked", None, 99)
-        assert sorted(one.conversation for one in listed) == parked
-        assert not set(map(str, await self.stubs())) & set(parked)
+        assert sorted(one.conversation for one in listed) == quarantined
+        assert not set(map(str, await self.stubs())) & set(quarantined)
         report = await self.verify(deep=self.rng.random() < 0.5)
         assert report.differences == []
         idle = {str(key) for key in await self.store.idle(self.generation, NUMBER, 1 << 60, 99)}

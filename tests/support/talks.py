@@ -72,7 +72,7 @@ class Talks:
         return outcome.status
 
     def poison_row(self) -> None:
-        """A record that is nobody's event, and parks no conversation."""
+        """A record that is nobody's event, and quarantines no conversation."""
         key = self.rng.choice(self.keys)
         good = encode(event_for(key, events.Message("user", "x"), f"p{self.next_offset}"))
         name = str(key).encode()

@@ -1,6 +1,4 @@
-"""``python -m threadfold.cli``: the same as the ``threadfold`` command, wherever that is not on the
-PATH.
-"""
+"""``python -m threadfold.cli``: the ``threadfold`` command where it is not on the PATH."""
 
 import sys
 

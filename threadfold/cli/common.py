@@ -42,14 +42,11 @@ def data_option(command: Command) -> Command:
 
 
 def load_settings(data: Path | None, **overrides: Any) -> Settings:
-    """The settings of the stack a command talks to: the environment over ``DIR/threadfold.toml``,
-    or over ``THREADFOLD_CONFIG``.
-
-    Where nothing is configured, it is the stack in ``./threadfold-data``, the default of ``up``.
+    """The settings of a command's stack: the environment over ``DIR/threadfold.toml``, or over
+    ``THREADFOLD_CONFIG``. By default it is the stack in ``./threadfold-data``, as for ``up``.
 
     Raises:
-        InvalidSettings: the folder holds no stack, a setting is wrong, or no Kafka or Redis is
-            named.
+        InvalidSettings: the folder has no stack, a setting is wrong, or no Kafka or Redis is named.
     """
     if data is None and not any(
         os.environ.get(PREFIX + name) for name in ("CONFIG", "KAFKA", "REDIS")
@@ -66,9 +63,7 @@ def load_settings(data: Path | None, **overrides: Any) -> Settings:
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine to its end. Hides the clients' log lines, which
-    ``THREADFOLD_DEBUG=1`` shows.
-    """
+    """Run a command's coroutine. ``THREADFOLD_DEBUG=1`` shows the clients' log lines."""
     root = logging.getLogger()
     if os.environ.get("THREADFOLD_DEBUG", "") not in ("", "0"):
         logging.basicConfig(level=logging.INFO)
@@ -90,9 +85,7 @@ class Finite(click.FloatRange):
 
 
 class OutputClosed(Exception):
-    """The reader has closed stdout (``| head``). Not an OSError, so that no caller takes it for a
-    failing broker.
-    """
+    """The reader has closed stdout (``| head``). Not an OSError: brokers raise those."""
 
 
 def print_line(raw: bytes | str) -> None:

@@ -10,13 +10,20 @@ from typing import Any
 import click
 
 from projections.errors import InvalidPosition, ThreadfoldError
+from projections.fold.quarantine import quarantine_of
 from projections.names import Key, Position, parse_key, parse_position, partition_of
-from projections.window.meta import Parked
+from projections.window.meta import Quarantine
 from streams.log.clients import SharedProducer, TopicPartition, kafka_errors, sequential_consumer
 from streams.log.kafka_log import KafkaLog
 from streams.log.log import Raw
 from streams.log.topics import partition_count
-from streams.maintenance.dead_letters import DeadLetters, closing, decoded
+from streams.maintenance.dead_letters import (
+    DeadLetters,
+    OpenRecord,
+    QuarantinedHere,
+    closing,
+    decoded,
+)
 from streams.partition.step import POISON, RECORD, read_row
 from streams.projector.effect_sink import Publisher
 from streams.settings.settings import Settings
@@ -78,42 +85,26 @@ def list_(tenant: str | None, as_json: bool, data: Path | None) -> None:
     A conversation is listed while it is parked, a record while the topic keeps its letter.
     """
 
-    async def look() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    async def look() -> tuple[list[QuarantinedHere], list[OpenRecord]]:
         async with opened(load_settings(data)) as (_, letters):
-            parked = [
-                {
-                    "kind": "parked",
-                    "position": str(one.position),
-                    "conversation": str(one.key),
-                    "waiting": one.waiting,
-                    "cause": one.cause,
-                }
-                for one in await letters.parked(tenant)
-            ]
-            records = [
-                {
-                    "kind": RECORD,
-                    "position": str(one.position),
-                    "key": one.key.decode("utf-8", "backslashreplace"),
-                    "cause": one.cause,
-                }
-                for one in await letters.records(tenant)
-            ]
-            return parked, records
+            return await letters.quarantined(tenant), await letters.records(tenant)
 
-    parked, records = run(look())
-    for one in (*parked, *records):
+    quarantined, records = run(look())
+    for one in quarantined:
+        at, name, waiting, cause = str(one.position), str(one.key), one.waiting, one.cause
         if as_json:
-            print_json(one)
-        elif one["kind"] == RECORD:
-            print_line(f"{one['position']}  record  key {one['key']!r}: {one['cause']}")
+            whole = {"conversation": name, "waiting": waiting, "cause": cause}
+            print_json({"kind": "parked", "position": at, **whole})
         else:
-            print_line(
-                f"{one['position']}  parked  {one['conversation']}, {one['waiting']} waiting:"
-                f" {one['cause']}"
-            )
+            print_line(f"{at}  parked  {name}, {waiting} waiting: {cause}")
+    for record in records:
+        at, key = str(record.position), record.key.decode("utf-8", "backslashreplace")
+        if as_json:
+            print_json({"kind": RECORD, "position": at, "key": key, "cause": record.cause})
+        else:
+            print_line(f"{at}  record  key {key!r}: {record.cause}")
     if not as_json:
-        print_line(f"parked: {len(parked)}, records: {len(records)}")
+        print_line(f"parked: {len(quarantined)}, records: {len(records)}")
 
 
 @dead_letters.command()
@@ -132,12 +123,12 @@ def inspect(position: str, data: Path | None) -> None:
         async with opened(settings) as (stack, letters):
             raw = await letters.record(at)
             await stack.log.seals.ready([raw])
-            role, parked = await letters.role(at, raw)
+            role, quarantine = await letters.role(at, raw)
             cause = await letters.why(at, raw) if role in (POISON, RECORD) else ""
             return {
                 **_shown(raw, await _headers(settings, at)),
                 **decoded(read_row(stack.log.seals, raw)),
-                **_standing(role, parked, at, cause),
+                **_standing(role, quarantine, at, cause),
             }
 
     print_json(run(look()), pretty=True)
@@ -157,14 +148,10 @@ def _shown(raw: Raw, headers: list[tuple[str, str]]) -> dict[str, Any]:
     }
 
 
-def _standing(role: str, parked: Parked | None, at: Position, cause: str) -> dict[str, Any]:
+def _standing(role: str, quarantine: Quarantine | None, at: Position, cause: str) -> dict[str, Any]:
     standing: dict[str, Any] = {"kind": role}
-    if parked is not None:
-        standing["parked"] = {
-            "position": str(Position(at.partition, parked.offset)),
-            "cause": parked.cause,
-            "waiting": parked.count,
-        }
+    if quarantine is not None:
+        standing["parked"] = quarantine_of(at.partition, quarantine)
     if role == POISON:
         standing["now"] = cause or "this release can fold it: retry it"
     elif cause:
@@ -217,11 +204,9 @@ def retry(ctx: click.Context, what: str | None, everything: bool, data: Path | N
 
 
 async def _every(letters: DeadLetters) -> list[Key]:
-    """The parked conversations that can be retried; prints those in a wrong partition, which
-    cannot.
-    """
+    """The quarantined conversations that can be retried; prints those in a wrong partition."""
     keys: list[Key] = []
-    for one in await letters.parked():
+    for one in await letters.quarantined():
         try:
             letters.check_place(one.key, one.position)
         except InvalidPosition as error:
@@ -241,8 +226,8 @@ async def _meant(letters: DeadLetters, what: str) -> Key:
     key = parse_key(raw.key) if raw.key is not None else None
     if role == RECORD or key is None:
         raise InvalidPosition(
-            f"the record at {at} belongs to no conversation, so there is nothing to retry: take it"
-            f" off the list with `threadfold dead-letters drop {at}`"
+            f"the record at {at} belongs to no conversation, so there is nothing to retry: remove"
+            f" it from the list with `threadfold dead-letters drop {at}`"
         )
     letters.check_place(key, at)
     return key
@@ -250,21 +235,21 @@ async def _meant(letters: DeadLetters, what: str) -> Key:
 
 async def _retried(letters: DeadLetters, key: Key) -> bool:
     try:
-        folded, parked = await letters.retry(key)
+        folded, quarantine = await letters.retry(key)
     except ThreadfoldError as error:
         print_line(f"{key}: {error}")
         return False
-    if parked is None:
+    if quarantine is None:
         print_line(f"{key}: continues, {folded} events folded")
         return True
-    print_line(_again(letters, key, parked, folded))
+    print_line(_again(letters, key, quarantine, folded))
     return False
 
 
-def _again(letters: DeadLetters, key: Key, parked: Parked, folded: int) -> str:
+def _again(letters: DeadLetters, key: Key, quarantine: Quarantine, folded: int) -> str:
     number = f"{folded} events folded, then" if folded else "still"
-    at = Position(partition_of(key, letters.log.partitions), parked.offset)
-    return f"{key}: {number} parked at {at} ({parked.count} waiting): {parked.cause}"
+    at = Position(partition_of(key, letters.log.partitions), quarantine.offset)
+    return f"{key}: {number} parked at {at} ({quarantine.count} waiting): {quarantine.cause}"
 
 
 @dead_letters.command()
@@ -286,8 +271,8 @@ def drop(
     """Drop the event at POSITION by another event in the log. The fold skips it and continues with
     the waiting events.
 
-    The record stays in the log. A record that belongs to no conversation is only taken off the
-    list. Exit 1 if the conversation is parked again, or no worker folds the drop in time.
+    The record stays in the log. A record that belongs to no conversation is only removed from
+    the list. Exit 1 if the conversation is parked again, or no worker folds the drop in time.
     """
     at = parse_position(position)
 
@@ -300,17 +285,17 @@ def drop(
                 print_line(f"{at}: off the list; it belongs to no conversation")
                 return True
             key, place = await letters.drop(at, reason)
-            folded, parked = await letters.gone_on(key, at, place, seconds)
+            folded, quarantine = await letters.gone_on(key, at, place, seconds)
             if not folded:
                 print_line(
                     f"{key}: dropped by the event at {place}, but no worker folded it within"
                     f" {seconds:g} s: start one (`threadfold worker`)"
                 )
-            elif parked is None:
+            elif quarantine is None:
                 print_line(f"{key}: dropped by the event at {place}; it continues")
             else:
-                print_line(_again(letters, key, parked, 0))
-            return folded and parked is None
+                print_line(_again(letters, key, quarantine, 0))
+            return folded and quarantine is None
 
     ctx.exit(0 if run(go()) else 1)
 

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -27,30 +27,24 @@ from threadfold.cli.common import data_option, load_settings, run
 
 REDIS_MINIMUM = (6, 2)
 PATIENCE = 3.0
-"""Seconds a lagging partition has to move before it counts as standing still."""
+"""Seconds after which a lagging partition that does not move stands still."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """The findings so far, each printed at once."""
+    """Counts the findings and prints each at once."""
 
     wrong: int = 0
     unreachable: int = 0
-    lines: list[str] = field(default_factory=list)
 
     def ok(self, what: str, text: str) -> None:
         """A check passed."""
-        self._say("ok", what, text)
+        click.echo(f"ok    {what}: {text}")
 
     def fault(self, what: str, text: str) -> None:
         """A check failed; the text says what to do."""
         self.wrong += 1
-        self._say("wrong", what, text)
-
-    def _say(self, mark: str, what: str, text: str) -> None:
-        line = f"{mark:<6}{what}: {text}"
-        self.lines.append(line)
-        click.echo(line)
+        click.echo(f"wrong {what}: {text}")
 
     @property
     def exit_code(self) -> int:
@@ -71,9 +65,7 @@ def doctor(ctx: click.Context, data: Path | None) -> None:
 
 
 async def examine(settings: Settings) -> Findings:
-    """Run all checks, printing each finding as it comes; a check that cannot run does not stop the
-    others.
-    """
+    """Run all checks and print each finding. A check that cannot run does not stop the others."""
     found = Findings()
     found.ok("versions", _versions())
     async with AsyncExitStack() as closing:
@@ -130,10 +122,8 @@ async def _redis(found: Findings, store: RedisStore) -> None:
             " deletes no windows",
         )
     else:
-        found.ok(
-            "redis",
-            f"version {shown}, noeviction, {int(server['used_memory'] or 0) >> 20} MiB used",
-        )
+        used = int(server["used_memory"] or 0) >> 20
+        found.ok("redis", f"version {shown}, noeviction, {used} MiB used")
 
 
 async def _brokers(found: Findings, settings: Settings) -> None:
@@ -148,11 +138,8 @@ async def _brokers(found: Findings, settings: Settings) -> None:
         )
     else:
         replication, _ = replication_for(settings, brokers)
-        found.ok(
-            "kafka",
-            f"{brokers} broker{'s' if brokers != 1 else ''} at {settings.kafka}, new topics are"
-            f" replicated {replication}-fold",
-        )
+        there = f"{brokers} broker{'s' if brokers != 1 else ''} at {settings.kafka}"
+        found.ok("kafka", f"{there}, new topics are replicated {replication}-fold")
 
 
 async def _topics(found: Findings, settings: Settings) -> None:
@@ -173,11 +160,8 @@ async def _generation(found: Findings, settings: Settings, control: Control) -> 
         found.fault("generation", str(error))
     else:
         others = len(control.state.generations) - 1
-        found.ok(
-            "generation",
-            f"{generation.number} is live, {partitions} partitions"
-            + (f", {others} others exist" if others else ""),
-        )
+        more = f", {others} others exist" if others else ""
+        found.ok("generation", f"{generation.number} is live, {partitions} partitions{more}")
 
 
 async def _lag(found: Findings, generation: Generation, log: KafkaLog, store: RedisStore) -> None:
@@ -211,12 +195,8 @@ async def _checkpoints(generation: Generation, store: RedisStore) -> dict[int, C
 
 
 def _lag_of(ends: dict[int, int], checkpoints: dict[int, Checkpoint | None]) -> dict[int, int]:
-    lag = {}
-    for partition, end in ends.items():
-        behind = end - 1 - _offset(checkpoints.get(partition))
-        if behind > 0:
-            lag[partition] = behind
-    return lag
+    lag = {p: end - 1 - _offset(checkpoints.get(p)) for p, end in ends.items()}
+    return {partition: behind for partition, behind in lag.items() if behind > 0}
 
 
 def _standing(

@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from projections.errors import ThreadfoldError
@@ -44,7 +44,7 @@ class Service:
     process: GuardedProcess | None = None
     started: float = 0.0
     deaths: int = 0
-    again_at: float | None = field(default=None)
+    again_at: float | None = None
 
 
 class Fleet:
@@ -71,15 +71,12 @@ class Fleet:
         names = {PREFIX + name.upper() for name in Settings.__struct_fields__}
         self.env = {name: value for name, value in os.environ.items() if name not in names}
         self.env[PREFIX + "CONFIG"] = str(data / CONFIG_FILE)
-        self.gateway = self._service("gateway", "gateway")
+        command = [sys.executable, "-m", "threadfold.cli"]
+        self.gateway = Service("gateway", [*command, "gateway"], self.logs / "gateway.log")
         self.workers = [
-            self._service(f"worker-{number}", "worker") for number in range(1, workers + 1)
+            Service(name, [*command, "worker"], self.logs / f"{name}.log")
+            for name in (f"worker-{number}" for number in range(1, workers + 1))
         ]
-
-    def _service(self, name: str, command: str) -> Service:
-        return Service(
-            name, [sys.executable, "-m", "threadfold.cli", command], self.logs / f"{name}.log"
-        )
 
     def start(self) -> None:
         """Start all services, each with its log in ``DIR/logs``."""
@@ -123,9 +120,7 @@ class Fleet:
             return False  # not listening yet, or 503: not ready
 
     def watch(self) -> None:
-        """Keep everything running until an exception: a signal's, or a server's that cannot be
-        started.
-        """
+        """Keep everything running until a signal, or until a server cannot be started."""
         while True:
             self._look(give_up=False)
             time.sleep(POLL)

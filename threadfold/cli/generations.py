@@ -57,7 +57,7 @@ _jobs_option = click.option(
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Processes that fold [default: processors, for a log worth it].",
+    help="How many processes fold [default: one per processor, for a long log].",
 )
 
 
@@ -90,8 +90,8 @@ _jobs_option = click.option(
 def rebuild(policy: Path | None, data: Path | None, **given: Any) -> None:
     """Fold the whole log into a new generation of windows. The live one keeps serving.
 
-    With another policy it also reports the changes, by conversations folded under both policies.
-    After an interruption, run it again with the same policy: it continues.
+    With another policy it also folds a sample of conversations under both policies and reports the
+    differences. After an interruption, run it again with the same policy: it continues.
     """
     options = _Options(read_policy(policy) if policy else None, **given)
     if options.dry_run and (options.switch or not options.sample):
@@ -201,9 +201,7 @@ def _print_result(
 
 
 async def _report(stack: Stack, generation: Generation, options: _Options) -> dict[str, Any] | None:
-    """What the generation's rules change for a sample of conversations; None if they equal the
-    live generation's.
-    """
+    """The report on a sample of conversations; None if the rules equal the live generation's."""
     state = stack.control.state
     before, after = state.rules(state.live_generation), state.rules(generation)
     if (before.deployment, before.tenants) == (after.deployment, after.tenants):
@@ -254,7 +252,7 @@ def generations() -> None:
 @generations.command("list")
 @data_option
 def list_(data: Path | None) -> None:
-    """Print a line a generation: number, state, partitions, the keys its policy sets."""
+    """Print one line per generation: number, state, partitions, the keys that its policy sets."""
     state = read_state(data)
     for number, generation in sorted(state.generations.items()):
         shown = "live" if number == state.live else generation.state

@@ -39,9 +39,7 @@ COMMANDS = {
     "keys": ("keys", "Make master keys, and wrap data keys with the current one."),
     "tenants": ("tenants", "Add and list tenants, revoke their keys."),
 }
-"""Each command: its module in ``threadfold.cli``, which names it as the command is named, and its
-help.
-"""
+"""Each command: its module in ``threadfold.cli``, which has it by the same name, and its help."""
 
 
 class LazyGroup(click.Group):
@@ -85,16 +83,14 @@ def app() -> None:
     """A bounded window over an unbounded conversation log: Kafka in, Redis out, summaries by
     subscription.
 
-    Commands reach a stack through --data DIR (a folder of `threadfold up`), THREADFOLD_CONFIG (a
+    Commands find a stack by --data DIR (a folder of `threadfold up`), THREADFOLD_CONFIG (a
     TOML file) or THREADFOLD_KAFKA and THREADFOLD_REDIS. Exit codes: 0 done, 1 found wrong, 2 bad
     usage or unreachable service.
     """
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run a command line (``sys.argv`` by default). Returns its exit code; an error is one line on
-    stderr.
-    """
+    """Run a command line (default: ``sys.argv``); returns its exit code. An error is one line."""
     try:
         result = app.main(args, prog_name="threadfold", standalone_mode=False)
     except click.UsageError as error:

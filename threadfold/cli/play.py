@@ -29,7 +29,7 @@ from threadfold.cli.inputs import open_lines, parse_object
 from threadfold.cli.progress import Meter, metered
 
 DEFAULT_ENCODING = Policy().encoding
-"""The encoding in which files are counted while they are checked, before the stack is reached. If
+"""The encoding in which files are counted while they are checked, before the stack is opened. If
 the tenant's policy has another, they are counted again.
 """
 IN_FLIGHT = 32
@@ -54,8 +54,8 @@ class Conversation:
 class Player:
     """Appends records to a log and counts them.
 
-    ``total`` events are to be played. ``appended`` went into the log by this run, ``present`` were
-    there before. ``last`` is the last offset of each partition that the windows have to reach.
+    Of ``total`` events this run appended ``appended``; ``present`` were in the log before. ``last``
+    is the offset of each partition that the windows must include.
     """
 
     log: Log
@@ -246,7 +246,7 @@ async def _play(
         if encoding != DEFAULT_ENCODING:
             conversations = source.read(encoding)
         player = Player(stack.log, sum(len(c.records) for c in conversations) * copies)
-        # The windows tell what an interrupted play appended, so they must have applied it first.
+        # The windows know what an interrupted play appended, so they must include it first.
         player.last = {p: end - 1 for p, end in (await stack.log.last_records()).items()}
         with metered("play") as meter:
             await _wait_applied(stack, player, meter)
@@ -278,8 +278,8 @@ async def _play_one(
 
 
 async def _present(stack: Stack, conversation: Conversation) -> int:
-    """How many of the conversation's records are in the log, by the window's recent ids: exact
-    unless over 1,024 other events followed.
+    """The number of the conversation's records in the log, by the window's recent ids. Exact unless
+    over 1,024 other events followed.
     """
     generation = stack.generation
     partition = partition_of(conversation.key, generation.partitions)

@@ -128,7 +128,7 @@ def verify(ctx: click.Context, name: str, data: Path | None) -> None:
 @projection.command("list")
 @data_option
 def list_(data: Path | None) -> None:
-    """Print a line a generation of results: name, number, state, version."""
+    """Print one line per generation of results: name, number, state, version."""
     for name, record in sorted(read_state(data).projections.items()):
         for number, generation in sorted(record.generations.items()):
             state = (

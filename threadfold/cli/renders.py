@@ -41,7 +41,7 @@ def show(
 ) -> int:
     """Show a recorded model call: its record, and its messages rendered again from the log.
 
-    Exits with 0 if the digests agree, with 1 if not (`why` gives the reason). Without an ID,
+    Exit 0 if the digests agree, 1 if not (`why` gives the reason). Without an ID,
     --tenant and --conversation list the latest calls, newest first, a line each.
     """
     if render_id is not None:

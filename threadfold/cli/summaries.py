@@ -23,15 +23,17 @@ from threadfold.cli.common import data_option, flush, load_settings, print_line,
 
 @click.command()
 @click.option("--tenant", metavar="T", help="Print only this tenant's.")
-@click.option("--follow", is_flag=True, help="Print new ones as they arrive, until Ctrl-C.")
-@click.option("--from-beginning", is_flag=True, help="With --follow: begin with the oldest.")
+@click.option("--follow", is_flag=True, help="Print new summaries as they arrive, until Ctrl-C.")
+@click.option(
+    "--from-beginning", is_flag=True, help="With --follow: begin with the oldest summary."
+)
 @data_option
 def summaries(tenant: str | None, follow: bool, from_beginning: bool, data: Path | None) -> None:
     """Print accepted summaries, voidings and erasures as JSON lines. A payload whose key was
     deleted stays encrypted.
 
-    Without --follow it prints all there are now, oldest first. Delivery is at least once: dedupe on
-    summary_id. The order holds within a conversation, not among conversations.
+    Without --follow it prints all present records, oldest first. Delivery is at least once:
+    dedupe on summary_id. The order holds within a conversation, not among conversations.
     """
     if tenant is not None:
         check_name("tenant", tenant)

@@ -129,7 +129,7 @@ def _expiry(text: str | None) -> str | None:
 )
 @data_option
 def list_(as_json: bool, data: Path | None) -> None:
-    """Print a line a tenant (number of keys, scopes, policy, quota), and under it a line a key
+    """Print one line per tenant (number of keys, scopes, policy, quota), and under it one per key
     (id, scopes, expiry).
     """
     state = read_state(data)

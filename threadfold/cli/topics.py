@@ -36,9 +36,7 @@ def check(ctx: click.Context, data: Path | None) -> None:
 
 
 async def prepare(settings: Settings) -> tuple[list[str], list[str]]:
-    """Create missing topics and the first generation; returns the topics created and the faults of
-    all topics.
-    """
+    """Create missing topics and the first generation; returns the new topics and all faults."""
     made, wrong = await create_topics(settings), await check_topics(settings)
     async with open_control(settings) as control:
         await control.ensure_generation(await partition_count(settings))

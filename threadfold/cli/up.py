@@ -28,7 +28,7 @@ MASTER_KEYS = "master.keys"
 
 
 class _Stop(BaseException):
-    """SIGTERM or Ctrl-C. Not an Exception, so that no handler takes it for a failure."""
+    """SIGTERM or Ctrl-C. Not an Exception, so that no handler catches it."""
 
 
 @click.command()
@@ -58,7 +58,7 @@ def up(port: int | None, data: Path, workers: int) -> None:
     or SIGTERM stops all.
 
     It uses the servers that THREADFOLD_KAFKA and THREADFOLD_REDIS name, and starts the others with
-    their data in DIR. Other commands reach this stack with --data DIR. The first start prints a key
+    their data in DIR. Other commands find this stack with --data DIR. The first start prints a key
     for tenant demo. A service that ends is restarted.
     """
     data = data.absolute()

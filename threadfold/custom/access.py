@@ -1,6 +1,4 @@
-"""Run, rebuild, verify or drop a projection, for commands and services. Each call has connections
-of its own.
-"""
+"""Run, rebuild, verify or drop a projection. Each call has connections of its own."""
 
 from __future__ import annotations
 

@@ -95,9 +95,7 @@ class ProjectionReader:
     async def _each(
         self, read: Callable[[str], Awaitable[tuple[Checkpoint | None, dict[str, bytes]]]]
     ) -> list[dict[str, bytes]]:
-        """The answer of every partition of the live generation. If it changes meanwhile, the new
-        one is read.
-        """
+        """The answers of the live generation's partitions, even if it changes meanwhile."""
         name, number = self.projection.name, -1
         record = await self._records(False)
         while record.live is not None and record.live != number:

@@ -66,9 +66,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def scripts_of(options: argparse.Namespace) -> list[Script]:
-    """The scripts to play; raises :class:`InvalidSettings` when the dataset is missing or too
-    small.
-    """
+    """The scripts to play; raises :class:`InvalidSettings` if the dataset is too small."""
     count, sessions, turns = QUICK if options.quick else USUAL
     if options.conversations is not None:
         count = options.conversations

@@ -91,9 +91,7 @@ class Agent:
         yield self._event("message", role="system", content=SYSTEM)
 
     def turn(self) -> Iterator[Flat]:
-        """One turn: a request, the work on it, an answer; sometimes a rollback and a new
-        begin.
-        """
+        """One turn: a request, the work, an answer; sometimes a rollback and a new begin."""
         parcel = f"P{self._rng.randrange(10**6, 10**7)}"
         self._calls = 0  # ids begin again: within a conversation they are not unique
         turn = f"turn-{self._n}"
@@ -239,9 +237,7 @@ class Agent:
 
 
 def agent_events(seed: int, turns: int) -> Iterator[Flat]:
-    """The events of one agent's conversation of so many turns; equal arguments give equal
-    events.
-    """
+    """The events of one agent's conversation of ``turns`` turns; deterministic."""
     agent = Agent(seed)
     yield from agent.opening()
     for _ in range(turns):

@@ -64,9 +64,7 @@ def demo_settings(base: Settings, stack: EmbeddedStack, run: str) -> Settings:
 
 
 def generation_number(stack: EmbeddedStack, run: str) -> int:
-    """1 in a Redis of the demo's own; in a configured one a number that no deployment's generation
-    has.
-    """
+    """1 in the demo's own Redis; elsewhere a number that no deployment's generation has."""
     return 1 if stack.embedded_redis is not None else 1_000_000_000 + int(run, 16) % 1_000_000_000
 
 
@@ -123,9 +121,7 @@ async def flush(url: str) -> int:
 
 
 async def delete_topics(settings: Settings) -> str | None:
-    """Delete a run's own topics from a configured Kafka; returns what went wrong, if anything
-    did.
-    """
+    """Delete a run's own topics from a configured Kafka; returns the error, if any."""
     try:
         async with admin_client(settings) as admin:
             await admin.delete_topics([settings.topic(spec.name) for spec in SPECS])

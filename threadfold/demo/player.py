@@ -21,9 +21,7 @@ BATCH = 100
 MAX_LAG = 25
 """Events a window that may wait to be folded before the player waits."""
 MAX_DUE = 0.05
-"""Share of the windows that may wait for a summary before the player waits: real people do not all
-speak at once.
-"""
+"""The player waits while a larger share of the windows waits for a summary."""
 
 
 class DemoPlayer(Player):

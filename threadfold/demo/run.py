@@ -50,9 +50,7 @@ CALM = 1.5
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run works: its settings, generation number, scratch folder, and whether Kafka and
-    Redis are its own.
-    """
+    """The settings, generation number and folder of a run, and which servers are its own."""
 
     settings: Settings
     generation: int
@@ -156,9 +154,7 @@ class Demo:
     # ------------------------------------------------------------------------------------------
 
     async def _play(self) -> float:
-        """Play all scripts and wait until the pipeline has settled; returns the seconds it took to
-        apply them.
-        """
+        """Play all scripts until the pipeline has settled; returns the seconds to apply them."""
         self.progress.began = began = time.monotonic()
         playing = asyncio.create_task(self.player.play(interleave(self.scripts, self.seed)))
         try:
@@ -170,9 +166,7 @@ class Demo:
         return applied_at - began
 
     async def _follow(self, playing: asyncio.Task[None]) -> float:
-        """Observe until everything is applied and nothing moves; returns when the last event was
-        applied.
-        """
+        """Observe until all is applied and nothing moves; returns the time of the last apply."""
         moved = calm = time.monotonic()
         applied_at, before, last_ends = 0.0, (-1,) * 5, {-1: -1}
         while True:

@@ -1,9 +1,8 @@
-"""Where the demo's chats come from: the chitchat dataset, joined deterministically into long
-conversations of many sessions.
+"""The demo's chats: the chitchat dataset, joined into long conversations of many sessions.
 
-The PyPI package ``chitchat-dataset`` (MIT) holds 7,168 conversations of two people each, 258,145
-messages with their times. Each of them becomes one *session*; a number of sessions in the order of
-their times makes one long conversation. Nothing of the text is changed.
+The PyPI package ``chitchat-dataset`` (MIT) has 7,168 conversations of two people each, 258,145
+messages with their times. Each becomes one *session*. Several sessions in the order of their times
+make one long conversation. The text is not changed.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ from projections.errors import InvalidSettings
 from projections.names import Key, make_key
 
 Flat = dict[str, Any]
-"""A flat event as ``projections.events.validation.make_record`` takes it; the demo's always have an
-id and a time.
-"""
+"""A flat event with an id and a time, as ``make_record`` takes it."""
 
 PAIRS, GROUP = "pairs", "group"
 """The tenants of the chats: in ``pairs`` one person is the user and the other stands in for the
@@ -45,9 +42,7 @@ class ChatMessage(msgspec.Struct, gc=False):
 
 
 class Session(msgspec.Struct):
-    """One conversation of the dataset; ``messages`` are turns of one or more messages by one
-    sender.
-    """
+    """A conversation of the dataset; ``messages`` are turns of messages by one sender."""
 
     messages: list[list[ChatMessage]]
     start: str
@@ -137,43 +132,24 @@ def chat_events(tenant: str, sessions: list[Session]) -> Iterator[Flat]:
     ends every session.
     """
     begin = sessions[0].messages[0][0].timestamp
-    yield {
-        "type": "conversation.opened",
-        "id": "opened",
-        "time": begin,
-        "channel": "chat",
-        "metadata": {"sessions": len(sessions)},
-    }
+    opened = {"type": "conversation.opened", "id": "opened", "time": begin, "channel": "chat"}
+    yield {**opened, "metadata": {"sessions": len(sessions)}}
     if tenant == PAIRS:
-        yield {
-            "type": "message",
-            "id": "system",
-            "time": begin,
-            "role": "system",
-            "content": GREETING,
-        }
+        system = {"type": "message", "id": "system", "time": begin, "role": "system"}
+        yield {**system, "content": GREETING}
     for number, session in enumerate(sessions):
         messages = session.in_order
         first = messages[0].sender
         for n, message in enumerate(messages):
-            flat: Flat = {
-                "type": "message",
-                "id": f"s{number}-m{n}",
-                "time": message.timestamp,
-                "role": "user",
-                "content": message.text,
-            }
+            flat: Flat = {"type": "message", "id": f"s{number}-m{n}", "time": message.timestamp}
+            flat |= {"role": "user", "content": message.text}
             if tenant == GROUP:
                 flat["name"] = f"person-{message.sender[:8]}"
             elif message.sender != first:
                 flat["role"] = "assistant"
             yield flat
-        yield {
-            "type": "session.closed",
-            "id": f"s{number}-closed",
-            "time": messages[-1].timestamp,
-            "reason": "idle",
-        }
+        closed = {"type": "session.closed", "id": f"s{number}-closed", "reason": "idle"}
+        yield {**closed, "time": messages[-1].timestamp}
 
 
 def interleave(scripts: list[Script], seed: int) -> Iterator[tuple[Key, Flat]]:

@@ -44,9 +44,7 @@ class Subscriber:
         return cls(process, output)
 
     def read(self) -> None:
-        """Read the lines printed since the last call. What is not JSON (an error) stays in the
-        log.
-        """
+        """Read the lines printed since the last call. Lines that are not JSON are skipped."""
         if not self.output.exists():
             return
         with self.output.open("rb") as file:

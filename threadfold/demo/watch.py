@@ -1,6 +1,4 @@
-"""Looking at windows from outside, as any reader does: through the store, never by asking the
-worker.
-"""
+"""Reads and judges windows from outside, through the store, as any reader does."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ class PromiseBroken(ThreadfoldError):
 
 
 def recount(messages: list[dict[str, Any]], encoding: str) -> int:
-    """The tokens of the messages, counted from their text by the tokenizer, without tool
-    schemas.
-    """
+    """The tokens of the messages' text by the tokenizer, without tool schemas."""
     total = 0
     for i, message in enumerate(messages):
         flat = to_flat(message, f"message {i}")
@@ -171,9 +167,7 @@ class Watch:
 
     @property
     def within(self) -> int:
-        """How many windows were last seen with a tail within their working budget; the others wait
-        for a summary.
-        """
+        """The number of windows last seen within their working budget."""
         return sum(gauge.share <= 1.0 for gauge in self.gauges.values())
 
     @property

@@ -91,9 +91,7 @@ class DataFolder:
                 return
 
     def release(self) -> None:
-        """Give the lock back and remove the folder if it is temporary; doing so twice does
-        nothing.
-        """
+        """Release the lock and remove a temporary folder. It can be repeated."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

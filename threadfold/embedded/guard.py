@@ -58,9 +58,7 @@ class _Options:
 
 
 def _die_with_parent(guard: int) -> None:
-    """Ask Linux to kill the calling process when its parent (the guard) dies; does nothing on other
-    systems.
-    """
+    """Ask Linux to kill this process when its parent, the guard, dies; a no-op elsewhere."""
     if not sys.platform.startswith("linux"):
         return
     import ctypes
@@ -117,9 +115,7 @@ def _exit_code(status: int) -> int:
 
 
 class _Watch:
-    """Waits for whatever comes first: the child's end, the owner's word or end, a signal to the
-    guard itself.
-    """
+    """Waits for the first of: the child's end, the owner's word or end, a signal."""
 
     def __init__(self, options: _Options) -> None:
         self.control = options.control
@@ -137,9 +133,7 @@ class _Watch:
         self.stop_requested = True
 
     def sleep(self, seconds: float, *, control: bool) -> float | None:
-        """Sleep until something happens or ``seconds`` pass; returns a grace in seconds once the
-        child must stop.
-        """
+        """Sleep up to ``seconds``; returns a grace in seconds once the child must stop."""
         watched = [self.reader]
         if control and self.control is not None:
             watched.append(self.control)

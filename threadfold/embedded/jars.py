@@ -94,9 +94,7 @@ def cached(folder: Path, jars: list[Jar]) -> list[Path]:
 
 
 def is_complete(folder: Path, jars: list[Jar]) -> bool:
-    """Tell whether the folder's marker names just these jars and each has the size it had when it
-    was checked.
-    """
+    """Whether the folder's marker names just these jars, and their sizes are unchanged."""
     try:
         sizes = json.loads((folder / MARKER).read_text())
         return isinstance(sizes, dict) and all(

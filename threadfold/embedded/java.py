@@ -1,6 +1,4 @@
-"""Find a Java runtime fit for Kafka 4: one that was named, the system's, or the one that comes as a
-wheel.
-"""
+"""Finds a Java for Kafka 4: the one that is named, the system's, or the wheel's."""
 
 from __future__ import annotations
 

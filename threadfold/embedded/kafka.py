@@ -18,20 +18,14 @@ from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.server import EmbeddedServer
 
 MAX_MESSAGE_BYTES = 16 << 20
-"""The largest record batch the broker takes: above the contract's largest tool result (8 MiB) with
-its envelope.
-"""
+"""The largest record batch: above the largest tool result (8 MiB) with its envelope."""
 
 SESSION_TIMEOUT_MS = 4000
-"""How long a broker that was killed counts as alive; the next start waits that long, 9 s with
-Kafka's default.
-"""
+"""How long a killed broker counts as alive; the next start waits (Kafka's default: 9 s)."""
 
 FORMAT_TIMEOUT = 60.0
 TRAINING_GRACE = 60.0
-"""Seconds a stop may take when the JVM writes its class archive, which happens once per Java and
-cache folder.
-"""
+"""Seconds for a stop that writes the class archive: once per Java and cache folder."""
 
 CLUSTER_FILE = "cluster.id"
 _CONFIG_FILE = "server.properties"
@@ -107,9 +101,7 @@ class EmbeddedKafka(EmbeddedServer):
             raise
 
     def stop(self) -> None:
-        """Stop Kafka tidily (about half a second; once per Java some seconds more to write the
-        class archive).
-        """
+        """Stop Kafka in about half a second; the first time it also writes the class archive."""
         training = self._archive is not None and self._archive.is_training
         self.grace = TRAINING_GRACE if training and self.poll() is None else type(self).grace
         super().stop()

@@ -168,9 +168,7 @@ class GuardedProcess(Lifecycle):
                 output.close()
 
     def poll(self) -> int | None:
-        """Return None while the command runs, else its exit code (128 + n when signal n ended
-        it).
-        """
+        """None while the command runs, else its exit code (128 + n after signal n)."""
         if self._guard is None:
             return None
         code = self._guard.poll()
@@ -183,9 +181,7 @@ class GuardedProcess(Lifecycle):
         return code
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the command's end (at most ``timeout`` seconds, then TimeoutError) and return
-        its exit code.
-        """
+        """Wait for the end and return the exit code; raises TimeoutError after ``timeout`` s."""
         if self._guard is None:
             raise RuntimeError("the process was not started")
         try:

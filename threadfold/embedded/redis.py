@@ -44,9 +44,7 @@ def find_server(*, skip_system: bool = False) -> Path:
 
 
 def version_of(server: Path) -> tuple[int, int] | None:
-    """Run ``SERVER --version``; returns (major, minor), None when it does not run or is no Redis or
-    Valkey.
-    """
+    """The (major, minor) version of a Redis or Valkey server, None if it does not run."""
     output = version_output([server, "--version"], 10)
     found = re.search(r"server.* v=(\d+)\.(\d+)", output or "")
     return (int(found[1]), int(found[2])) if found else None

@@ -49,9 +49,7 @@ class EmbeddedServer(Lifecycle):
 
     @abstractmethod
     def _launch(self, port: int | None) -> tuple[int, GuardedProcess]:
-        """Write what the server reads and start it, on ``port`` or a free one; returns the port it
-        will listen on.
-        """
+        """Start the server on ``port`` or a free one; returns the port and the process."""
 
     @abstractmethod
     def _answers(self, port: int, process: GuardedProcess) -> bool:
@@ -137,9 +135,7 @@ class EmbeddedServer(Lifecycle):
         return True
 
     def stop(self) -> None:
-        """Stop the server tidily, after ``grace`` seconds by force; does nothing if it does not
-        run.
-        """
+        """Stop the server, after ``grace`` seconds by force; a no-op if it does not run."""
         self._stopped.set()
         if self._process is not None:
             self._process.stop(self.grace)

@@ -1,9 +1,10 @@
-"""Kafka and Redis together: those that are configured, and embedded ones for what is not."""
+"""Kafka and Redis together: configured servers, or embedded ones."""
 
 from __future__ import annotations
 
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import TypeVar
 
 from threadfold.embedded.folder import DataFolder
 from threadfold.embedded.kafka import EmbeddedKafka
@@ -11,15 +12,17 @@ from threadfold.embedded.process import Lifecycle
 from threadfold.embedded.redis import EmbeddedRedis
 from threadfold.embedded.server import EmbeddedServer
 
+Server = TypeVar("Server", bound=EmbeddedServer)
+
 
 class EmbeddedStack(Lifecycle):
-    """A Kafka and a Redis to work with.
+    """A Kafka and a Redis.
 
-    ``data``: a folder that keeps their data across restarts, used by one stack at a time; None: a
-    temporary one, removed by ``stop``. ``kafka`` (host:port) and ``redis`` (URL): configured
-    addresses; what is given is used as it is and neither started nor stopped here. ``skip_system``:
-    use the wheels' Java and Redis even where the system has its own. If the process that owns a
-    stack dies, its servers are ended by their guards, and the folder can be started again at once.
+    ``data``: a folder that keeps their data across restarts, for one stack at a time; None: a
+    temporary folder, which ``stop`` removes. ``kafka`` (host:port) and ``redis`` (URL): configured
+    servers, which are neither started nor stopped here. ``skip_system``: use the wheels' Java and
+    Redis even if the system has its own. If the process that owns a stack dies, the guards end its
+    servers, and the folder can be used again at once.
     """
 
     def __init__(
@@ -40,54 +43,36 @@ class EmbeddedStack(Lifecycle):
 
     @property
     def kafka(self) -> str:
-        """Kafka's address, ``host:port``; raises RuntimeError when it is embedded and not
-        started.
-        """
-        if self._configured_kafka is not None:
-            return self._configured_kafka
-        if self.embedded_kafka is None:
-            raise RuntimeError("the stack was not started")
-        return self.embedded_kafka.address
+        """Kafka's address, ``host:port``; raises RuntimeError before the start."""
+        return self._configured_kafka or _started(self.embedded_kafka).address
 
     @property
     def redis(self) -> str:
-        """The URL of Redis, ``redis://127.0.0.1:port/0``; raises RuntimeError when it is embedded
-        and not started.
-        """
-        if self._configured_redis is not None:
-            return self._configured_redis
-        if self.embedded_redis is None:
-            raise RuntimeError("the stack was not started")
-        return self.embedded_redis.url
+        """The URL of Redis; raises RuntimeError before the start."""
+        return self._configured_redis or _started(self.embedded_redis).url
 
     @property
     def servers(self) -> list[EmbeddedServer]:
-        """The embedded servers of this stack; empty before ``start`` and where both addresses are
-        configured.
-        """
-        return [
-            server for server in (self.embedded_kafka, self.embedded_redis) if server is not None
-        ]
+        """The embedded servers of this stack that were started."""
+        return [each for each in (self.embedded_kafka, self.embedded_redis) if each is not None]
 
     def start(self) -> None:
         """Start what is not configured, side by side; returns when all answer.
 
         Raises EmbeddedUnavailable or DataFolderInUse, with nothing left running.
         """
-        if self.servers or (
-            self._configured_kafka is not None and self._configured_redis is not None
-        ):
+        if self.servers or (self._configured_kafka and self._configured_redis):
             return
         self._folder = DataFolder.temporary() if self.data is None else DataFolder(self.data)
         try:
             self._folder.acquire()
             hold = (self._folder.descriptor,)
             root = self._folder.path
-            if self._configured_kafka is None:
+            if not self._configured_kafka:
                 self.embedded_kafka = EmbeddedKafka(
                     root / "kafka", skip_system=self._skip_system, hold=hold
                 )
-            if self._configured_redis is None:
+            if not self._configured_redis:
                 persist = self.data is not None
                 self.embedded_redis = EmbeddedRedis(
                     root / "redis", skip_system=self._skip_system, persist=persist, hold=hold
@@ -113,9 +98,7 @@ class EmbeddedStack(Lifecycle):
                 raise
 
     def stop(self) -> None:
-        """Stop what was started here and give the folder back (a temporary one is removed); safe to
-        repeat.
-        """
+        """Stop what was started here and release the folder. It can be repeated."""
         try:
             servers = self.servers
             if servers:
@@ -128,3 +111,9 @@ class EmbeddedStack(Lifecycle):
             if self._folder is not None:
                 self._folder.release()
                 self._folder = None
+
+
+def _started(server: Server | None) -> Server:
+    if server is None:
+        raise RuntimeError("the stack was not started")
+    return server

@@ -1,6 +1,6 @@
-"""The types of what routes answer; the OpenAPI document's schemas are made from them.
+"""The types of the routes' answers. The OpenAPI document's schemas and examples are made from them.
 
-A field without a default is always there. Further fields may come with newer versions.
+A field without a default is always there. Newer versions may add fields.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Problem(Struct):
 
 
 class AppendedEvent(Struct):
-    """One appended event; `status` only with `wait` or a condition."""
+    """One appended event. `status` is there with `wait` or a condition."""
 
     id: str
     position: Position
@@ -46,7 +46,7 @@ class AppendedEvent(Struct):
 
 
 class Appended(Struct):
-    """Ids and positions in the order of the request; `position` is the last, for `after`."""
+    """Ids and positions in the order of the request. `position` is the last: use it as `after`."""
 
     events: list[AppendedEvent]
     position: Position
@@ -59,14 +59,14 @@ class AppendedEventOfSeveral(AppendedEvent, kw_only=True):
 
 
 class AppendedOfSeveral(Struct):
-    """Ids and positions in the order of the request; `positions` has the last of each."""
+    """Ids and positions in the order of the request. `positions` has each conversation's last."""
 
     events: list[AppendedEventOfSeveral]
     positions: dict[str, Position]
 
 
 class RecordedCall(Struct):
-    """A recorded model call; `id` is null where the tenant's policy has `renders` off."""
+    """A recorded model call. `id` is null if the tenant's policy has `renders` off."""
 
     id: str | None
     recorded: bool
@@ -101,14 +101,14 @@ class OpenAIMessage(Struct):
 
 
 class AnthropicMessage(Struct):
-    """A message in Anthropic's format. `system` is given as a first message with that role."""
+    """A message in Anthropic's format. Send `system` as a first message with that role."""
 
     role: Literal["system", "user", "assistant"]
     content: str | list[dict[str, Any]]
 
 
 class ContextSummary(Struct):
-    """The summary in force."""
+    """The active summary."""
 
     summary_id: str
     position: Position
@@ -120,7 +120,7 @@ class ContextSummary(Struct):
 
 
 class OpenSuspension(Struct):
-    """What waits for somebody."""
+    """An open suspension."""
 
     suspension_id: str
     kind: Literal["approval", "input", "external"]
@@ -141,7 +141,9 @@ class Step(Struct):
 
 
 class Parked(Struct):
-    """Since when a poison event holds the conversation back, why, and how many events wait."""
+    """A quarantine: the position of the event that could not be applied, the cause, and how many
+    events wait behind it.
+    """
 
     position: Position
     cause: str
@@ -149,9 +151,7 @@ class Parked(Struct):
 
 
 class Context(Struct):
-    """The messages that a model is sent. Hand on `messages` (and `system`, for Anthropic) as they
-    are.
-    """
+    """The messages to send to a model. Send `messages` (and `system`, for Anthropic) unchanged."""
 
     messages: list[RenderedMessage]
     tokens: Count
@@ -173,14 +173,14 @@ class Context(Struct):
 
 
 class History(Struct):
-    """Events, newest first; `next_before` is null at the beginning."""
+    """A page of events, newest first. `next_before` is null on the last page."""
 
     events: list[LoggedEvent]
     next_before: str | None
 
 
 class ListedConversation(Struct):
-    """A conversation as lists show it."""
+    """A conversation of a list."""
 
     conversation: str
     active_at: str
@@ -191,7 +191,7 @@ class ListedConversation(Struct):
 
 
 class Conversations(Struct):
-    """A page of conversations, the latest active first."""
+    """A page of conversations. The one that was active last comes first."""
 
     conversations: list[ListedConversation]
     next_before: str | None
@@ -205,7 +205,7 @@ class Summaries(Struct):
 
 
 class ListedSuspension(OpenSuspension, kw_only=True):
-    """What waits for somebody, with its conversation."""
+    """An open suspension, with its conversation."""
 
     conversation: str
 
@@ -218,7 +218,7 @@ class Suspensions(Struct):
 
 
 class Render(Struct):
-    """A recorded model call, rendered again; `why` says why the digest does not agree."""
+    """A recorded model call, rendered again. `why` has the reasons if the digest is another one."""
 
     id: str
     conversation: str

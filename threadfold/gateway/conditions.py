@@ -1,4 +1,4 @@
-"""Conditions on an append, as request headers: what has to hold where its events reach the fold."""
+"""Conditions on an append, as request headers. The fold checks them when it reaches the events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from threadfold.service.turns import not_in_force
 _FENCE = re.compile(r"[0-9]{1,18}")
 _NAMES = ("if-match", "if-none-match", "fencing-token")
 _TOKEN = Annotated[int, Meta(ge=0, lt=10**18)]
-_FENCED = "the token of a turn: 409 unless the turn is in force"
+_FENCED = "the token of a turn: 409 unless the turn is active"
 
 
 def _conditions_of(headers: Mapping[str, str]) -> Conditions:
@@ -59,7 +59,7 @@ def _fence_of(headers: Mapping[str, str]) -> int | None:
 def _refused(headers: Mapping[str, str]) -> Conditions:
     if headers:
         raise InvalidRequest(
-            "headers If-Match, If-None-Match and Fencing-Token are of one conversation: append to"
+            "headers If-Match, If-None-Match and Fencing-Token apply to one conversation: append to"
             " it by its own route"
         )
     return UNCONDITIONED
@@ -86,7 +86,7 @@ Conditional = Annotated[
                 "header",
                 str,
                 description=(
-                    "a position (quoted or not): 409 if anything but summaries and turns was"
+                    "a position, quoted or not: 409 if other events than summaries and turns were"
                     " appended after it"
                 ),
             ),

@@ -23,29 +23,29 @@ _REF = "#/components/schemas/{name}"
 _SECURITY = "HTTPBearer"
 _ABOUT = """The window of a conversation, its log, and its events, over HTTP.
 
-The key names the tenant. Errors are RFC 9457 problem documents. An append that is answered 503 is
-*unknown*: repeat it with the same ids (or the same `Idempotency-Key`), and it lands once. A
-position is opaque; use it for `after` and `to`.
+The key determines the tenant. Errors are RFC 9457 problem documents. After a 503 on an append it is
+unknown whether the events are in the log: repeat the request with the same ids (or the same
+`Idempotency-Key`), and they land once. A position is opaque: use it as `after` or `to`.
 """
 _TAGS = {
-    "Appending": "Events and messages, into the log.",
-    "Reading": "The messages that a model is sent, and the events of the log.",
+    "Appending": "Append events and messages to the log.",
+    "Reading": "Read the messages to send to a model, and the events of the log.",
     "Turns": "One run at a time on a conversation.",
-    "Streams": "Events as they happen.",
-    "Model calls": "The messages that models were sent, recorded and rendered again.",
-    "Erasure": "What is deleted for good.",
-    "Tenants": "Administration.",
-    "Service": "Health and documents; no key is needed.",
+    "Streams": "Server-sent events.",
+    "Model calls": "Record which messages a model was sent, and render them again.",
+    "Erasure": "Delete for good.",
+    "Tenants": "Administration of tenants, keys, policies and quotas.",
+    "Service": "Health and documents. No key is needed.",
 }
 _PROBLEMS: dict[int, tuple[str, str, str]] = {
     400: (
         "malformed-input",
-        "The body is not JSON; the detail says where.",
+        "The body is not JSON; the detail names the line and column.",
         "the body is not JSON: expecting ',' delimiter (line 1, column 17)",
     ),
     401: (
         "unauthorized",
-        "No key or token, or one that is unknown, revoked or expired.",
+        "There is no key or token, or it is unknown, revoked or expired.",
         "no key was given: send the header `Authorization: Bearer KEY`",
     ),
     403: (
@@ -53,25 +53,26 @@ _PROBLEMS: dict[int, tuple[str, str, str]] = {
         "The key lacks the scope.",
         "the key lacks the scope 'append' (it has read)",
     ),
-    404: (
-        "unknown-conversation",
-        "Not known.",
-        "conversation support-42 is not known: nothing was appended to it",
-    ),
+    404: ("unknown-conversation", "It does not exist.", "conversation support-42 is not known"),
     409: (
         "conflict",
-        "Something else came first.",
-        "conversation support-42 is at 3-18, not at 3-17: read it again",
+        "Another event or turn came first. Nothing was changed.",
+        "conversation support-42: other events came after 3-17: nothing was changed; read the"
+        " context again",
     ),
-    410: ("erased", "Erased; this is final.", "conversation support-42 was erased"),
+    410: (
+        "erased",
+        "The conversation was erased. This is final.",
+        "conversation support-42 was erased",
+    ),
     413: (
         "event-too-large",
-        "Too large.",
+        "The body or an event is over the limit.",
         "event 1: 9437184 bytes are over the limit of 8388608 bytes for one event",
     ),
     422: (
         "invalid-event",
-        "Not valid; the detail names the event and the field.",
+        "The request is invalid; the detail names the event and the field.",
         "event 2: field role: missing",
     ),
     429: (
@@ -86,14 +87,13 @@ _PROBLEMS: dict[int, tuple[str, str, str]] = {
     ),
     503: (
         "kafka-unavailable",
-        "Kafka or Redis is away, a partition is healing, or too much is under way. On an append it"
-        " is unknown whether it is in: repeat it with the same ids.",
+        "Kafka or Redis is away, a partition is healing, or the gateway is overloaded. The result"
+        " of an append is unknown: repeat it with the same ids.",
         "append: Kafka did not answer within 10 s; unknown whether it is in: repeat it with the"
         " same ids",
     ),
 }
-"""For each status of a problem document: the type's last part, what it means, and an example's
-detail.
+"""For each status of a problem document: the end of its type, its meaning, and an example's detail.
 """
 
 
@@ -108,7 +108,7 @@ def openapi_document(routes: Iterable[Route]) -> Schema:
         "type": "http",
         "scheme": "bearer",
         "description": (
-            "A key, as `threadfold tenants add` printed it, or a token of an issuer that the"
+            "A key that `threadfold tenants add` printed, or a token of an issuer that the"
             " deployment trusts."
         ),
     }
@@ -225,8 +225,8 @@ def _events() -> dict[str, Schema]:
     made["NewOther"] = other()
     made["NewEvent"] = {
         "description": (
-            "An event to append: `type` and its fields; `id` and `time` are made where they are"
-            " missing."
+            "An event to append: `type` and the fields of this type. The gateway adds `id` and"
+            " `time` if they are missing."
         ),
         "oneOf": [_ref(f"New{names[kind]}") for kind in APPENDED] + [_ref("NewOther")],
     }
@@ -259,8 +259,8 @@ def _logged_event(names: dict[str, str]) -> Schema:
     page = ("offset", "limit", "characters")
     return {
         "description": (
-            "An event as it stands in the log, flat: `type` without prefix and version, and the"
-            " fields of its type."
+            "An event of the log as a flat object: `type` without prefix and version, and the"
+            " fields of this type."
         ),
         "type": "object",
         "properties": {
@@ -270,7 +270,7 @@ def _logged_event(names: dict[str, str]) -> Schema:
             "position": POSITION,
             "traceparent": text,
             "page": {
-                "description": "which page of the text `content` is",
+                "description": "the part of the text that is in `content`",
                 "type": "object",
                 "properties": dict.fromkeys(page, count),
                 "required": list(page),

@@ -36,7 +36,7 @@ SOURCE: Schema = {
 SEALED: Schema = {
     "type": "object",
     "description": (
-        "Data of a tenant whose policy has `encryption`: AES-256-GCM, the key named by `kid`."
+        "Encrypted data of a tenant whose policy has `encryption`: AES-256-GCM with the key `kid`."
     ),
     "properties": {name: {"type": "string"} for name in ("kid", "nonce", "ciphertext")},
     "required": ["kid", "nonce", "ciphertext"],
@@ -45,13 +45,13 @@ _CONDITIONS: dict[str, Schema] = {
     "expect": {
         "type": ["string", "null"],
         "description": (
-            "condition: the position or id of the event before it, empty for none; the fold rejects"
-            " the event otherwise"
+            "condition: the position or id of the previous event, empty for none; otherwise the"
+            " fold rejects the event"
         ),
     },
     "fence": {
         "type": ["integer", "null"],
-        "description": "condition: the fencing token of the turn that must be in force",
+        "description": "condition: the fencing token of the turn that must be active",
     },
 }
 _SAID_OR_CALLED: list[Schema] = [
@@ -95,7 +95,7 @@ def envelope(kind: str, template: str) -> Schema:
     }
     if kind in LOG_TYPES:
         properties["tokens"] = {
-            "description": "what the producer counted: a claim the fold checks",
+            "description": "the producer's count; the fold checks whether it is plausible",
             "anyOf": [{"$ref": template.format(name="Tokens")}, {"type": "null"}],
         }
     required = ["specversion", "id", "type", "source", "data"]
@@ -167,12 +167,12 @@ def logged(kind: str, parts: Mapping[str, Schema]) -> Schema:
 
 
 def other() -> Schema:
-    """The schema of an event of another family: kept in the log, skipped by the fold."""
+    """The schema of an event of an application's own type: the log keeps it, the fold skips it."""
     return {
-        "title": "another family's event",
+        "title": "an event of your own",
         "description": (
-            "A type of your own, like `acme.ticket.assigned.v1`: kept in the log and given by"
-            " history; no window holds it."
+            "A type of your own, like `acme.ticket.assigned.v1`. It is in the log and the history,"
+            " and in no window."
         ),
         "type": "object",
         "properties": {

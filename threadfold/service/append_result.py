@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from projections.fold.apply import id_hash_of
 from projections.names import Position
-from projections.window.meta import Parked
+from projections.window.meta import Quarantine
 from projections.window.recent_ids import RecentIds
 
 
@@ -37,12 +37,12 @@ class Applied(NamedTuple):
     status: str
 
 
-def applied_of(item: Appended, recents: RecentIds, parked: Parked | None = None) -> Applied:
+def applied_of(item: Appended, recents: RecentIds, quarantine: Quarantine | None = None) -> Applied:
     """What the fold did with an event, by the window's recent ids. In a quarantined window, events
     from the quarantine's offset on wait.
     """
     seen = recents.find(id_hash_of(item.id))
-    if seen is None and parked is not None and item.position.offset >= parked.offset:
+    if seen is None and quarantine is not None and item.position.offset >= quarantine.offset:
         return Applied(item.id, item.position, "parked")
     if seen is None:
         return Applied(item.id, item.position, "applied")

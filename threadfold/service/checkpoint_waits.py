@@ -1,6 +1,4 @@
-"""Waits until windows include a position: one poller a partition, which runs only while somebody
-waits.
-"""
+"""Waits until windows include a position. A partition is polled while somebody waits."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ class CheckpointWaits:
     """
 
     def __init__(self, store: Checkpoints, generation: Callable[[], int]) -> None:
-        """Args: ``generation`` returns the live one. It is called at every read, because a rebuild
-        may switch it.
-        """
+        """Args: ``generation`` returns the live one; it is called at every read."""
         self._store = store
         self._generation = generation
         self._waiters: dict[int, list[tuple[int, asyncio.Future[None]]]] = {}

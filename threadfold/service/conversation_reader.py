@@ -37,9 +37,7 @@ from threadfold.service.spill import check_page, unfold
 from threadfold.service.stored_windows import StoredWindows
 
 PATIENCE = 5.0
-"""Seconds that a read waits for a window that has to be folded from the log. After that it raises
-Healing.
-"""
+"""Seconds that a read waits while a window is folded from the log; then it raises Healing."""
 
 
 class ConversationReader:
@@ -122,8 +120,11 @@ class ConversationReader:
         await self.stop()
 
     async def wait_for(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
-        """Wait until the windows of the position's partition include it; raises like
-        :meth:`caught_up`.
+        """Wait until the windows of the position's partition include it.
+
+        Raises:
+            WaitTimedOut: they do not within ``timeout`` seconds.
+            RedisUnavailable: the checkpoint cannot be read.
         """
         await self._waiting.wait_for(position, timeout)
 

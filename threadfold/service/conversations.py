@@ -187,7 +187,7 @@ class ConversationService(ConversationReader):
         if stored is None:
             return [applied_of(item, RecentIds()) for item in appended]
         head, recents = head_of(key, stored.fields), stored.recent_ids(key)
-        return [applied_of(item, recents, head.parked) for item in appended]
+        return [applied_of(item, recents, head.quarantine) for item in appended]
 
     async def caught_up(self, partitions: Iterable[int], timeout: float = 10.0) -> None:  # noqa: ASYNC109
         """Wait until the windows of these partitions include everything that is in the log now.

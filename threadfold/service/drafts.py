@@ -59,9 +59,7 @@ class Drafter:
     def records(
         self, items: Sequence[tuple[str, object]], noun: str, operator: bool, id_seed: str | None
     ) -> list[Record]:
-        """The records of :meth:`drafts` for a list without spilled results; raises ValueError if
-        one spills.
-        """
+        """The records of :meth:`drafts`; raises ValueError if a result spills."""
         drafts = self.drafts(items, noun, operator, id_seed)
         if drafts.spilled:
             raise ValueError("a result of this list spills: its records alone are not all of it")
@@ -239,16 +237,12 @@ def is_heavy(items: Sequence[tuple[str, object]]) -> bool:
 
 
 def new_id() -> str:
-    """A new event id: 48 bits of Unix time in ms and random bits, in the form of a version 7 UUID
-    (RFC 9562).
-    """
+    """A new event id: a UUID of version 7 (RFC 9562), with Unix time in ms and random bits."""
     return new_ids(1)[0]
 
 
 def new_ids(count: int) -> list[str]:
-    """New event ids, see :func:`new_id`. They share their time, and one call to the system gives
-    all random bits.
-    """
+    """New event ids like :func:`new_id`, with one time and one call for random bits."""
     ms = f"{time.time_ns() // 1_000_000:012x}"
     begin = f"{ms[:8]}-{ms[8:]}-7"
     bits = secrets.token_hex(10 * count)

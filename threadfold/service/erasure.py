@@ -39,9 +39,7 @@ from threadfold.service.lists import of_user
 
 Outcome = Literal["deleted", "opaque", "kept"]
 CLEANER = timedelta(hours=1)
-"""Added to ``max.compaction.lag.ms``: the time until the topic begins its next segment and the
-cleaner has run.
-"""
+"""Added to ``max.compaction.lag.ms``, for the next segment to begin and the cleaner to run."""
 USER_PAGE = 500
 ATTEMPTS = 5
 

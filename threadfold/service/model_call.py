@@ -148,9 +148,7 @@ def stored_call(raw: Raw, seals: PayloadCipher) -> StoredCall | None:
 
 
 def write_id(key: Key, position: Position) -> str:
-    """An opaque id that names where a record stands; the check binds it to the conversation (it is
-    no secret).
-    """
+    """An opaque id of a record's position. Its check, no secret, binds it to the conversation."""
     packed = _PLACE.pack(*position)
     return base64.urlsafe_b64encode(packed + check_of(key, position)).decode()
 

@@ -31,15 +31,11 @@ MAX_PAGE_CHARS = 1_000_000
 _ESCAPED = 6
 """The maximum number of bytes of a character in JSON (``\\u0001``)."""
 _ENVELOPE_BYTES = 2_048
-"""Bytes reserved for the envelope of a piece, which holds the conversation's name twice and two
-derived ids.
-"""
+"""Bytes reserved for a piece's envelope: the conversation's name twice and two ids."""
 
 
 class Spilled(NamedTuple):
-    """A spilled result of a list: its index, its pieces, and its ``spill`` field without their
-    positions.
-    """
+    """A spilled result: its index in the list, its pieces, its ``spill`` without positions."""
 
     at: int
     chunks: list[Record]
@@ -57,9 +53,7 @@ class Drafts(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """The shortened content of a long result, its whole text, and the lengths of its parts if it
-    is a list.
-    """
+    """The shortened content of a long result, its whole text, and its parts' lengths."""
 
     content: Any
     text: str

@@ -28,9 +28,7 @@ class StoredWindows:
     def __init__(
         self, reader: WindowReader, control: Control, log: Callable[[], Log], cache_bytes: int
     ) -> None:
-        """Args: ``log`` returns the log once it is connected; ``cache_bytes`` of message text are
-        cached.
-        """
+        """Args: ``log`` returns the connected log; ``cache_bytes`` of text are cached."""
         self._reader = reader
         self._control = control
         self._log = log

@@ -99,9 +99,7 @@ async def renew(
     fence: int,
     charge: Charge = _free,
 ) -> dict[str, Any]:
-    """Let the lease of the active turn run ``seconds`` from now; answers and raises like
-    :func:`begin`.
-    """
+    """Renew the active turn's lease by ``seconds`` from now; like :func:`begin`."""
     _check_length(turn_id)
     lease = {"policy": "reject", "seconds": seconds}
     flat = {"type": "turn.started", "turn_id": turn_id, "lease": lease}
@@ -197,9 +195,7 @@ def _named(turn_id: str) -> str:
 
 
 def not_in_force(fence: int, token: int | None) -> Conflict:
-    """The error for the fencing token ``fence`` while ``token`` is the current one (None: there is
-    no turn).
-    """
+    """The error for token ``fence`` if ``token`` is the current one (None: no turn)."""
     now = "no turn is" if token is None else f"that of token {token} is"
     return Conflict(
         f"header Fencing-Token: the turn of token {fence} is not in force, {now}: nothing was"

@@ -35,9 +35,7 @@ class Kept:
         return [HEAD, *(b"%d" % number for number in range(max(newest, 0), newest + 2))]
 
     def missing(self, head: Head, fields: Mapping[bytes, bytes]) -> list[bytes]:
-        """The fields that a context of this head needs and that are neither cached nor in
-        ``fields``.
-        """
+        """The fields that a context of this head needs, beyond the cache and ``fields``."""
         first = min(head.chunks, default=-1)
         names = [
             b"%d" % n

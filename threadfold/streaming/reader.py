@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
-from threadfold.streaming.sse_event import HEARTBEAT, SseEvent
+from projections.errors import ThreadfoldError
+from threadfold.streaming.sse_event import HEARTBEAT, SseEvent, comment
 
 MOST = 5_000
 MOST_BYTES = 4 << 20
@@ -126,3 +127,21 @@ class Reader:
     def _notify(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
+
+
+async def batches_of(
+    reader: Reader, past: AsyncIterator[list[SseEvent]]
+) -> AsyncIterator[list[SseEvent]]:
+    """The batches of one stream: the past, then what the reader gets, and a comment with the reason
+    of the end.
+    """
+    try:
+        async for batch in past:
+            yield batch
+    except ThreadfoldError as error:
+        kind = type(error).__name__
+        yield [comment(f"the past cannot be read now ({kind}): connect again with Last-Event-ID")]
+        return
+    while batch := await reader.take():
+        yield batch
+    yield [comment(reader.ended or "ended")]

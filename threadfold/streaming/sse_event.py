@@ -1,4 +1,4 @@
-"""What subscribers get, and how it stands in a stream of server-sent events (WHATWG HTML, section
+"""An event for subscribers, and its form in a stream of server-sent events (WHATWG HTML, section
 9.2).
 """
 
@@ -6,11 +6,11 @@ from __future__ import annotations
 
 
 class SseEvent:
-    """One thing that is sent to subscribers: the kind of event, its id to resume by (None: not to
-    be resumed by), and its data as JSON.
+    """An event for subscribers: its kind, the id to resume after it (None: there is none), and its
+    data as JSON.
 
     Many subscribers share one instance, so its frame is made once. A comment has no kind, and its
-    text as ``data``.
+    text is ``data``.
     """
 
     __slots__ = ("_frame", "data", "event", "id")
@@ -23,33 +23,22 @@ class SseEvent:
 
     @property
     def frame(self) -> bytes:
-        """Its bytes in the stream. The data must not hold line ends."""
+        """Its bytes in the stream. The data must not contain line breaks."""
         if self._frame is None:
-            if not self.event:
-                self._frame = b": " + self.data + b"\n\n"
-            elif self.id is None:
-                self._frame = b"event: " + self.event.encode() + b"\ndata: " + self.data + b"\n\n"
-            else:
-                self._frame = (
-                    b"event: "
-                    + self.event.encode()
-                    + b"\nid: "
-                    + self.id.encode()
-                    + b"\ndata: "
-                    + self.data
-                    + b"\n\n"
-                )
+            resume = "" if self.id is None else f"id: {self.id}\n"
+            head = f"event: {self.event}\n{resume}data: " if self.event else ": "
+            self._frame = head.encode() + self.data + b"\n\n"
         return self._frame
 
     def __repr__(self) -> str:
-        return f"Sent({self.event!r}, {self.id!r}, {self.data!r})"
+        return f"SseEvent({self.event!r}, {self.id!r}, {self.data!r})"
 
 
 def comment(text: str) -> SseEvent:
-    """A line that clients pass over."""
+    """A line that clients ignore."""
     return SseEvent("", None, text.encode())
 
 
 HEARTBEAT = comment("heartbeat")
 RETRY = b"retry: 1000\n\n"
-"""What a stream begins with: how long a client waits before it connects again, in ms."""
+"""The first line of a stream: the ms that a client waits before it connects again."""

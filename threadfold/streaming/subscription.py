@@ -1,5 +1,5 @@
-"""One subscriber of a conversation: first what was missed, then what its channel tells, with
-nothing missing or twice in between.
+"""One subscriber of a conversation: the events that it missed, then those of its channel, each
+once.
 """
 
 from __future__ import annotations
@@ -8,31 +8,30 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple
 
-from projections.errors import ThreadfoldError
 from projections.fold.apply import id_hash_of
 from streams.log.log import Row
 from threadfold.streaming.catchup import Missed
 from threadfold.streaming.channel import GONE, Channel
 from threadfold.streaming.decoding import decode_record
-from threadfold.streaming.reader import CHUNK, Reader
-from threadfold.streaming.sse_event import HEARTBEAT, SseEvent, comment
+from threadfold.streaming.reader import CHUNK, Reader, batches_of
+from threadfold.streaming.sse_event import HEARTBEAT, SseEvent
 from threadfold.streaming.windows import Windows
 
 
 class Joined(NamedTuple):
-    """What was missed before the offset from which on the channel's readers get everything."""
+    """The missed events, up to the offset from which the channel's readers get all events."""
 
     missed: Missed | None
     upto: int
 
 
 class Subscription:
-    """What :meth:`threadfold.streaming.Live.open` gives. Iterate :meth:`batches` once, and
+    """A subscription of :meth:`threadfold.streaming.Live.open`. Iterate :meth:`batches` once, and
     :meth:`close` it in any case.
 
     Args:
-        again: joins the channel anew after an offset, when the live part did not fit while the past
-            was read.
+        again: joins the channel again after an offset, if too many new events came while the missed
+            ones were read.
     """
 
     def __init__(
@@ -58,24 +57,12 @@ class Subscription:
         self._close()
 
     async def batches(self) -> AsyncIterator[list[SseEvent]]:
-        """What is sent, in order; comments (heart-beats, and the reason at the end) among it.
-        Closes at its end.
+        """The events in order, with comments: heart-beats, and the reason at the end. It closes the
+        subscription at its end.
         """
         try:
-            try:
-                async for batch in self._past():
-                    yield batch
-            except ThreadfoldError as error:
-                yield [
-                    comment(
-                        f"the past cannot be read now ({type(error).__name__}): connect again with"
-                        " Last-Event-ID"
-                    )
-                ]
-                return
-            while batch := await self._reader.take():
+            async for batch in batches_of(self._reader, self._past()):
                 yield batch
-            yield [comment(self._reader.ended or "ended")]
         finally:
             self.close()
 

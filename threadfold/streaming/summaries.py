@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from projections.errors import ThreadfoldError
 from projections.names import parse_key
 from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.kafka_log import KafkaLog
@@ -17,8 +16,8 @@ from streams.log.log import Row
 from streams.settings.settings import Settings
 from threadfold.streaming.cursor import read_cursor, write_cursor
 from threadfold.streaming.decoding import decode_summary
-from threadfold.streaming.reader import CHUNK, Reader
-from threadfold.streaming.sse_event import HEARTBEAT, SseEvent, comment
+from threadfold.streaming.reader import CHUNK, Reader, batches_of
+from threadfold.streaming.sse_event import HEARTBEAT, SseEvent
 from threadfold.streaming.tail import Tail
 
 
@@ -129,7 +128,7 @@ class Summaries:
 
 
 class SummariesSubscription:
-    """What :meth:`Summaries.open` gives. Iterate :meth:`batches` once."""
+    """A subscription of :meth:`Summaries.open`. Iterate :meth:`batches` once."""
 
     def __init__(self, summaries: Summaries, tenant: str, reader: Reader, since: list[int]) -> None:
         self._summaries = summaries
@@ -138,36 +137,27 @@ class SummariesSubscription:
         self._since = since
         self._upto = summaries.join(reader)
 
-    async def batches(self) -> AsyncIterator[list[SseEvent]]:
-        """The events to send, and comments among them."""
+    def batches(self) -> AsyncIterator[list[SseEvent]]:
+        """The events in order, with comments: heart-beats, and the reason at the end."""
+        return batches_of(self._reader, self._past())
+
+    async def _past(self) -> AsyncIterator[list[SseEvent]]:
         reader = self._reader
-        try:
-            while reader.ended is None:
-                batch: list[SseEvent] = []
-                size = 0
-                async for event in self._summaries.between(self._tenant, self._since, self._upto):
-                    batch.append(event)
-                    size += len(event.data)
-                    if size >= CHUNK:
-                        yield batch
-                        batch, size = [], 0
-                if batch:
+        while reader.ended is None:
+            batch: list[SseEvent] = []
+            size = 0
+            async for event in self._summaries.between(self._tenant, self._since, self._upto):
+                batch.append(event)
+                size += len(event.data)
+                if size >= CHUNK:
                     yield batch
-                if not reader.overflowed:
-                    break
-                self._upto = self._summaries.join(reader)
-        except ThreadfoldError as error:
-            yield [
-                comment(
-                    f"the past cannot be read now ({type(error).__name__}): connect again with"
-                    " Last-Event-ID"
-                )
-            ]
-            return
+                    batch, size = [], 0
+            if batch:
+                yield batch
+            if not reader.overflowed:
+                break
+            self._upto = self._summaries.join(reader)
         reader.joining = False
-        while batch := await reader.take():
-            yield batch
-        yield [comment(reader.ended or "ended")]
 
 
 def tenant_of(key: bytes) -> bytes:
@@ -185,8 +175,6 @@ def _event_of(
 ) -> SseEvent | None:
     key = parse_key(row.key or b"")
     found = None if key is None else decode_summary(row, partition, key, seals)
-    return (
-        None
-        if found is None
-        else SseEvent(found[0], write_cursor(topic, tenant, next_of()), found[1])
-    )
+    if found is None:
+        return None
+    return SseEvent(found[0], write_cursor(topic, tenant, next_of()), found[1])

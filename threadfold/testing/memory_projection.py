@@ -80,8 +80,6 @@ class MemoryProjection:
         return await self.reader.all(tenant)
 
     async def verify(self) -> ProjectionReport:
-        """Fold all again in other batches, and compare. A value that differs depends on more than
-        the events.
-        """
+        """Fold all again in other batches, and compare the values."""
         await self.catch_up()
         return await verify_view(self.log, self.store, MemoryProjectionStore(), self.projection, 1)

@@ -50,6 +50,10 @@ class MemoryStore:
     async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
         return self._of(generation, partition).checkpoint
 
+    async def load(self, generation: int, partition: int, keys: list[Key]) -> list[Stored | None]:
+        """The windows that :meth:`read` returns, without the checkpoint; goes with 0.3."""
+        return (await self.read(generation, partition, keys))[1]
+
     async def read(
         self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
@@ -159,9 +163,7 @@ class MemoryStore:
         )
 
     async def drop_partition(self, generation: int, partition: int) -> int:
-        """Delete everything of one partition of a generation; returns the number of keys that Redis
-        would have.
-        """
+        """Delete a partition of a generation; returns the number of keys that Redis would have."""
         return _size(self._partitions.pop((generation, partition), _Partition()))
 
     async def drop_generation(self, generation: int, partitions: int) -> int:

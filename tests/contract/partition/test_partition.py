@@ -25,6 +25,7 @@ from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.settings.settings import Settings
 from tests.support.histories import RULES
+from tests.support.profiles import examples
 from tests.support.taken_over import take_over
 from tests.support.talks import Row, Talks, random_talks
 from threadfold.testing import MemoryLog, MemoryStore
@@ -162,7 +163,7 @@ async def drive(partition: Partition, batches: list[list[Raw]]) -> None:
 
 
 def rounds(parts: Parts, in_memory: int) -> int:
-    return in_memory if parts.settings is None else 2
+    return examples(in_memory) if parts.settings is None else 2
 
 
 async def test_batches_of_any_split_give_the_windows_of_the_replay(parts: Parts) -> None:
@@ -254,8 +255,12 @@ async def test_json_that_a_window_cannot_keep_parks_its_conversation_and_stops_n
     await parts.partition(ear=ear).process(await parts.put(talks.rows))
     assert [offset for offset, _ in ear.dead] == [parts.first]
     assert (await parts.images())[1:] == parts.expected(talks)[1:]
-    parked = (await parts.windows())[0].meta.parked
-    assert parked is not None and parked.offset == parts.first and "not an event" in parked.cause
+    quarantine = (await parts.windows())[0].meta.quarantine
+    assert (
+        quarantine is not None
+        and quarantine.offset == parts.first
+        and "not an event" in quarantine.cause
+    )
 
 
 async def test_a_fenced_partition_that_adopts_the_checkpoint_goes_on_to_the_same_windows(

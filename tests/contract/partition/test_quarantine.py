@@ -1,5 +1,5 @@
-"""Parking over the in-memory and the real log and store: a poison event parks its conversation, at
-the same place however it is folded.
+"""Quarantine over the in-memory and the real log and store: a poison event quarantines its
+conversation, at the same place however it is folded.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def rules_of(code: Code) -> Rules:
 
 @dataclass
 class Expected:
-    """What parking is to give, told in the plainest way: each event is folded into a copy, and
+    """What quarantine gives, told in the plainest way: each event is folded into a copy, and
     there is no batch and no store.
     """
 
@@ -81,26 +81,26 @@ class Expected:
     rules: Rules
     window: Window = field(init=False)
     history: list[tuple[int, AnyEvent]] = field(default_factory=list)
-    parked: int | None = None
+    quarantined: int | None = None
     waiting: list[tuple[int, AnyEvent | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.window = Window(self.key, NUMBER, self.rules)
 
     def take(self, offset: int, event: AnyEvent | None) -> None:
-        if self.parked is None:
+        if self.quarantined is None:
             if not self.fold(offset, event):
-                self.parked = offset
+                self.quarantined = offset
             return
         self.waiting.append((offset, event))
-        if _drops(event) == self.parked:
-            todo, self.waiting, self.parked = self.waiting, [], None
+        if _drops(event) == self.quarantined:
+            todo, self.waiting, self.quarantined = self.waiting, [], None
             dropped = {_drops(e) for _, e in todo}
             for at, one in todo:
-                if self.parked is not None:
+                if self.quarantined is not None:
                     self.waiting.append((at, one))
                 elif not self.fold(at, one) and at not in dropped:
-                    self.parked = at
+                    self.quarantined = at
 
     def fold(self, offset: int, event: AnyEvent | None) -> bool:
         if event is None:
@@ -147,14 +147,19 @@ class Writer:
         rng = self.rng
         for _ in range(count):
             key = rng.choice(list(self.expected))
-            parked, roll = self.expected[key].parked, rng.random()
+            quarantined, roll = self.expected[key].quarantined, rng.random()
             if roll < 0.04:
                 self.put(key, None, rng.choice([b"{not json", b"[]", b'{"specversion":"1.0"}']))
-            elif roll < 0.30 and parked is not None:
+            elif roll < 0.30 and quarantined is not None:
                 self.drop(
                     key,
                     rng.choice(
-                        [parked, parked, parked, self.first + rng.randrange(len(self.rows))]
+                        [
+                            quarantined,
+                            quarantined,
+                            quarantined,
+                            self.first + rng.randrange(len(self.rows)),
+                        ]
                     ),
                 )
             elif roll < 0.40:
@@ -181,29 +186,29 @@ class Writer:
 
 
 def bare(window: Window) -> bytes:
-    """A window's image but for being parked."""
+    """A window's image but for being quarantined."""
     window = window.copy()
     window.release()
     return window.image()
 
 
 async def same(parts: Parts, writer: Writer, rules: Rules) -> int:
-    """Compare all stored windows with what is expected; returns how many are parked."""
+    """Compare all stored windows with what is expected; returns how many are quarantined."""
     stored = (await parts.store.read(parts.generation, NUMBER, parts.keys))[1]
-    parked = 0
+    quarantined = 0
     for (key, expected), found in zip(writer.expected.items(), stored, strict=True):
         if found is None:
-            assert expected.window.meta.position < 0 and expected.parked is None
+            assert expected.window.meta.position < 0 and expected.quarantined is None
             continue
         window = found.load(key, NUMBER, rules)
         assert bare(window) == expected.window.image()
-        at = window.meta.parked
-        assert (at and at.offset) == expected.parked
+        at = window.meta.quarantine
+        assert (at and at.offset) == expected.quarantined
         if at is not None:
-            parked += 1
+            quarantined += 1
             assert at.count == len(expected.waiting)
             assert at.last == max([at.offset, *(offset for offset, _ in expected.waiting)])
-    return parked
+    return quarantined
 
 
 def owner(parts: Parts, rules: Rules, ear: Ear | None = None, cached: int = 4096) -> Partition:
@@ -222,7 +227,7 @@ class AnyEar(Ear):
 async def test_random_poison_parks_the_same_live_replayed_by_another_split_and_folded_by_itself(
     parts: Parts,
 ) -> None:
-    parked = 0
+    quarantined = 0
     for seed in range(8 if parts.settings is None else 2):
         code = Code()
         rules = rules_of(code)
@@ -233,7 +238,7 @@ async def test_random_poison_parks_the_same_live_replayed_by_another_split_and_f
             live = owner(parts, rules, AnyEar(), 2)
             live.adopt(await parts.store.checkpoint(parts.generation, NUMBER) or live.checkpoint)
             await live.process(batch)
-        parked += await same(parts, writer, rules)
+        quarantined += await same(parts, writer, rules)
         images = await load(parts, rules)
         parts.generation += 1
         await owner(parts, rules, AnyEar()).process(raws)
@@ -243,7 +248,7 @@ async def test_random_poison_parks_the_same_live_replayed_by_another_split_and_f
         assert {key: window.image() for key, window in alone.windows.items()} == images, (
             f"seed {seed}"
         )
-    assert parked > 0
+    assert quarantined > 0
 
 
 async def fresh(parts: Parts) -> None:
@@ -273,7 +278,7 @@ async def trapped(parts: Parts, rules: Rules) -> tuple[Writer, list[Raw]]:
         one, events.Message("assistant", None, tool_calls=[events.ToolCall("a", "look", "{}")])
     )
     writer.put(one, events.ToolResult("a", "trap " * 100))
-    while writer.expected[one].parked is None:
+    while writer.expected[one].quarantined is None:
         writer.put(one, events.Message("assistant", "word " * 40))
         writer.put(other, events.Message("user", "beside"))
         assert len(writer.rows) < 200
@@ -294,20 +299,20 @@ async def test_a_failing_fold_parks_its_conversation_in_order_and_the_others_of_
     assert await same(parts, writer, rules) == 1
     expected = writer.expected[parts.keys[0]]
     assert ear.dead == [
-        (expected.parked, "poison"),
+        (expected.quarantined, "poison"),
         *((offset, "waiting") for offset, _ in expected.waiting),
     ]
     assert (live.counts.dead, live.counts.waiting) == (1, 5)
     window = (await parts.store.read(parts.generation, NUMBER, parts.keys[:1]))[1][0].load(
         parts.keys[0], NUMBER, rules
     )  # type: ignore[union-attr]
-    assert "Panic" in window.meta.parked.cause and "trapped" not in window.meta.parked.cause
+    assert "Panic" in window.meta.quarantine.cause and "trapped" not in window.meta.quarantine.cause
     assert await parts.store.due(parts.generation, NUMBER, 1 << 60, 10) == []
     listed = await parts.store.listed(parts.generation, NUMBER, "parked", None, 10)
     assert [found.conversation for found in listed] == [str(parts.keys[0])]
 
 
-async def test_with_the_code_mended_a_parked_window_goes_on_as_if_it_had_never_failed(
+async def test_with_the_code_mended_a_quarantined_window_goes_on_as_if_it_had_never_failed(
     parts: Parts,
 ) -> None:
     code = Code()
@@ -319,7 +324,8 @@ async def test_with_the_code_mended_a_parked_window_goes_on_as_if_it_had_never_f
     assert stored is not None
     still = await go_on(parts.log, stored.load(key, NUMBER, rules), StepResult(), again=True)
     assert (
-        still.meta.parked is not None and still.image() == stored.load(key, NUMBER, rules).image()
+        still.meta.quarantine is not None
+        and still.image() == stored.load(key, NUMBER, rules).image()
     )
     code.broken = False
     told = StepResult()
@@ -368,11 +374,11 @@ async def test_an_erasure_is_not_held_up_and_ends_the_parking(parts: Parts) -> N
     stored = (await parts.store.read(parts.generation, NUMBER, [key]))[1][0]
     assert stored is not None
     meta = stored.load(key, NUMBER, rules).meta
-    assert meta.erased and meta.parked is None
+    assert meta.erased and meta.quarantine is None
     assert await parts.store.listed(parts.generation, NUMBER, "parked", None, 10) == []
 
 
-async def test_an_erased_conversation_is_not_parked_by_what_comes(parts: Parts) -> None:
+async def test_an_erased_conversation_is_not_quarantined_by_what_comes(parts: Parts) -> None:
     """A generation that nobody folds takes an erasure early: what came before it comes after it
     there, and has to make no difference.
     """
@@ -387,7 +393,7 @@ async def test_an_erased_conversation_is_not_parked_by_what_comes(parts: Parts) 
     await early.advance(raws[-1].offset)
     assert live == {key: early.windows[key].image()}
     assert (
-        early.windows[key].meta.parked is None
+        early.windows[key].meta.quarantine is None
         and early.windows[key].meta.position == raws[-1].offset
     )
 
@@ -433,8 +439,8 @@ async def test_mending_writes_what_the_log_says_fences_the_owner_and_lets_it_go_
     assert await same(parts, writer, rules) == 1
 
 
-async def test_a_lost_store_heals_from_snapshots_to_the_same_parked_windows() -> None:
-    parked = 0
+async def test_a_lost_store_heals_from_snapshots_to_the_same_quarantined_windows() -> None:
+    quarantined = 0
     for seed in range(6):
         parts = Parts(MemoryLog(4), MemoryStore(), None)
         rules, topic, rng = rules_of(Code()), MemorySnapshots(4), random.Random(seed)
@@ -459,14 +465,14 @@ async def test_a_lost_store_heals_from_snapshots_to_the_same_parked_windows() ->
         healed.adopt(Checkpoint())
         assert await heal_from_snapshots(healed, parts.log, topic, upto - 1) is not None
         await healed.process(raws)
-        parked += await same(parts, writer, rules)
+        quarantined += await same(parts, writer, rules)
         folded = ShadowFold(parts.log, NUMBER, rules, None)
         assert await folded.from_snapshots(healed, topic) and folded.offset >= 0
         await folded.advance(raws[-1].offset)
         assert {key: window.image() for key, window in folded.windows.items()} == await load(
             parts, rules
         ), f"seed {seed}"
-    assert parked > 0
+    assert quarantined > 0
 
 
 async def test_what_was_tried_again_stays_so_when_the_store_is_lost(

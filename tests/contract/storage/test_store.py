@@ -24,7 +24,7 @@ from projections.names import Key
 from projections.policy.policy import Rules
 from projections.redis.router import Script
 from projections.redis.store import RedisStore
-from projections.storage.listing import PARKED, Listing, user_name
+from projections.storage.listing import QUARANTINED, Listing, user_name
 from projections.storage.protocol import (
     NOTHING,
     Applied,
@@ -753,10 +753,10 @@ async def test_conversations_and_index_tell_all_there_is_as_of_one_checkpoint(
 ) -> None:
     a, b = Key("acme", "a"), Key("other", "b")
     first = replace(
-        write(a, due=DueChange.SET, timer=77), listing=Listing(50, True, "u", parked=True)
+        write(a, due=DueChange.SET, timer=77), listing=Listing(50, True, "u", quarantined=True)
     )
     revision = await begin(
-        store, generation, first, replace(write(b), listing=Listing(60, parked=True))
+        store, generation, first, replace(write(b), listing=Listing(60, quarantined=True))
     )
     assert await store.conversations(generation, 0) == {a, b}
     checkpoint, index = await store.index(generation, 0)
@@ -767,15 +767,15 @@ async def test_conversations_and_index_tell_all_there_is_as_of_one_checkpoint(
         "recent:other": {"b": 60},
         "waiting:acme": {"a": 50},
         f"user:{user_name('acme', 'u')}": {"a": 50},
-        PARKED: {"acme/a": 50, "other/b": 60},
+        QUARANTINED: {"acme/a": 50, "other/b": 60},
     }
     assert [
-        found.conversation for found in await store.listed(generation, 0, PARKED, None, 10)
+        found.conversation for found in await store.listed(generation, 0, QUARANTINED, None, 10)
     ] == ["other/b", "acme/a"]
     await store.apply(
-        generation, 0, at(revision, 1), [replace(write(a), listing=Listing(70, parked=False))]
+        generation, 0, at(revision, 1), [replace(write(a), listing=Listing(70, quarantined=False))]
     )
-    assert (await store.index(generation, 0))[1].lists[PARKED] == {"other/b": 60}
+    assert (await store.index(generation, 0))[1].lists[QUARANTINED] == {"other/b": 60}
     assert await store.index(generation, 1) == (None, Index({}, {}, {}))
     assert await store.conversations(generation, 1) == set()
 

@@ -193,6 +193,7 @@ async def test_killed_redis_keeps_what_it_answered(tmp_path: Path) -> None:
             assert await redis.get("k") == b"v"
 
 
+@pytest.mark.long
 async def test_producing_to_an_unknown_topic_fails_and_does_not_create_it(
     kafka: EmbeddedKafka,
 ) -> None:

@@ -168,7 +168,7 @@ async def test_forged_and_moved_payloads_are_dead_letters_or_opaque_and_nothing_
         assert SECRET not in found[3 * 2].text + found[3 * 2 + 1].text
         windows = {name: await backend.window("sealed", name) for name in names[:2]}
         await the_same_as_the_log(backend)
-    assert windows["other"].meta.unknown and windows["forged"].meta.parked is not None
+    assert windows["other"].meta.unknown and windows["forged"].meta.quarantine is not None
     letters = [value or b"" for _, value in await raw_records(made, "dead-letters")]
     assert letters and not any(SECRET.encode() in letter for letter in letters)
     await flush(made)
@@ -176,10 +176,10 @@ async def test_forged_and_moved_payloads_are_dead_letters_or_opaque_and_nothing_
         await backend.caught_up(range(made.partitions), 30)
         for name, window in windows.items():
             meta = (await backend.window("sealed", name)).meta
-            assert (meta.count, meta.unknown, meta.parked) == (
+            assert (meta.count, meta.unknown, meta.quarantine) == (
                 window.meta.count,
                 window.meta.unknown,
-                window.meta.parked,
+                window.meta.quarantine,
             )
         await the_same_as_the_log(backend)
 

@@ -121,7 +121,9 @@ async def test_the_process_says_where_it_listens_serves_and_exits_0_on_a_signal(
     url = await asyncio.to_thread(process.url)
     async with (
         running_worker(settings),
-        httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {key}"}) as http,
+        httpx.AsyncClient(
+            base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=30
+        ) as http,
     ):
         assert (await http.get("/healthz")).json() == {"status": "ok"}
         await is_ready(http)
@@ -316,10 +318,10 @@ async def test_services_end_within_what_up_gives_them_while_kafka_is_frozen_and_
                 (503, "Stopping")
             ] * 5
             assert all(answer.headers["retry-after"] for answer in answers)
-            assert [process.returncode for process in processes] == [0, 2], [
-                err.decode()[-500:] for _, err in ended
-            ]
-            assert b"Traceback" not in ended[0][1]
+            gateway, worker = (process.returncode for process in processes)
+            # 2: the worker could not leave its group, and says so.
+            assert gateway == 0 and worker in (0, 2), [err.decode()[-500:] for _, err in ended]
+            assert not any(b"Traceback" in err for _, err in ended)
         finally:
             os.kill(own.embedded_kafka.pid, signal.SIGCONT)
             for process in processes:

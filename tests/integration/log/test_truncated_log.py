@@ -209,7 +209,7 @@ async def test_results_of_a_projection_never_give_way_to_what_a_log_without_its_
 
 
 @pytest.mark.long
-async def test_a_retry_of_a_parked_conversation_does_not_pass_over_what_is_gone(
+async def test_a_retry_of_a_quarantined_conversation_does_not_pass_over_what_is_gone(
     settings: Settings,
 ) -> None:
     log, key = KafkaLog(settings, settings.partitions), KEYS[0]

@@ -1,5 +1,5 @@
-"""Poison on a real stack: parked by itself, shown to readers, and listed, looked at, tried again
-and dropped by the commands.
+"""Poison on a real stack: quarantined by itself, shown to readers, and listed, looked at, tried
+again and dropped by the commands.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def check(runtime: Runtime) -> list[str]:
     return [f"{found.key} at {found.position}: {found.what}" for found in report.differences]
 
 
-async def parked_at(backend: ConversationService, key: Key) -> dict[str, Any] | None:
+async def quarantine_at(backend: ConversationService, key: Key) -> dict[str, Any] | None:
     document = json.loads(await backend.context(key.tenant, key.conversation))
     found: dict[str, Any] | None = document.get("parked")
     return found
@@ -91,10 +91,10 @@ async def test_undecodable_bytes_park_their_conversation_until_they_are_dropped(
     await applied(runtime, (await append(runtime, other, [message("beside")]))[0])
     await applied(runtime, later[-1])
     async with ConversationService(poisoned) as backend:
-        parked = await parked_at(backend, key)
-        assert parked is not None and parked["position"] == str(bad) and parked["waiting"] == 2
+        found = await quarantine_at(backend, key)
+        assert found is not None and found["position"] == str(bad) and found["waiting"] == 2
         assert (await backend.window("acme", "bytes")).meta.count == 1
-        assert await parked_at(backend, other) is None
+        assert await quarantine_at(backend, other) is None
         (appended,) = await backend.append("acme", [("bytes", message("third"))])
         (told,) = await backend.wait_applied("acme", "bytes", [appended])
         assert told.status == "parked"
@@ -119,7 +119,7 @@ async def test_undecodable_bytes_park_their_conversation_until_they_are_dropped(
             data, "dead-letters", "drop", str(bad), "--reason", "a broken producer"
         )
         assert dropped.code == 0 and "it continues" in dropped.out, dropped.out + dropped.err
-        assert await parked_at(backend, key) is None
+        assert await quarantine_at(backend, key) is None
         assert (await backend.window("acme", "bytes")).meta.count == 5
     assert str(key) not in (await command(data, "dead-letters", "list")).out
     assert await check(runtime) == []
@@ -136,7 +136,7 @@ async def test_what_waits_and_cannot_be_read_is_dropped_before_its_turn(
     assert first.code == 1 and f"{key}: still parked at {bad}" in first.out
     assert (await command(data, "dead-letters", "drop", str(bad))).code == 0
     async with ConversationService(poisoned) as backend:
-        assert await parked_at(backend, key) is None
+        assert await quarantine_at(backend, key) is None
         assert (
             json.loads(await backend.context("acme", "twice"))["messages"][-1]["content"]
             == "the rest"
@@ -164,7 +164,7 @@ async def test_poison_in_a_wrong_partition_is_said_to_be_out_of_reach_and_holds_
 
 
 async def trap(runtime: Runtime, key: Key) -> Position:
-    """Fill a conversation until the worker's callable fails on it; returns where it is parked."""
+    """Fill a conversation until the worker's callable fails on it; returns where it is quarantined."""
     call = {
         "type": "message",
         "role": "assistant",
@@ -179,12 +179,12 @@ async def trap(runtime: Runtime, key: Key) -> Position:
     await applied(runtime, sent[-1])
     _, (stored,) = await runtime.store.read(1, sent[0].partition, [key])
     assert stored is not None
-    parked = stored.load(key, sent[0].partition, runtime.projector.rules).meta.parked
-    assert parked is not None and parked.count > 0
-    return Position(sent[0].partition, parked.offset)
+    quarantine = stored.load(key, sent[0].partition, runtime.projector.rules).meta.quarantine
+    assert quarantine is not None and quarantine.count > 0
+    return Position(sent[0].partition, quarantine.offset)
 
 
-async def test_a_failing_fold_is_parked_and_goes_on_with_the_code_mended(
+async def test_a_failing_fold_is_quarantined_and_goes_on_with_the_code_mended(
     runtime: Runtime, poisoned: Settings, data: Path
 ) -> None:
     key = Key("acme", "trapped")
@@ -197,13 +197,13 @@ async def test_a_failing_fold_is_parked_and_goes_on_with_the_code_mended(
     retried = await command(data, "dead-letters", "retry", "--all", release="mended")
     assert retried.code == 0 and f"{key}: continues" in retried.out, retried.out + retried.err
     async with ConversationService(poisoned) as backend:
-        assert await parked_at(backend, key) is None
+        assert await quarantine_at(backend, key) is None
         assert (await backend.window("acme", "trapped")).meta.count == 22
         # The worker, fenced by the retry, loads what was written and goes on.
         done = await append(runtime, key, [message("on")], 100)
         await applied(runtime, done[0])
         await until(lambda: _count(backend, key, 23))
-    # What the log says under the old code is another window: whoever repaired now would park it
+    # What the log says under the old code is another window: whoever repaired now would quarantine it
     # again.
     assert [found.partition(" at ")[0] for found in await check(runtime)] == [str(key)] * 2
     assert (

@@ -112,6 +112,7 @@ async def test_a_session_that_goes_on_is_closed_when_it_ends(workers: list[Runti
     assert len(closings) == 2 and closings[-1] == str(position)
 
 
+@pytest.mark.long
 async def test_timers_are_there_again_when_redis_was_wiped(
     workers: list[Runtime], settings: Settings
 ) -> None:

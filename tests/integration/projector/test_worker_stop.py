@@ -77,7 +77,7 @@ async def test_a_worker_that_ends_under_load_logs_no_traceback(
         if away == "redis":
             await until(noticed)
     begin = time.monotonic()
-    code = await asyncio.to_thread(process.stop)
+    code = await asyncio.to_thread(process.stop, LONGEST_STOP + 5)
     logged = path.read_text()
     assert time.monotonic() - begin < LONGEST_STOP + 5, logged[-2000:]
     assert code == 0 or (away != "nothing" and code == 2), logged[-2000:]

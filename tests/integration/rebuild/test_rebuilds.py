@@ -408,6 +408,7 @@ async def test_commands_report_build_switch_and_go_back(
     await forgotten(settings, runtime, number)
 
 
+@pytest.mark.long
 async def test_a_switch_that_is_cut_off_anywhere_changes_nothing_or_all_of_it_and_goes_on(
     runtime: Runtime, settings: Settings
 ) -> None:

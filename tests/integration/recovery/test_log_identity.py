@@ -141,7 +141,7 @@ async def digest(reader: Reader) -> str:
 @pytest.mark.parametrize(
     ("count", "running"),
     [
-        pytest.param(40, False, id="shorter-stopped"),
+        pytest.param(40, False, marks=pytest.mark.long, id="shorter-stopped"),
         pytest.param(600, False, marks=pytest.mark.long, id="longer-stopped"),
         pytest.param(40, True, marks=pytest.mark.long, id="shorter-running"),
         pytest.param(600, True, id="longer-running"),

@@ -152,6 +152,7 @@ async def test_sentinels_promote_a_replica_that_lacks_writes_under_load(
             await nothing_differs(settings, fresh, len(names))
 
 
+@pytest.mark.long
 async def test_a_server_that_is_flushed_and_then_set_back_to_an_old_snapshot_heals_each_time(
     stack: EmbeddedStack, tmp_path: Path
 ) -> None:

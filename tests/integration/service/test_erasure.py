@@ -453,6 +453,7 @@ async def test_a_key_that_comes_after_the_erasure_is_void_and_deleted_by_whoever
         assert not late.keys.table.has(b"sealed/race")
 
 
+@pytest.mark.long
 async def test_appends_that_race_with_an_erasure_end_up_unreadable_or_refused(
     made: Settings,
 ) -> None:
@@ -554,6 +555,7 @@ async def test_a_generation_beside_the_live_one_loses_its_window_too_and_a_rebui
             assert report.differing == []
 
 
+@pytest.mark.long
 async def test_a_lost_redis_heals_from_snapshots_beside_an_erased_conversation(
     made: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -84,6 +84,7 @@ def test_the_full_package_has_the_same_clients_with_direct() -> None:
     assert set(methods(threadfold.AsyncClient)) - set(methods(AsyncClient)) == {"direct"}
 
 
+@pytest.mark.long
 def test_type_checkers_know_the_arguments_and_results_of_its_methods(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(TYPED)

@@ -28,7 +28,7 @@ def test_a_few_bad_records_at_the_begin_are_no_share() -> None:
     FailureShare(0.0, {}).count(0, range(LEAST - 1), dead(*range(LEAST - 1)))
 
 
-def test_what_waits_in_parked_conversations_is_no_poison() -> None:
+def test_what_waits_in_quarantined_conversations_is_no_poison() -> None:
     FailureShare(0.1, {}).count(0, range(100), dead(*range(100), kind="waiting"))
 
 

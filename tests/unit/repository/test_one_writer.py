@@ -77,7 +77,7 @@ def fields_of(path: str, *names: str) -> set[str]:
 
 
 FIELDS = fields_of("projections/window/entry.py", "Details", "Entry") | fields_of(
-    "projections/window/meta.py", "Counters", "Progress", "Meta", "Parked"
+    "projections/window/meta.py", "Counters", "Progress", "Meta", "Quarantine"
 )
 
 

@@ -124,6 +124,7 @@ def test_a_loop_that_hangs_ends_the_process_and_shows_where() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGSTOP")
+@pytest.mark.long
 def test_a_process_that_was_frozen_is_not_to_blame_for_the_time() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", HANGING, "turn"],

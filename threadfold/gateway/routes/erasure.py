@@ -16,7 +16,7 @@ from threadfold.service.erasure import Eraser, Receipt
 
 routes = Routes("Erasure")
 _erase = partial(routes.add, "DELETE", scope="erase", problems=(409,))
-_RECEIPT = "The receipt: for each store its state, and until when it has no data any more."
+_RECEIPT = "The receipt: the result in each store, and the time by which it is final."
 
 
 class Receipts(Struct):

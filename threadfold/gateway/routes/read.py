@@ -40,7 +40,7 @@ async def get_context(
     format: Annotated[str, Query(", ".join(f"`{name}`" for name in FORMATS), "openai")] = "openai",  # noqa: A002 (the contract's name)
     max_tokens: Annotated[
         int | None,
-        Query("a limit of this request, if it is below the ceiling", 8000),
+        Query("a lower limit than the policy's ceiling", 8000),
         Meta(ge=1, le=1 << 31),
     ] = None,
     after: Annotated[

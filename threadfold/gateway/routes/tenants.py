@@ -72,7 +72,7 @@ TenantName = Annotated[str, Path(example="nord"), Meta(extra_json_schema=NAME)]
 
 
 class NewTenant(Struct, forbid_unknown_fields=True):
-    """A tenant to record; `scopes`, `key_name` and `expires_at` are its first key's."""
+    """A tenant to record. `scopes`, `key_name` and `expires_at` are those of its first key."""
 
     name: _Name
     policy: dict[str, Any] | None = None
@@ -102,7 +102,7 @@ class NewKey(Struct, forbid_unknown_fields=True):
 
 
 class Key(Struct):
-    """A key as lists show it, without its secret."""
+    """A key without its secret."""
 
     id: str
     name: str | None
@@ -113,7 +113,7 @@ class Key(Struct):
 
 
 class MadeKey(Key, kw_only=True):
-    """A new key; `key` is the secret, shown in this answer and never again."""
+    """A new key. `key` is the secret, shown in this answer and never again."""
 
     key: str
 
@@ -132,7 +132,7 @@ class ShownTenant(Struct):
 
 
 class MadeTenant(ShownTenant, kw_only=True):
-    """A new tenant; `key` is the secret of its first key, shown in this answer and never again."""
+    """A new tenant. `key` is the secret of its first key, shown in this answer and never again."""
 
     key: str
 

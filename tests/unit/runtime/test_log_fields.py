@@ -1,0 +1,50 @@
+"""A log line that is about a conversation carries it as fields."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+import pytest
+
+from projections.errors import KafkaUnavailable
+from projections.names import Key, Position
+from streams.compaction.requests import CompactionRequest
+from streams.runtime.log_fields import about
+from streams.worker import answer
+
+
+class Failing:
+    """A compactor that answers no request."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    async def answer_if_due(self, request: CompactionRequest) -> None:
+        raise self.error
+
+
+def test_the_position_is_left_out_where_it_is_not_known() -> None:
+    key = Key("acme", "c1")
+    assert about(key) == {"tenant": "acme", "conversation": "c1"}
+    assert about(key, Position(3, 17)) == {
+        "tenant": "acme",
+        "conversation": "c1",
+        "position": "3-17",
+    }
+
+
+@pytest.mark.parametrize("error", [KafkaUnavailable("it is away"), RuntimeError("unexpected")])
+async def test_a_compaction_that_fails_names_its_conversation_in_fields(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = CompactionRequest(
+        "r1", "acme", "c1", 1, 0, 0, 9, [], "budget", "extractive", 100, "o200k_base", "p"
+    )
+    compactor: Any = Failing(error)
+    with caplog.at_level(logging.WARNING):
+        await answer(compactor, msgspec.json.encode(request), 1.0)
+    (record,) = caplog.records
+    assert (record.__dict__["tenant"], record.__dict__["conversation"]) == ("acme", "c1")
+    assert record.getMessage().startswith("compaction of acme/c1 failed")
