@@ -64,11 +64,12 @@ class AppendBody(NamedTuple):
     def place(self) -> Place:
         """Where it is to be read."""
         size = len(self.text)
+        if size > THREAD_BYTES:
+            return Place.PROCESS  # what follows would take long already
         values = values_at_most(self.text) if size > LOOP_VALUES else size
         if size <= LOOP_BYTES and values <= LOOP_VALUES:
             return Place.LOOP
-        small = size <= THREAD_BYTES and values <= THREAD_VALUES
-        return Place.THREAD if small else Place.PROCESS
+        return Place.THREAD if values <= THREAD_VALUES else Place.PROCESS
 
     def drafts(
         self, drafter: Drafter, id_seed: str | None, conditions: Conditions = UNCONDITIONED

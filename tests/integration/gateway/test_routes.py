@@ -482,7 +482,7 @@ async def test_a_key_without_the_scope_is_403(call: Client) -> None:
         (b'{"type":"message","role":"user","content":' + b"1" * 6000 + b"}", "not JSON"),
         (b'{"type":"message","role":"user","content":"\\ud800"}', "surrogate"),
         (b'{"type":"message","role":"user","content":"\\ud800 x"}', "surrogate"),
-        (b"[" * 100_000 + b"]" * 100_000, "deep"),
+        (b"[" * 10_000 + b"]" * 10_000, "deep"),
     ],
 )
 async def test_malformed_json_is_400_and_says_where(call: Client, body: bytes, part: str) -> None:
