@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 import tiktoken
 
-from projections.errors import InvalidPolicy
+from projections.errors import InvalidPolicy, RequestTooLarge
 
 DEFAULT_ENCODING = "o200k_base"
 
@@ -217,9 +217,15 @@ def count_many(texts: Sequence[str], encoding: str = DEFAULT_ENCODING) -> list[T
     return [TokenCount(n, i not in inexact) for i, n in enumerate(counts)]
 
 
-def count_all(texts: Sequence[str], encoding: str = DEFAULT_ENCODING) -> tuple[list[int], set[int]]:
+def count_all(
+    texts: Sequence[str], encoding: str = DEFAULT_ENCODING, most_slow: int | None = None
+) -> tuple[list[int], set[int]]:
     """As :func:`count_many`, without an object a text: the counts, and the places of those that are
     bounds.
+
+    Raises:
+        RequestTooLarge: over ``most_slow`` characters are of texts that tiktoken has to count. It
+            takes up to 1.5 us for each, where toktok takes 3 ns.
     """
     fast = fast_counter(encoding)
     if fast is not None and all(
@@ -230,9 +236,16 @@ def count_all(texts: Sequence[str], encoding: str = DEFAULT_ENCODING) -> tuple[l
     inexact: set[int] = set()
     pieces: list[str] = []
     places: list[int] = []
+    slow = 0
     for i, text in enumerate(texts):
         parts = fast_pieces(text) if fast is not None else None
         if parts is None:
+            slow += len(text)
+            if most_slow is not None and slow > most_slow:
+                raise RequestTooLarge(
+                    f"more than {most_slow} characters of the request take long to count (runs"
+                    " without a blank, scripts without blanks): send it in several requests"
+                )
             measured = measure(text, encoding)
             counts[i] = measured.count
             if not measured.exact:
