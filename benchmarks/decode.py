@@ -17,7 +17,8 @@ import orjson
 from benchmarks.harness import Args, Measured, Result, interleave
 from benchmarks.support.machine import note_load
 from benchmarks.support.texts import Messages
-from projections.events.types import DATA_TYPES, Message, decode_event
+from projections.events.codec import DATA_TYPES, decode_event
+from projections.events.types import Message
 
 VALUES = 2_000
 

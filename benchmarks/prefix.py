@@ -49,12 +49,12 @@ from benchmarks.support.prefixes import (
     sliding,
 )
 from benchmarks.support.texts import NOW, TENANT
-from projections.events.types import decode_event
+from projections.events.codec import decode_event
 from projections.events.validation import Record, make_record
 from projections.fold.apply import Status, apply
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.render.read_header import lead_of, view_of
+from projections.render.read_header import lead_of, read_header_of
 from projections.render.render import render_openai
 from projections.window.bodies import to_flat
 from projections.window.entry import RENDERED
@@ -218,10 +218,10 @@ def sent_messages(window: Window) -> tuple[list[bytes], list[Step]]:
     reader does where the window is flat.
     """
     lead = len(window.state.pinned)
-    view = view_of(window)
-    if view.flat:
+    header = read_header_of(window)
+    if header.flat:
         bodies = [entry.body for entry in window.tail if entry.kind in RENDERED and entry.body]
-        return lead_of(window.state, window.meta.summary)[lead:] + bodies, view.trace
+        return lead_of(window.state, window.meta.summary)[lead:] + bodies, header.trace
     render = render_openai(window)
     return render.bodies[lead:], render.trace
 

@@ -21,7 +21,8 @@ import redis.asyncio as aredis
 
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
-from projections.events.types import MessageEvent, decode_event
+from projections.events.codec import decode_event
+from projections.events.types import MessageEvent
 from projections.fold.apply import apply
 from projections.names import Key, parse_key
 from projections.policy.policy import Rules

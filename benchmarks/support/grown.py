@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from projections.events.codec import decode_event
 from projections.events.tokenizer import count
-from projections.events.types import decode_event
 from projections.events.validation import Record
 from projections.fold.apply import Status, apply
 from projections.names import Key

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from projections.events.types import decode_event
+from projections.events.codec import decode_event
 from projections.fold.replay import replay
 from projections.names import Key, partition_of
 from projections.policy.policy import Rules
-from projections.storage.protocol import Checkpoint, WindowStore, write_of
+from projections.storage.protocol import WindowStore
+from projections.storage.records import Checkpoint, write_of
 from projections.window.window import Window
 from streams.settings.settings import Settings
 

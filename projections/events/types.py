@@ -1,18 +1,14 @@
-"""The events of a conversation: their types, the CloudEvents envelope, and reading them back from
-the log.
+"""The events of a conversation: their types and the CloudEvents envelope.
 
 Each type of the contract is a struct for ``data`` and a struct for the whole event, joined in one
-tagged union, so that msgspec decodes and validates a record in a single pass (measured beside
-orjson in ``docs/decisions/0002-msgspec.md``). What is read is tolerant (fields that a newer version
-added are ignored); what is appended is strict (see ``projections.events.validation``).
+tagged union, which ``projections.events.codec`` reads from the log. The first paragraph of a data
+struct's docstring describes its type in the published schemas.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from itertools import accumulate
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -27,18 +23,14 @@ from projections.events.content import ReasoningPart as ReasoningPart
 from projections.events.content import TextPart as TextPart
 from projections.events.content import ToolCall as ToolCall
 from projections.events.content import Usage as Usage
-from projections.events.json_depth import nested_beyond
-from projections.events.json_limits import why_not_kept
-from projections.events.upcasters import Upcaster, UpcastFailed
 from projections.events.versions import PREFIX as PREFIX
-from projections.events.versions import EventTypes
-
-MAX_NESTING = 128
-"""Levels of arrays and objects in a whole record."""
-CONTENT_TYPE = "application/cloudevents+json"
 
 
 class Opened(Struct, omit_defaults=True):
+    """Opens a conversation with its own policy, tools and metadata. Optional: a first message opens
+    by itself.
+    """
+
     policy: dict[str, Any] | None = None
     channel: str | None = None
     user: str | None = None
@@ -47,8 +39,11 @@ class Opened(Struct, omit_defaults=True):
 
 
 class Message(Struct, omit_defaults=True):
-    """A message. ``usage``, of an assistant's, is what its model reported of the call: the window's
-    counts are set right by it.
+    """A message. ``tool_calls`` belong to an assistant's; ``content`` may be null only there,
+    beside ``tool_calls``.
+
+    ``usage``, of an assistant's, is what its model reported of the call: the window's counts are
+    set right by it.
     """
 
     role: Literal["system", "developer", "user", "assistant"]
@@ -86,6 +81,10 @@ class Spill(Struct, omit_defaults=True):
 
 
 class ToolResult(Struct, omit_defaults=True):
+    """What a tool answered; it belongs to the first unanswered call of that id. ``spill`` is
+    threadfold's own.
+    """
+
     tool_call_id: str
     content: Content = None
     name: str | None = None
@@ -95,8 +94,10 @@ class ToolResult(Struct, omit_defaults=True):
 
 
 class ToolResultChunk(Struct, omit_defaults=True):
-    """A piece of a result's text (``index`` of ``count``, from 0): it stands in the log only,
-    before the result that names it.
+    """A piece of a long result's text, written by threadfold itself, before the result that names
+    it.
+
+    It is piece ``index`` of ``count``, from 0, and stands in the log only.
     """
 
     spill_id: str
@@ -106,6 +107,8 @@ class ToolResultChunk(Struct, omit_defaults=True):
 
 
 class Suspension(Struct, omit_defaults=True):
+    """The run waits for somebody: an approval, an input, or something outside."""
+
     suspension_id: str
     kind: Literal["approval", "input", "external"]
     tool_call_id: str | None = None
@@ -114,39 +117,58 @@ class Suspension(Struct, omit_defaults=True):
 
 
 class Resolution(Struct, omit_defaults=True):
+    """What became of a suspension."""
+
     suspension_id: str
     outcome: Literal["approved", "rejected", "answered", "expired", "cancelled"]
     content: Content = None
 
 
 class Rollback(Struct, omit_defaults=True):
+    """Go back: ``to`` is a position, or the id of one of the last 1,024 events, and the last that
+    stays.
+    """
+
     to: str
 
 
 class SessionClosed(Struct, omit_defaults=True):
+    """The session is over; the next message opens it again. ``after`` is the last message's
+    position: void if another came.
+    """
+
     reason: Literal["idle", "explicit"]
     after: str | None = None
 
 
 class TurnStarted(Struct, omit_defaults=True):
+    """A run begins. ``lease`` says what to do while another is in force, and for how many seconds
+    it holds.
+    """
+
     turn_id: str
     model: str | None = None
     lease: Any = None
 
 
 class TurnEnded(Struct, omit_defaults=True):
+    """A run is over: calls it left open are dead."""
+
     turn_id: str
     model: str | None = None
     lease: Any = None
 
 
 class CompactionRequested(Struct, omit_defaults=True):
-    """Somebody wants a summary now: of all that may leave the window's tail, whatever the policy's
-    marks say.
+    """A summary is wanted now, of all that may leave the window's tail.
+
+    The policy's marks do not matter.
     """
 
 
 class LoopDetected(Struct, omit_defaults=True):
+    """Identical calls in a row reached the policy's ``loop_guard``."""
+
     tool: str
     arguments_sha256: str
     count: int
@@ -170,8 +192,10 @@ class Span(Struct, omit_defaults=True):
 
 
 class Summary(Struct, omit_defaults=True):
-    """A summary of a span. ``previous_position`` and ``rollback`` are threadfold's own: the way
-    back, and the last rollback known.
+    """A summary of a span of events; it is in force once the fold accepted it.
+
+    ``previous_position`` and ``rollback`` are threadfold's own: the way back, and the last rollback
+    known.
     """
 
     summary_id: str
@@ -192,11 +216,15 @@ class Summary(Struct, omit_defaults=True):
 
 
 class EventDropped(Struct, omit_defaults=True):
+    """An operator took an event out, by its position."""
+
     position: str
     reason: str | None = None
 
 
 class Erased(Struct, omit_defaults=True):
+    """The conversation was erased. This is final."""
+
     reason: str | None = None
 
 
@@ -322,148 +350,6 @@ KnownEvent = (
     | ErasedEvent
 )
 AnyEvent = KnownEvent | OtherEvent
-
-UPCASTERS: tuple[Upcaster, ...] = ()
-"""From outdated versions to the present ones; every type is at its first version yet
-(``docs/events-versions.md``).
-"""
-
-TYPES: EventTypes[KnownEvent] = EventTypes(KnownEvent, UPCASTERS)
-DATA_TYPES: dict[str, type[Struct]] = {
-    TYPES.short(str(event.__struct_config__.tag)): field.type
-    for event in get_args(KnownEvent)
-    for field in msgspec.structs.fields(event)
-    if field.name == "data"
-}
-"""The short name of each type and the struct of its ``data``."""
-_known: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
-_other = msgspec.json.Decoder(OtherEvent)
-_QUOTED = re.compile(r" value ['\"].*['\"](?= - at `\$|$)", re.DOTALL)
-
-
-class Undecodable(ValueError):
-    """A record's value is not an event; the message says what is wrong. It is a dead letter, never
-    an exception to a user.
-    """
-
-
-def full_type(name: str) -> str:
-    """``message`` → ``threadfold.message.v1``, the version that this release writes."""
-    return TYPES.full(name)
-
-
-def is_known(full: str) -> bool:
-    """Whether this release knows the type and version, an outdated one included."""
-    return TYPES.is_present(full) or TYPES.is_outdated(full)
-
-
-def is_outdated(full: str) -> bool:
-    """Whether it is a version that this release reads by its upcaster."""
-    return TYPES.is_outdated(full)
-
-
-def short_type(full: str) -> str:
-    """``threadfold.message.v1`` → ``message``; a type of another family, or another version than
-    the present one, is returned whole.
-    """
-    return TYPES.short(full)
-
-
-def present_form(envelope: dict[str, Any]) -> dict[str, Any]:
-    """A decoded envelope as ``EventTypes.present_form`` makes it present; :func:`decode_event`
-    refuses one of which it cannot.
-    """
-    return TYPES.present_form(envelope)
-
-
-def decode_event(value: bytes) -> AnyEvent:
-    """Decode a record's value into its typed event.
-
-    Returns one of the known events, or :class:`OtherEvent` for a type or version this release does
-    not know.
-
-    Raises:
-        Undecodable: the value is not JSON, lacks an envelope field, or is of a known type with data
-            of the wrong form.
-    """
-    # Objects alone take five bytes a level: most records are shorter than that, and their brackets
-    # need not be counted.
-    if (len(value) > 5 * MAX_NESTING or b"[" in value) and nested_beyond(value, MAX_NESTING):
-        # Python's own limit would depend on the caller's stack: the same record would be an event
-        # here and none there.
-        raise Undecodable(f"it is nested more than {MAX_NESTING} levels deep")
-    try:
-        event = _known.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as known_error:
-        found = _not_present(value, known_error)
-        if isinstance(found, OtherEvent):
-            return found
-        event = found
-    data = event.data
-    if (type(data) is Message or type(data) is ToolResult) and type(data.content) is not list:
-        return event
-    for field, free in _free_form(data):
-        reason = why_not_kept(free)
-        if reason is not None:
-            raise Undecodable(f"field {field}: {reason}")
-    return event
-
-
-def _not_present(value: bytes, known_error: Exception) -> AnyEvent:
-    """The event of a value that the present types do not read: of an outdated version, or of a type
-    nobody knows.
-    """
-    try:
-        other = _other.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Undecodable(_without_text(known_error)) from None
-    if TYPES.is_present(other.type):
-        raise Undecodable(_without_text(known_error)) from None
-    if not TYPES.is_outdated(other.type):
-        return other
-    try:
-        return TYPES.read_outdated(value)
-    except UpcastFailed as error:
-        raise Undecodable(_without_text(error)) from error
-
-
-def decode_opaque(value: bytes) -> OtherEvent:
-    """Decode a record's envelope alone, whatever its type: an event whose payload nobody can read
-    is one of a type that nobody knows.
-
-    Raises:
-        Undecodable: the value is not JSON, or lacks an envelope field.
-    """
-    try:
-        return _other.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Undecodable(_without_text(error)) from None
-
-
-def _without_text(error: Exception) -> str:
-    """A decoder's complaint without what it quotes of the payload: dead letters and logs outlive an
-    erasure.
-    """
-    if isinstance(error, UnicodeDecodeError):
-        return f"it is not UTF-8 ({error.reason})"
-    return _QUOTED.sub(" value", str(error))
-
-
-def _free_form(data: object) -> Iterator[tuple[str, object]]:
-    """The fields of an event that may hold any JSON and are kept in a window, with their names;
-    integers of any size among them.
-    """
-    if isinstance(data, Message | ToolResult):
-        if isinstance(data.content, list):
-            yield from (
-                ("content.file", part.file) for part in data.content if isinstance(part, FilePart)
-            )
-    elif isinstance(data, Opened):
-        yield from (("policy", data.policy), ("metadata", data.metadata))
-    elif isinstance(data, TurnStarted | TurnEnded):
-        yield "lease", data.lease
-    elif isinstance(data, LoopDetected):
-        yield "count", data.count
 
 
 def absolute(steps: list[int]) -> list[int]:

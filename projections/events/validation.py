@@ -15,7 +15,7 @@ import msgspec
 import orjson
 
 from projections.errors import EventTooLarge, InvalidEvent, InvalidPosition
-from projections.events import token_cost
+from projections.events import codec, token_cost
 from projections.events import types as events
 from projections.events.fast_path import quick_data
 from projections.events.json_limits import why_not_kept
@@ -32,7 +32,7 @@ _SEALED = {"kid", "nonce", "ciphertext"}
 """The fields of a sealed payload (``streams.encryption.payload_cipher``): an event of just these
 would be taken for one, and would not be sealed.
 """
-_FULL_TYPES = {name: events.full_type(name) for name in events.DATA_TYPES}
+_FULL_TYPES = {name: codec.full_type(name) for name in codec.DATA_TYPES}
 _OTHER_TYPE = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+\.v[0-9]{1,3}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _RFC3339 = re.compile(
@@ -204,9 +204,9 @@ def _checked(
     """The data of an event of a known type, None for one of another family's; every rule is
     checked, and broken ones are named.
     """
-    if name in events.DATA_TYPES:
+    if name in codec.DATA_TYPES:
         return _typed(name, fields, where, operator)
-    if _OTHER_TYPE.fullmatch(name) and not events.is_known(name):
+    if _OTHER_TYPE.fullmatch(name) and not codec.is_known(name):
         if fields.keys() == _SEALED:
             raise InvalidEvent(
                 f"{where}: fields kid, nonce, ciphertext: just these stand for a sealed payload:"
@@ -214,7 +214,7 @@ def _checked(
             )
         return None
     raise InvalidEvent(
-        f"{where}: field type: {name[:60]!r} is not one of {', '.join(sorted(events.DATA_TYPES))}"
+        f"{where}: field type: {name[:60]!r} is not one of {', '.join(sorted(codec.DATA_TYPES))}"
     )
 
 
@@ -222,7 +222,7 @@ def _typed(name: str, fields: dict[str, Any], where: str, operator: bool) -> msg
     if (name in RESERVED or name in OWN) and not operator:
         writer = "threadfold itself" if name in OWN else "an operator's command"
         raise InvalidEvent(f"{where}: field type: {name!r} is written by {writer} only")
-    struct = events.DATA_TYPES[name]
+    struct = codec.DATA_TYPES[name]
     allowed = _field_names(struct)
     for field in fields:
         if field not in allowed:

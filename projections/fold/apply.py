@@ -46,7 +46,7 @@ def apply(
         HANDLERS[events.ErasedEvent].handle(window, offset, event, None)
         return Outcome(Status.APPLIED, offset)
     id_hash = id_hash_of(event.id)
-    seen = window.recents.find(id_hash)
+    seen = window.recent_ids.find(id_hash)
     if seen is not None:
         window.count_repeat(offset)
         return Outcome(Status.DUPLICATE, seen.offset)

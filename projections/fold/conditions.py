@@ -40,7 +40,7 @@ def _not_expected(window: Window, expect: str) -> str | None:
     try:
         position = parse_position(expect)
     except InvalidPosition:
-        seen = window.recents.find(id_hash_of(expect))
+        seen = window.recent_ids.find(id_hash_of(expect))
         if seen is None or seen.rejected:
             return "the event that was expected before it is not in the window"
         offset = seen.offset

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from projections.errors import InvalidPosition
+from projections.events import codec
 from projections.events import types as events
 from projections.events.provider_limits import LONGEST_ID, call_ids
 from projections.events.size_limits import control_body
@@ -262,7 +263,7 @@ HANDLERS: dict[type[Struct], Handler] = {
 """How each type of event is folded."""
 
 TYPE_OF_KIND: dict[int, str] = {
-    kind: events.short_type(str(type_.__struct_config__.tag))
+    kind: codec.short_type(str(type_.__struct_config__.tag))
     for type_, handler in HANDLERS.items()
     for kind in handler.kinds
 }

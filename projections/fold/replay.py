@@ -224,8 +224,8 @@ def _summary_chain(
     too, and it holds only together with it.
     """
     chain: list[tuple[int, events.SummaryEvent]] = []
-    in_force = window.meta.summary
-    offset = None if in_force is None else in_force.offset
+    active = window.meta.summary
+    offset = None if active is None else active.offset
     while offset is not None:
         event = by_offset.get(offset)
         if not isinstance(event, events.SummaryEvent):

@@ -64,7 +64,7 @@ def _resolve(window: Window, to: str) -> int | None:
     try:
         position = parse_position(to)
     except InvalidPosition:
-        seen = window.recents.find(id_hash_of(to))
+        seen = window.recent_ids.find(id_hash_of(to))
         return None if seen is None else seen.offset
     return position.offset if position.partition == window.partition else None
 
@@ -108,7 +108,7 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
         ):
             accept_summary(restored, at, data, tokens, history.texts)
     new = restored.meta.summary
-    gone = abandoned_since(window.recents, target, offset)
+    gone = abandoned_since(window.recent_ids, target, offset)
     before, after = _standing(window.meta.summary, history, window), _standing(new, history, window)
     voided = tuple(summary_id for summary_id in before if summary_id not in after)
     # Oldest first, as they were announced the first time.
@@ -122,7 +122,7 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
 def _standing(
     summary: ActiveSummary | None, history: History, window: Window
 ) -> dict[str, ActiveSummary]:
-    """A summary in force and those it stands on, by id, newest first, as far back as the history
+    """An active summary and those it stands on, by id, newest first, as far back as the history
     has their events.
     """
     found: dict[str, ActiveSummary] = {}

@@ -111,11 +111,11 @@ def drop_span(window: Window, last: int, count: int, kept: set[int]) -> None:
         return
     window.cover(end, kept)
     at = next(i for i, entry in enumerate(window.tail) if entry is held)
-    window.replace_entry(at, _shrink(held, last, count, window.recents))
+    window.replace_entry(at, _shrink(held, last, count, window.recent_ids))
 
 
-def _shrink(held: Entry, last: int, count: int, recents: RecentIds) -> Entry:
-    known = held.offsets() or recents.between(last + 1, held.offset) or None
+def _shrink(held: Entry, last: int, count: int, recent_ids: RecentIds) -> Entry:
+    known = held.offsets() or recent_ids.between(last + 1, held.offset) or None
     dead = delta([offset for offset in absolute(held.gone or []) if offset > last]) or None
     voids = [(max(begin, last + 1), end) for begin, end in held.voids or () if end > last] or None
     if known is None:

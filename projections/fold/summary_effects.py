@@ -1,4 +1,4 @@
-"""Taking a summary in force, and taking shortenings back."""
+"""Activating a summary, and undoing reductions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def accept_summary(
     tokens: int,
     texts: Mapping[int, events.AnyEvent],
 ) -> ActiveSummary:
-    """Put a summary in force: its span leaves the tail, and cuts are made again over what follows.
+    """Activate a summary: its span leaves the tail, and cuts are made again over what follows.
 
     Shortenings made since it was found to be due are taken back: had it come at once, they would
     not have been made.

@@ -12,7 +12,7 @@ import msgspec
 from projections.fold.quarantine import quarantine_of
 from projections.names import Position
 from projections.render.parts import Render
-from projections.render.read_header import ReadHeader, lead_of, view_of
+from projections.render.read_header import ReadHeader, lead_of, read_header_of
 from projections.storage.chunks import split_chunk
 from projections.storage.layout import (
     BASE,
@@ -42,12 +42,12 @@ def context_document(window: Window, render: Render, fields: bytes | None = None
             for what was left out, the answer to an open call).
     """
     meta = window.meta
-    view = msgspec.structs.replace(view_of(window), suspensions=window.state.suspensions)
+    header = msgspec.structs.replace(read_header_of(window), suspensions=window.state.suspensions)
     rest = _rest(
         window.partition,
         meta,
         meta.summary,
-        view,
+        header,
         render.tokens,
         render.digest,
         [s.to_dict() for s in render.trace],
@@ -100,8 +100,8 @@ def is_joined(head: Head, max_tokens: int | None) -> bool:
     """Whether the context of a window with this head is its stored messages as they are: nothing
     shortened, answered or left out.
     """
-    view = head.view
-    return view.flat and not head.erased and (max_tokens is None or view.tokens <= max_tokens)
+    header = head.read_header
+    return header.flat and not head.erased and (max_tokens is None or header.tokens <= max_tokens)
 
 
 def join_context(partition: int, head: Head, base: Base, pieces: Sequence[Piece]) -> bytes:
@@ -122,9 +122,15 @@ def join_context(partition: int, head: Head, base: Base, pieces: Sequence[Piece]
     for pin in base.state.pins:
         positions += (b"null", _positions(partition, [pin.offset]))
     positions += [piece.positions for piece in pieces]
-    trace = [step.to_dict() for step in head.view.trace]
+    trace = [step.to_dict() for step in head.read_header.trace]
     rest = _rest(
-        partition, head, base.summary, head.view, head.view.tokens, head.messages.hex(), trace
+        partition,
+        head,
+        base.summary,
+        head.read_header,
+        head.read_header.tokens,
+        head.messages.hex(),
+        trace,
     )
     shown = b",".join(filter(None, positions))
     return b"".join((b'{"messages":[', b",".join(bodies), b'],"positions":[', shown, b"],", rest))
@@ -165,7 +171,7 @@ def suspension_of(partition: int, open_: OpenSuspension) -> dict[str, Any]:
 
 
 def summary_of(partition: int, summary: ActiveSummary) -> dict[str, Any]:
-    """The summary in force as callers see it."""
+    """The active summary as callers see it."""
     return {
         "summary_id": summary.summary_id,
         "position": str(Position(partition, summary.offset)),
@@ -181,7 +187,7 @@ def _rest(
     partition: int,
     meta: Meta | Head,
     summary: ActiveSummary | None,
-    view: ReadHeader,
+    header: ReadHeader,
     tokens: int,
     digest: str,
     trace: list[dict[str, Any]],
@@ -189,17 +195,17 @@ def _rest(
     """Everything of the document behind the messages, without the opening brace."""
     rest: dict[str, Any] = {
         "tokens": tokens,
-        "budget": view.budget,
-        "ceiling": view.ceiling,
-        "utilization": round(tokens / view.ceiling, 6),
+        "budget": header.budget,
+        "ceiling": header.ceiling,
+        "utilization": round(tokens / header.ceiling, 6),
         "position": str(Position(partition, meta.position)) if meta.position >= 0 else None,
         "count": meta.count,
         "digest": meta.digest.hex(),
         "render_digest": digest,
         "summary": None if summary is None else summary_of(partition, summary),
-        "suspensions": [suspension_of(partition, s) for s in view.suspensions],
-        "state": view.state,
-        "guard": view.guard,
+        "suspensions": [suspension_of(partition, s) for s in header.suspensions],
+        "state": header.state,
+        "guard": header.guard,
         "trace": trace,
     }
     if meta.quarantine is not None:

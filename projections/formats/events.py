@@ -21,7 +21,7 @@ from projections.window.window import Window
 
 
 def window_events(window: Window) -> list[dict[str, Any]]:
-    """The window as flat events, each with its ``position``: pinned messages, the summary in force,
+    """The window as flat events, each with its ``position``: pinned messages, the active summary,
     then the tail in log order.
 
     A run of events that only the log still holds comes as one ``{"type": "held", "from", "to",

@@ -19,9 +19,9 @@ from projections.events.tokenizer import get_encoding
 from projections.policy.profiles import (
     CALLABLE,
     CompactResults,
-    KeepMessages,
-    KeepTurns,
+    Limiting,
     Reducer,
+    Shortening,
     Summarize,
     merged,
 )
@@ -98,7 +98,12 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def counted(self) -> bool:
         """Whether a reducer limits turns or messages."""
-        return any(isinstance(r, KeepTurns | KeepMessages) for r in self.reducers)
+        return any(isinstance(r, Limiting) for r in self.reducers)
+
+    @property
+    def shortens(self) -> bool:
+        """Whether tool results are shortened: a cut can save tokens without a summary."""
+        return self.trim_tool_results or any(isinstance(r, Shortening) for r in self.reducers)
 
     def budget(self, pinned: int) -> int:
         """The effective working budget of the verbatim tail beside a pinned lane of ``pinned``

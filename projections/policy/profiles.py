@@ -21,25 +21,31 @@ CALLABLE = "callable:"
 _Count = Annotated[int, Meta(ge=0, le=10**9)]
 
 
-class KeepTurns(
-    Struct, tag_field="name", tag="keep_last_n_turns", frozen=True, forbid_unknown_fields=True
-):
+class _Reducer(Struct, tag_field="name", frozen=True, forbid_unknown_fields=True):
+    """One entry of a policy's ``reducers``."""
+
+
+class Limiting(_Reducer, frozen=True):
+    """Limits how many turns or messages stay."""
+
+
+class Shortening(_Reducer, frozen=True):
+    """Shortens tool results."""
+
+
+class KeepTurns(Limiting, tag="keep_last_n_turns", frozen=True):
     """Leave out all but the last ``n`` turns; a turn begins with a user's message."""
 
     n: _Count
 
 
-class KeepMessages(
-    Struct, tag_field="name", tag="keep_last_n_messages", frozen=True, forbid_unknown_fields=True
-):
+class KeepMessages(Limiting, tag="keep_last_n_messages", frozen=True):
     """Leave out all but the last ``n`` messages, between groups."""
 
     n: _Count
 
 
-class CompactResults(
-    Struct, tag_field="name", tag="compact_tool_results", frozen=True, forbid_unknown_fields=True
-):
+class CompactResults(Shortening, tag="compact_tool_results", frozen=True):
     """Replace the texts of tool results but the last ``keep_last_n``; None: the calls and their
     results go.
     """
@@ -48,9 +54,7 @@ class CompactResults(
     keep_last_n: _Count = 0
 
 
-class SummarizeResults(
-    Struct, tag_field="name", tag="summarize_tool_results", frozen=True, forbid_unknown_fields=True
-):
+class SummarizeResults(Shortening, tag="summarize_tool_results", frozen=True):
     """Keep the first ``top`` items of a list, or rows of a table, with how many there were and
     where the whole stands.
     """
@@ -58,7 +62,7 @@ class SummarizeResults(
     top: Annotated[int, Meta(ge=1, le=10**6)] = 5
 
 
-class Summarize(Struct, tag_field="name", tag="summarize", frozen=True, forbid_unknown_fields=True):
+class Summarize(_Reducer, tag="summarize", frozen=True):
     """Asks for summaries, as a last step after the free ones: profile ``composed`` has them only
     with it.
     """

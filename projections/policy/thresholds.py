@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from projections.policy.policy import Policy
-from projections.policy.profiles import CompactResults, KeepMessages, KeepTurns, SummarizeResults
+from projections.policy.profiles import KeepMessages, KeepTurns
 
 NEVER = 1 << 62
 SUMMARY_MARK = "[Summary of the earlier conversation]\n"
@@ -37,10 +37,10 @@ class Limits(NamedTuple):
     counted: bool
 
     @classmethod
-    def of(cls, policy: Policy, pinned: int, summary: int, beyond: int) -> Limits:
+    def of(cls, policy: Policy, pinned: int, summary: int, usage_excess: int) -> Limits:
         """The limits beside a pinned lane and a summary of so many tokens (0: there is none).
 
-        ``beyond`` is by how much the model's own count of the last call exceeded ours.
+        ``usage_excess`` is by how much the model's own count of the last call exceeded ours.
         """
         ceiling, budget = policy.ceiling, policy.budget(pinned)
         room = max(
@@ -49,17 +49,10 @@ class Limits(NamedTuple):
         mark = min(budget, room)
         if policy.compaction_ratio < 1.0:
             share = policy.compaction_ratio * (policy.model_window - policy.reserve_tokens)
-            mark = min(mark, int(share) - pinned - summary - beyond)
-        if not policy.pays and not _saves(policy):
+            mark = min(mark, int(share) - pinned - summary - usage_excess)
+        if not policy.pays and not policy.shortens:
             mark = NEVER
         messages = min((r.n for r in policy.reducers if isinstance(r, KeepMessages)), default=NEVER)
         turns = min((r.n for r in policy.reducers if isinstance(r, KeepTurns)), default=NEVER)
         counted = policy.counted or policy.profile == "sliding"
         return cls(ceiling, budget, room, min(2 * budget, room), mark, messages, turns, counted)
-
-
-def _saves(policy: Policy) -> bool:
-    """Whether a cut can save tokens without a summary."""
-    return policy.trim_tool_results or any(
-        isinstance(r, CompactResults | SummarizeResults) for r in policy.reducers
-    )

@@ -6,12 +6,6 @@ a thread with a loop of its own, it raises where a pool is used up instead of wa
 pipeline closes the connections to *all* nodes, so that one shard's failover would be felt by the
 others. All that is done here to a partition is under one hash tag: a plain client of the right
 server does.
-
-**Incarnations.** All connections of a :class:`Node` are to one server *process*: each tells its
-``run_id`` when it is made, and where that is another one the node is given up and a new one taken.
-So an answer is known to come from the process ``node.server``, at no cost a call. Writers leave it
-beside what they write; what a server holds that was last written to another process is not taken
-for current (a replica that was promoted, an old snapshot that was loaded).
 """
 
 from __future__ import annotations
@@ -19,18 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from hashlib import sha1
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-import redis.asyncio as aredis
 from redis.exceptions import (
     AskError,
     ClusterDownError,
     MovedError,
-    NoScriptError,
     ReadOnlyError,
     RedisError,
     ResponseError,
@@ -39,9 +29,8 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from projections.errors import CorruptWindow, RedisUnavailable
-from projections.redis.address import Address, Kind, read_address, shown
-from projections.redis.batching import Batcher
+from projections.redis.address import Address, Kind, read_address
+from projections.redis.node import AnotherServer, Node, is_master
 from projections.redis.topology import ClusterSlots, OneServer, SentinelMaster, Topology
 
 T = TypeVar("T")
@@ -60,88 +49,7 @@ replaced without knowing it.
 """
 LOOK_PAUSE = 0.1
 """Seconds between two looks at least, however much fails."""
-UNKNOWN = "unknown"
-"""The incarnation of a server that does not tell one."""
 _AWAY = (RedisConnectionError, RedisTimeoutError, OSError, ClusterDownError)
-
-
-class AnotherServer(RedisConnectionError):
-    """A new connection is to another process than the node's others: nothing was sent on it."""
-
-
-class Node:
-    """One server process and the connections to it; ``server`` is its incarnation once
-    :meth:`ready` returned.
-    """
-
-    def __init__(
-        self, place: str, url: str, *, timeout: float, connections: int, master: bool
-    ) -> None:
-        self.place = place
-        self.server = ""
-        self.doubted = 0.0
-        self._master = master
-        self._gathered: dict[str, Batcher] = {}
-        # One that waits: a list asks every partition at once, so some lists side by side are more
-        # than the connections there may be.
-        pool = aredis.BlockingConnectionPool.from_url(
-            url,
-            socket_timeout=timeout,
-            socket_connect_timeout=timeout,
-            max_connections=connections,
-            timeout=timeout,
-            redis_connect_func=self._connected,
-        )
-        self.redis = aredis.Redis.from_pool(pool)
-
-    async def ready(self) -> None:
-        """Have a connection, so that the incarnation is known; raises what redis-py raises."""
-        if not self.server:
-            await self.redis.ping()
-
-    def gathered(self, script: str) -> Batcher:
-        """Calls of one read-only script on this server, gathered."""
-        found = self._gathered.get(script)
-        if found is None:
-            found = self._gathered[script] = Batcher(self.redis, script)
-        return found
-
-    async def close(self) -> None:
-        """Close all connections; what still waits is cancelled."""
-        for gathered in self._gathered.values():
-            await gathered.close()
-        await self.redis.aclose()
-
-    async def _connected(self, connection: Any) -> None:
-        await connection.on_connect()
-        await connection.send_command("INFO", "server")
-        found = re.search(r"run_id:(\w+)", str(await connection.read_response()))
-        server = found[1] if found else UNKNOWN
-        if self._master:
-            await connection.send_command("ROLE")
-            if not _is_master(await connection.read_response()):
-                raise RedisConnectionError("it is a replica now")
-        if self.server and self.server != server:
-            raise AnotherServer("another server answers there now")
-        self.server = server
-
-
-class Script:
-    """A Lua script, sent whole only to a server that does not know it."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._sha = sha1(text.encode(), usedforsecurity=False).hexdigest()
-
-    async def __call__(self, node: Node, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
-        """Run it on a server; its keys share a hash tag. Raises what redis-py raises."""
-        redis: Any = node.redis
-        call: list[Any] = ["EVALSHA", self._sha, len(keys), *keys, *args]
-        try:
-            return await redis.execute_command(*call)
-        except NoScriptError:
-            await redis.script_load(self._text)
-            return await redis.execute_command(*call)
 
 
 class RedisRouter:
@@ -336,7 +244,7 @@ class RedisRouter:
                 "the role of the server at hand is not known: %s", error
             )  # it is asked again
         else:
-            if not _is_master(role):
+            if not is_master(role):
                 logger.warning("Redis: the server at hand is a replica now; it is looked for anew")
                 self._drop(node)
 
@@ -394,35 +302,6 @@ class RedisRouter:
         for place, node in list(self._nodes.items()):
             if place not in there:
                 self._drop(node)
-
-
-@contextlib.contextmanager
-def redis_errors(url: str, other_type: str) -> Iterator[None]:
-    """Name every failure to reach the server, or to be served by it, by its cause.
-
-    Args:
-        other_type: ends the message of :class:`CorruptWindow`, which says that a key holds a value
-            of another type: whose key, and what is to be done.
-
-    Raises:
-        RedisUnavailable, CorruptWindow: as named.
-    """
-    where = f"Redis at {shown(url)}"
-    try:
-        yield
-    except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
-        raise RedisUnavailable(f"{where} does not answer ({reason}): check that it runs") from error
-    except ResponseError as error:
-        if "WRONGTYPE" in str(error):
-            raise CorruptWindow(f"{where} has something else under {other_type}") from error
-        raise RedisUnavailable(f"{where} refused: {error}") from error
-    except RedisError as error:
-        raise RedisUnavailable(f"{where} failed: {error}") from error
-
-
-def _is_master(role: Any) -> bool:
-    return isinstance(role, list) and role[0] in (b"master", "master")
 
 
 def _topology(address: Address, client: Callable[[str], Awaitable[Any]]) -> Topology:

@@ -7,38 +7,31 @@ nothing here is the truth: it can be lost at any moment.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from importlib.resources import files
-from typing import Any, cast
-
-import cramjam
+from typing import Any, TypeVar, cast
 
 from projections.fold.timers import KEEP_TIMER
 from projections.names import Key, parse_key
-from projections.redis.router import Node, RedisRouter, Script, redis_errors
+from projections.redis.node import Node, Script, redis_errors, server_info
+from projections.redis.router import RedisRouter
+from projections.redis.values import (
+    LAYOUT,
+    STATE,
+    by_key,
+    checkpoint_of,
+    compressed,
+    plain,
+    stored_windows,
+)
 from projections.storage.layout import HEAD
 from projections.storage.listing import IDLE, QUARANTINED, Found, Lists
-from projections.storage.protocol import (
-    Applied,
-    Checkpoint,
-    Index,
-    Stored,
-    Verdict,
-    WindowReader,
-    Write,
-)
+from projections.storage.protocol import WindowReader
+from projections.storage.records import Applied, Checkpoint, Index, Stored, Verdict, Write
 from projections.storage.stubs import STUB
 
-_STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout", b"server")
-LAYOUT = b"5"
-"""How windows lie here, in each partition's state: what another release left is not read, its
-partitions are folded anew.
-"""
-COMPRESS_FROM = 2_048
-"""Bytes of a field from which on compression pays."""
-ZSTD = b"\x28\xb5\x2f\xfd"
-"""How every zstd frame begins, and no field of a window does."""
+T = TypeVar("T")
 
 
 class RedisStore:
@@ -62,7 +55,7 @@ class RedisStore:
         self.url = url
         self.prefix = prefix
         self.reader: WindowReader = self
-        self._packed = _compressed if compress else bytes
+        self._packed = compressed if compress else bytes
         self.servers = RedisRouter(url, timeout=timeout)
         lua = files("projections.redis")
         self._apply, self._unlink = (
@@ -76,28 +69,15 @@ class RedisStore:
         await self.servers.close()
 
     async def ping(self) -> dict[str, Any]:
-        """What the servers say of themselves: ``version`` (the oldest), ``maxmemory_policy`` and
-        ``used_memory`` (bytes, of all).
-
-        The policy is ``noeviction`` only where all masters have it; else it is that of one that
-        does not.
-        """
+        """What the servers report: see :func:`projections.redis.node.server_info`."""
         with self._guarded():
-            told = [await _told(node) for node in await self.servers.each()]
-        policies = [one["maxmemory_policy"] for one in told]
-        return {
-            "version": min((str(one["version"]) for one in told), key=_numbers),
-            "maxmemory_policy": next(
-                (policy for policy in policies if policy != "noeviction"), "noeviction"
-            ),
-            "used_memory": sum(int(one["used_memory"] or 0) for one in told),
-        }
+            return await server_info(await self.servers.each())
 
     async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
         return (await self._some(generation, partition, [], []))[0]
 
     async def read(
-        self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
+        self, generation: int, partition: int, keys: list[Key], *, recent_ids: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
         name = self._state(generation, partition)
 
@@ -107,13 +87,12 @@ class RedisStore:
             pipe = node.redis.pipeline(transaction=True)
             pipe.hgetall(name)
             for key in keys:
-                for hash_key in self._window_keys(generation, partition, key)[: 1 + recents]:
+                for hash_key in self._window_keys(generation, partition, key)[: 1 + recent_ids]:
                     pipe.hgetall(hash_key)
             state, *rest = await pipe.execute()
-            return self._checkpoint(state, node), _windows(rest, recents)
+            return self._checkpoint(state, node), stored_windows(rest, recent_ids)
 
-        with self._guarded():
-            return await self.servers.run(name, work)
+        return await self._run(name, work)
 
     async def fields(
         self, generation: int, partition: int, key: Key, names: list[bytes]
@@ -127,8 +106,8 @@ class RedisStore:
     ) -> tuple[Checkpoint | None, Stored | None]:
         keys = self._window_keys(generation, partition, key)
         checkpoint, fields, found = await self._some(generation, partition, keys, [HEAD, STUB])
-        recents = _plain(dict(zip(found[::2], found[1::2], strict=True)))
-        return checkpoint, Stored(fields, recents) if fields else None
+        id_blocks = plain(dict(zip(found[::2], found[1::2], strict=True)))
+        return checkpoint, Stored(fields, id_blocks) if fields else None
 
     async def _some(
         self, generation: int, partition: int, keys: list[str], names: list[bytes]
@@ -142,19 +121,18 @@ class RedisStore:
             node: Node,
         ) -> tuple[Checkpoint | None, dict[bytes, bytes], list[bytes]]:
             found = await node.gathered(self._fields)([state_key, *keys], names)
-            first, last = len(_STATE), len(_STATE) + len(names)
+            first, last = len(STATE), len(STATE) + len(names)
             state, fields = (
                 {name: value for name, value in pairs if value is not None}
                 for pairs in (
-                    zip(_STATE, found[:first], strict=True),
+                    zip(STATE, found[:first], strict=True),
                     zip(names, found[first:last], strict=True),
                 )
             )
             more = found[last] if len(found) > last else []
-            return self._checkpoint(state, node), _plain(fields), more
+            return self._checkpoint(state, node), plain(fields), more
 
-        with self._guarded():
-            return await self.servers.run(state_key, work)
+        return await self._run(state_key, work)
 
     async def apply(
         self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
@@ -181,7 +159,7 @@ class RedisStore:
                 lists.rest(write.key)
             keys += self._window_keys(generation, partition, write.key)
             args += [str(write.key), b"2" if write.anew else b"1" if write.reset else b"0"]
-            for put, gone in ((write.put, write.gone), (write.recents_put, write.recents_gone)):
+            for put, gone in ((write.put, write.gone), (write.id_blocks_put, write.id_blocks_gone)):
                 args.append(2 * len(put))
                 for name, value in put:
                     args += (name, self._packed(value))
@@ -210,8 +188,7 @@ class RedisStore:
             verdict, revision, _ = await self._apply(node, keys, [server, *args])
             return Applied(Verdict(verdict.decode()), revision.decode())
 
-        with self._guarded():
-            return await self.servers.run(keys[0], work)
+        return await self._run(keys[0], work)
 
     async def due(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
         return await self._ripe(self._due(generation, partition), now_ms, limit)
@@ -254,8 +231,7 @@ class RedisStore:
                     break
             return found[:limit]
 
-        with self._guarded():
-            return await self.servers.run(key, work)
+        return await self._run(key, work)
 
     async def conversations(self, generation: int, partition: int) -> set[Key]:
         begin = f"{self._tag(generation, partition)}:w:".encode()
@@ -268,8 +244,7 @@ class RedisStore:
                 )
             ]
 
-        with self._guarded():
-            names = await self.servers.run(self._state(generation, partition), work)
+        names = await self._run(self._state(generation, partition), work)
         return {key for name in names if (key := parse_key(name[len(begin) :])) is not None}
 
     async def index(self, generation: int, partition: int) -> tuple[Checkpoint | None, Index]:
@@ -300,10 +275,9 @@ class RedisStore:
                 }
                 for name, rows in zip(lists, rest, strict=True)
             }
-            return self._checkpoint(state, node), Index(_by_key(due), _by_key(timers), found)
+            return self._checkpoint(state, node), Index(by_key(due), by_key(timers), found)
 
-        with self._guarded():
-            return await self.servers.run(self._state(generation, partition), work)
+        return await self._run(self._state(generation, partition), work)
 
     async def idle(self, generation: int, partition: int, before_ms: int, limit: int) -> list[Key]:
         return await self._ripe(f"{self._tag(generation, partition)}:{IDLE}", before_ms, limit)
@@ -331,8 +305,7 @@ class RedisStore:
             if batch:
                 dropped += max(0, await self._unlink(node, [state, *batch]))
 
-        with self._guarded():
-            await self.servers.run(state, work)
+        await self._run(state, work)
         return dropped
 
     async def drop_generation(self, generation: int, partitions: int) -> int:
@@ -346,11 +319,10 @@ class RedisStore:
         async def work(node: Node) -> bool:
             return bool(await self._hold(node, [key], [holder, int(seconds * 1000)]))
 
-        with self._guarded():
-            return await self.servers.run(key, work)
+        return await self._run(key, work)
 
     def _checkpoint(self, state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
-        checkpoint = _checkpoint(state, node)
+        checkpoint = checkpoint_of(state, node)
         if checkpoint is not None and checkpoint.unverified:
             self.servers.doubt(node)
         return checkpoint
@@ -359,10 +331,7 @@ class RedisStore:
         async def work(node: Node) -> list[Any]:
             return list(await node.redis.zrangebyscore(name, "-inf", now_ms, start=0, num=limit))
 
-        with self._guarded():
-            return [
-                key for key in map(parse_key, await self.servers.run(name, work)) if key is not None
-            ]
+        return [key for key in map(parse_key, await self._run(name, work)) if key is not None]
 
     async def _again(self, name: str, times: dict[Key, int]) -> None:
         """Set the times of what is there; what is not does not come back by it."""
@@ -371,8 +340,7 @@ class RedisStore:
             return await node.redis.zadd(name, {str(key): at for key, at in times.items()}, xx=True)
 
         if times:
-            with self._guarded():
-                await self.servers.run(name, work)
+            await self._run(name, work)
 
     def _pattern(self, generation: int, partition: int, names: str) -> str:
         return f"{self.prefix}:\\{{{generation}:{partition}\\}}:{names}"
@@ -393,79 +361,12 @@ class RedisStore:
         tag = self._tag(generation, partition)
         return [f"{tag}:w:{key}", f"{tag}:r:{key}"]
 
+    async def _run(self, key: str, work: Callable[[Node], Awaitable[T]]) -> T:
+        """Do something at the server in charge of a key, its failures named by their cause."""
+        with self._guarded():
+            return await self.servers.run(key, work)
+
     def _guarded(self) -> AbstractContextManager[None]:
         return redis_errors(
             self.url, "a key of the windows: mend it with `threadfold verify --repair`"
         )
-
-
-def _by_key(rows: list[tuple[bytes, float]]) -> dict[Key, int]:
-    """A sorted set's members; a name that is no conversation's has the tenant "" here."""
-    return {
-        parse_key(name) or Key("", name.decode("utf-8", "replace")): int(at) for name, at in rows
-    }
-
-
-def _windows(answers: list[dict[bytes, bytes]], recents: bool) -> list[Stored | None]:
-    if not recents:
-        return [Stored(_plain(fields), {}) if fields else None for fields in answers]
-    return [
-        Stored(_plain(answers[i]), _plain(answers[i + 1])) if answers[i] else None
-        for i in range(0, len(answers), 2)
-    ]
-
-
-def _compressed(value: bytes) -> bytes:
-    """A field as zstd where that pays: level 3 took 24 us for 4 KB of a real talk, to 37 % of its
-    size; 90 us and 21 % for 32 KB.
-    """
-    return bytes(cramjam.zstd.compress(value, level=3)) if len(value) >= COMPRESS_FROM else value
-
-
-def _plain(fields: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    """The fields as they were before they were compressed; what cannot be read stays as it is, and
-    is found out when it is decoded.
-    """
-    for name, value in fields.items():
-        if value.startswith(ZSTD):
-            try:
-                fields[name] = bytes(cramjam.zstd.decompress(value))
-            except cramjam.DecompressionError:
-                fields[name] = value
-    return fields
-
-
-async def _told(node: Node) -> dict[str, Any]:
-    info = await node.redis.info()
-    policy = (
-        info.get("maxmemory_policy")
-        or (await node.redis.config_get("maxmemory-policy"))["maxmemory-policy"]
-    )
-    return {
-        "version": info.get("valkey_version") or info.get("redis_version"),
-        "maxmemory_policy": policy,
-        "used_memory": info.get("used_memory"),
-    }
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version))
-
-
-def _checkpoint(state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
-    if state.get(b"layout") != LAYOUT:
-        return None
-    try:
-        return Checkpoint(
-            revision=state[b"revision"].decode(),
-            offset=int(state[b"offset"]),
-            timestamp=int(state[b"timestamp"]),
-            digest=state[b"hash"].decode(),
-            target=int(state[b"target"]),
-            # Written by a former process of this server, or by another one that it took over from:
-            # it may be older than what was served.
-            unverified=state.get(b"server", b"").decode() != node.server,
-        )
-    except (KeyError, ValueError):
-        # Nothing, or not a state any more: the partition is folded anew.
-        return None

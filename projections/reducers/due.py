@@ -28,7 +28,7 @@ def due_span(
 ) -> Due | None:
     """The span to summarise, None when nothing can leave this tail yet.
 
-    ``state`` are as they stand after the tail; ``after`` is how far the summary in force reaches: a
+    ``state`` are as they stand after the tail; ``after`` is how far the active summary reaches: a
     span has to end beyond it. Where somebody ``asked`` for a summary, nothing stays but the last
     group and what every span goes around.
     """

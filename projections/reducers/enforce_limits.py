@@ -20,7 +20,6 @@ Shortenings made while a summary is due are taken back when it is accepted
 
 from __future__ import annotations
 
-from projections.policy.profiles import CompactResults, SummarizeResults
 from projections.reducers.due import due_span, kept_offsets, span_to
 from projections.reducers.reduction import CLOSED, Reduction
 from projections.reducers.variants import Variants
@@ -172,10 +171,7 @@ def _pass_mark(window: Window, n: int) -> None:
 
 def _can_save(window: Window) -> bool:
     policy = window.policy
-    return window.results > 0 and (
-        policy.trim_tool_results
-        or any(isinstance(r, CompactResults | SummarizeResults) for r in policy.reducers)
-    )
+    return window.results > 0 and policy.shortens
 
 
 def shorten(window: Window, n: int) -> None:

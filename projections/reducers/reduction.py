@@ -8,8 +8,9 @@ answered yet, one that is pinned, and a group that waits for somebody are left a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -20,7 +21,9 @@ from projections.policy.profiles import (
     CompactResults,
     KeepMessages,
     KeepTurns,
+    Limiting,
     Reducer,
+    Shortening,
     SummarizeResults,
 )
 from projections.reducers.variants import Variants
@@ -52,15 +55,9 @@ class Reduction:
 
     def run(self, reducer: Reducer) -> None:
         """Apply one of the policy's reducers."""
-        if isinstance(reducer, KeepTurns):
-            self._keep_turns(reducer.n)
-        elif isinstance(reducer, KeepMessages):
-            self._keep_messages(reducer.n)
-        elif isinstance(reducer, CompactResults):
-            self._compact(reducer)
-        elif isinstance(reducer, SummarizeResults):
-            for result, tool in self._results():
-                self._shorten(result, f"head:{reducer.top}", tool)
+        run = _RUN.get(type(reducer))
+        if run is not None:
+            run(self, reducer)
 
     def shorten(self) -> None:
         """The shortenings that save tokens: trimming of tool results, then the policy's reducers of
@@ -69,13 +66,13 @@ class Reduction:
         if self.policy.trim_tool_results:
             self.trim()
         for reducer in self.policy.reducers:
-            if isinstance(reducer, CompactResults | SummarizeResults):
+            if isinstance(reducer, Shortening):
                 self.run(reducer)
 
     def limit(self) -> None:
         """The policy's limits of turns and messages, in order."""
         for reducer in self.policy.reducers:
-            if isinstance(reducer, KeepTurns | KeepMessages):
+            if isinstance(reducer, Limiting):
                 self.run(reducer)
 
     def trim(self) -> None:
@@ -83,7 +80,7 @@ class Reduction:
         ``hard_clear_chars`` a stub.
         """
         policy = self.policy
-        results = self._results(policy.protect_recent)
+        results = self.results(policy.protect_recent)
         for result, tool in results:
             # Bytes of JSON are at least as many as the characters they hold: most results need not
             # be looked into.
@@ -93,9 +90,9 @@ class Reduction:
                 continue
             size = len(result_text(_decode(result.body)))
             if size > policy.hard_clear_chars:
-                self._shorten(result, "clear", tool)
+                self.shorten_result(result, "clear", tool)
             elif size > policy.soft_trim_chars:
-                self._shorten(result, f"soft:{policy.soft_trim_chars}", tool)
+                self.shorten_result(result, f"soft:{policy.soft_trim_chars}", tool)
 
     def leave_out_oldest(self, most: int) -> None:
         """Leave out groups, the oldest first, until the rest has at most ``most`` tokens; the last
@@ -123,7 +120,7 @@ class Reduction:
             if i not in pinned:
                 self._leave_out(result, reducer)
         if pinned:
-            self._shorten(
+            self.shorten_result(
                 group.head, f"pair:{','.join(map(str, sorted(pinned)))}:{reducer}", "", always=True
             )
         else:
@@ -138,7 +135,7 @@ class Reduction:
     def _shown(self) -> list[Group]:
         return [group for group in self.groups if group.messages()]
 
-    def _results(self, spared: int = 0) -> list[tuple[Entry, str]]:
+    def results(self, spared: int = 0) -> list[tuple[Entry, str]]:
         """The results that may be shortened, in the order of the log, with the names of their
         tools; the last ``spared`` left out.
 
@@ -160,20 +157,20 @@ class Reduction:
             (result, tool) for result, tool in found if result.offset < read and not result.pinned
         ]
 
-    def _compact(self, reducer: CompactResults) -> None:
+    def compact(self, reducer: CompactResults) -> None:
         if reducer.replacement is None:
             self._drop_calls(reducer.keep_last_n)
             return
         text = DEFAULT_TEMPLATE if reducer.replacement == "template" else reducer.replacement
         named = text.startswith(CALLABLE)
         variant = f"call:{text[len(CALLABLE) :]}" if named else f"text:{text}"
-        for result, tool in self._results(reducer.keep_last_n):
+        for result, tool in self.results(reducer.keep_last_n):
             if not result.variant.startswith(("text:", "call:")):
-                self._shorten(result, variant, tool)
+                self.shorten_result(result, variant, tool)
 
     def _drop_calls(self, keep_last_n: int) -> None:
         """Calls and their results go, all of a message or none; a message left empty goes, too."""
-        free = {id(result) for result, _ in self._results(keep_last_n)}
+        free = {id(result) for result, _ in self.results(keep_last_n)}
         for group in self._shown():
             shown = group.shown_calls()
             results = [group.results[i] for i in shown if i in group.results]
@@ -187,18 +184,20 @@ class Reduction:
                     if not result.pinned:
                         self._leave_out(result, _COMPACT)
                 if kept or result_text(_decode(group.head.body)).strip():
-                    self._shorten(group.head, "only:" + ",".join(map(str, kept)), "", always=True)
+                    self.shorten_result(
+                        group.head, "only:" + ",".join(map(str, kept)), "", always=True
+                    )
                 else:
                     self._leave_out(group.head, _COMPACT)
 
-    def _keep_turns(self, n: int) -> None:
+    def keep_turns(self, n: int) -> None:
         groups = self._shown()
         begins = [i for i, group in enumerate(groups) if group.head.kind == Kind.USER]
         if len(begins) > n or not n:
             keep = self._down_to(n)
             self._leave_out_all(groups[: begins[-keep]] if keep else groups, "keep_last_n_turns")
 
-    def _keep_messages(self, n: int) -> None:
+    def keep_messages(self, n: int) -> None:
         groups = self._shown()
         if sum(group.messages() for group in groups) <= n:
             return
@@ -219,9 +218,11 @@ class Reduction:
                 self.leave_out(group, reducer)
 
     def _leave_out(self, entry: Entry, reducer: str) -> None:
-        self._shorten(entry, f"out:{reducer}", "", always=True)
+        self.shorten_result(entry, f"out:{reducer}", "", always=True)
 
-    def _shorten(self, entry: Entry, variant: str, tool: str, *, always: bool = False) -> None:
+    def shorten_result(
+        self, entry: Entry, variant: str, tool: str, *, always: bool = False
+    ) -> None:
         """Put an entry into another variant, if that is shorter (or ``always``)."""
         if entry.variant == variant or entry.out:
             return
@@ -230,6 +231,20 @@ class Reduction:
         if body != entry.body and (tokens < entry.tokens or always):
             entry.shorten(self.at, variant, body, tokens, chars)
             self.changed = True
+
+
+def _show_first(reduction: Reduction, reducer: SummarizeResults) -> None:
+    for result, tool in reduction.results():
+        reduction.shorten_result(result, f"head:{reducer.top}", tool)
+
+
+_RUN: dict[type[Reducer], Callable[[Reduction, Any], None]] = {
+    KeepTurns: lambda reduction, reducer: reduction.keep_turns(reducer.n),
+    KeepMessages: lambda reduction, reducer: reduction.keep_messages(reducer.n),
+    CompactResults: lambda reduction, reducer: reduction.compact(reducer),
+    SummarizeResults: _show_first,
+}
+"""What each reducer does; those that are not here shorten nothing by themselves."""
 
 
 def newest(groups: list[Group]) -> list[Group]:

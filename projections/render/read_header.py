@@ -1,5 +1,5 @@
-"""The view: what a reader has to know of a window beside its messages, kept ready so that a read
-parses no message.
+"""The read header: what a reader has to know of a window beside its messages, kept ready so that a
+read parses no message.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from projections.policy.profiles import CompactResults, KeepMessages, KeepTurns, SummarizeResults
+from projections.policy.profiles import Limiting, Shortening
 from projections.policy.thresholds import SUMMARY_MARK
 from projections.render.trace import steps_of
 from projections.window.conversation_state import ConversationState, OpenSuspension
@@ -18,14 +18,14 @@ from projections.window.trace_steps import Step
 from projections.window.window import Window
 
 MAX_SUSPENDED = 4_096
-"""Characters of open suspensions that a view carries: it is written with every batch, and beyond
+"""Characters of open suspensions that a header carries: it is written with every batch, and beyond
 that a reader renders the window.
 """
 _encode = msgspec.json.Encoder().encode
 
 
 class ReadHeader(Struct, array_like=True):
-    """Derived from a window, see :func:`view_of`.
+    """Derived from a window, see :func:`read_header_of`.
 
     ``flat``: the render is the system lane, the summary, the pinned results and the tail's messages
     as they stand, within the ceiling; ``tokens`` are its tokens, ``trace`` what was shortened of
@@ -42,8 +42,8 @@ class ReadHeader(Struct, array_like=True):
     trace: list[Step]
 
 
-def view_of(window: Window) -> ReadHeader:
-    """The view of a window as it is now."""
+def read_header_of(window: Window) -> ReadHeader:
+    """The read header of a window as it is now."""
     state, limits, summary = window.state, window.limits, window.meta.summary
     base = window.meta.base
     tokens = state.pinned_tokens + window.tail_tokens
@@ -85,8 +85,7 @@ def _reduces_on_render(window: Window) -> bool:
     policy = window.policy
     if policy.cuts == "stable":
         return False
-    kinds = KeepTurns | KeepMessages | CompactResults | SummarizeResults
-    return any(isinstance(r, kinds) for r in policy.reducers) or (
+    return any(isinstance(r, Limiting | Shortening) for r in policy.reducers) or (
         policy.trim_tool_results and window.results > 0
     )
 

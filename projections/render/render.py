@@ -7,8 +7,10 @@ positions. Where the whole is too long still, ``projections.render.fit_to_limit`
 
 from __future__ import annotations
 
+from functools import partial
+
 from projections.policy.policy import Policy
-from projections.policy.profiles import CompactResults, SummarizeResults
+from projections.policy.profiles import Shortening
 from projections.reducers.reduction import Reduction
 from projections.reducers.variants import Variants
 from projections.render.fit_to_limit import fit_to_limit
@@ -69,23 +71,16 @@ def _reduce(parts: Parts, policy: Policy, trace: list[Step]) -> None:
         window.state.waiting(),
         exact=True,
     )
-    steps = [("trim_tool_results", run.trim)] if policy.trim_tool_results else []
+    steps = [("trim_tool_results", True, run.trim)] if policy.trim_tool_results else []
     for reducer in policy.reducers:
         name = str(type(reducer).__struct_config__.tag)
-        steps.append((name, lambda r=reducer: run.run(r)))  # type: ignore[misc]
-    for name, apply in steps:
+        steps.append((name, isinstance(reducer, Shortening), partial(run.run, reducer)))
+    for name, shortens, apply in steps:
         messages, tokens, shown = parts.messages, parts.tokens, len(parts.groups)
         apply()
         parts.groups[:] = [group for group in parts.groups if group.messages()]
-        if len(parts.groups) < shown and name not in _OF_RESULTS:
+        if len(parts.groups) < shown and not shortens:
             # What was left out before it is beyond the limit as well.
             parts.stub = None
         if (parts.messages, parts.tokens) != (messages, tokens):
             trace.append(Step(name, messages, parts.messages, tokens, parts.tokens))
-
-
-_OF_RESULTS = {
-    str(CompactResults.__struct_config__.tag),
-    str(SummarizeResults.__struct_config__.tag),
-    "trim_tool_results",
-}

@@ -1,7 +1,7 @@
 """How a window lies in a store: a few named fields, of which a batch writes those that changed.
 
-``h`` is the head: counters, and the view a reader needs; written with every batch. ``b`` is the
-base: the state before the tail and the summary in force; written when they change. Fields with a
+``h`` is the head: counters, and the read header; written with every batch. ``b`` is the
+base: the state before the tail and the active summary; written when they change. Fields with a
 number are the tail's chunks, in order. New entries go to the newest chunk, which is written again
 until it is full; full small chunks are joined by eights. So each entry is written a few times,
 small while it is new, and a read of any length finds few fields. Recent ids lie apart, in numbered
@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.render.read_header import ReadHeader, flat_digest, view_of
+from projections.render.read_header import ReadHeader, flat_digest, read_header_of
 from projections.storage.chunks import (
     MERGED,
     PER_ENTRY,
@@ -42,15 +42,15 @@ BASE = b"b"
 
 class Head(Progress, array_like=True):
     """The counters of a window, how many entries at the front of its first chunk have left the
-    tail, its view, and what its fields are.
+    tail, its read header, and what its fields are.
 
     ``base`` and ``chunks`` (by number) are :func:`checksum` of the other fields: whoever has one of
     them already need not read it again, and a field that is not of this head is found out.
-    ``messages`` is the SHA-256 of the rendered messages where the view is flat.
+    ``messages`` is the SHA-256 of the rendered messages where the read header is flat.
     """
 
     skip: int
-    view: ReadHeader
+    read_header: ReadHeader
     base: bytes
     chunks: dict[int, bytes]
     messages: bytes
@@ -111,8 +111,8 @@ class Changes(NamedTuple):
     reset: bool
     put: list[tuple[bytes, bytes]]
     gone: list[bytes]
-    recents_put: list[tuple[bytes, bytes]]
-    recents_gone: list[bytes]
+    id_blocks_put: list[tuple[bytes, bytes]]
+    id_blocks_gone: list[bytes]
     after: Mark
 
 
@@ -139,7 +139,7 @@ def changes_of(window: Window, mark: Mark) -> Changes:
     put.append((HEAD, _encode_head(window, skip, base_checksum, checksums)))
     kept = {chunk.number for chunk in plan}
     gone = [b"%d" % chunk.number for chunk in old if chunk.number not in kept]
-    added = window.recents.added
+    added = window.recent_ids.added
     if reset and window.meta.erased:
         # The erasure set them back: all that is stored goes, and what there is now is written
         # whole.
@@ -159,7 +159,7 @@ def changes_of(window: Window, mark: Mark) -> Changes:
         reset,
         put,
         gone,
-        [(b"%d" % n, window.recents.block_of(n)) for n in kept_ids],
+        [(b"%d" % n, window.recent_ids.block_of(n)) for n in kept_ids],
         [b"%d" % n for n in gone_ids],
         Mark(
             window.tail_revision,
@@ -236,13 +236,13 @@ def _merged(plan: list[Placed], start: int) -> list[Placed]:
 def _encode_head(
     window: Window, skip: int, base_checksum: bytes, checksums: dict[int, bytes]
 ) -> bytes:
-    meta, view = window.meta, view_of(window)
-    messages = flat_digest(window) if view.flat else b""
+    meta, header = window.meta, read_header_of(window)
+    messages = flat_digest(window) if header.flat else b""
     progress = {name: getattr(meta, name) for name in PROGRESS}
     return _encode(
         Head(
             skip=skip,
-            view=view,
+            read_header=header,
             base=base_checksum,
             chunks=checksums,
             messages=messages,
@@ -260,7 +260,11 @@ def numbered(fields: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
 
 
 def load_window(
-    key: Key, partition: int, rules: Rules, fields: dict[bytes, bytes], recents: dict[bytes, bytes]
+    key: Key,
+    partition: int,
+    rules: Rules,
+    fields: dict[bytes, bytes],
+    id_blocks: dict[bytes, bytes],
 ) -> tuple[Window, Mark]:
     """Build a window from its fields, with the mark of a store that holds it.
 
@@ -283,12 +287,12 @@ def load_window(
         at += len(entries)
         tail += entries
     del tail[: head.skip]
-    ids = load_recents(recents, head.count + head.skipped)
+    ids = load_recent_ids(id_blocks, head.count + head.skipped)
     if len(ids) != min(ids.added, LIMIT):
         raise ValueError(f"it has {len(ids)} recent ids, not those of {ids.added} events")
     window = Window(key, partition, rules, meta, tail, ids)
-    if view_of(window) != head.view:
-        raise ValueError("its view is not that of its parts")
+    if read_header_of(window) != head.read_header:
+        raise ValueError("its read header is not that of its parts")
     return window, Mark(
         window.tail_revision,
         window.base_revision,
@@ -300,8 +304,8 @@ def load_window(
     )
 
 
-def load_recents(recents: dict[bytes, bytes], added: int = LIMIT) -> RecentIds:
+def load_recent_ids(id_blocks: dict[bytes, bytes], added: int = LIMIT) -> RecentIds:
     """The recent ids from their blocks; ``added`` matters only to whoever adds to them. Raises like
     :func:`load_window`.
     """
-    return RecentIds.from_blocks([recents[name] for name in sorted(recents, key=int)], added)
+    return RecentIds.from_blocks([id_blocks[name] for name in sorted(id_blocks, key=int)], added)

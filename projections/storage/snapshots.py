@@ -147,13 +147,13 @@ def take_snapshot(window: Window) -> bytes:
     bare = [
         msgspec.structs.replace(e, body=b"", reasoning=b"") if e.body else e for e in window.tail
     ]
-    return msgspec.msgpack.encode((encode_meta(window.meta), bare, window.recents.packed()))
+    return msgspec.msgpack.encode((encode_meta(window.meta), bare, window.recent_ids.packed()))
 
 
 class _Parts(msgspec.Struct, array_like=True):
     meta: bytes
     tail: list[Entry]
-    recents: bytes
+    recent_ids: bytes
 
 
 _parts = msgspec.msgpack.Decoder(_Parts)
@@ -187,5 +187,10 @@ def restore(
             refill(entry, at[entry.offset], variants, tools)
     meta = decode_meta(parts.meta)
     return Window(
-        key, partition, rules, meta, parts.tail, RecentIds(parts.recents, meta.count + meta.skipped)
+        key,
+        partition,
+        rules,
+        meta,
+        parts.tail,
+        RecentIds(parts.recent_ids, meta.count + meta.skipped),
     )

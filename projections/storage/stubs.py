@@ -19,22 +19,23 @@ from projections.storage.layout import Head
 
 STUB = b"s"
 """The one field of a stub; no field of a window has this name."""
-SEAL = 16
-_ZSTD = b"\x28\xb5\x2f\xfd"
+CHECKSUM_BYTES = 16
+ZSTD = b"\x28\xb5\x2f\xfd"
+"""How every zstd frame begins, and no field of a window does."""
 LEVEL = 3
 """Of zstd: 0.6 ms for a window of 100 KB of chat, to 40 % of its size."""
 
 
 class Stub(Struct, array_like=True, frozen=True):
-    """A sleeping window: ``at`` is its snapshot's offset on the snapshots topic, ``seal`` the first
-    16 bytes of its body's SHA-256.
+    """A sleeping window: ``at`` is its snapshot's offset on the snapshots topic, ``checksum`` the
+    first 16 bytes of its body's SHA-256.
 
     ``position``, ``count`` and ``digest`` (its first 16 bytes) are the window's; ``state`` and
-    ``tokens`` its view's, which lists show.
+    ``tokens`` its read header's, which lists show.
     """
 
     at: int
-    seal: bytes
+    checksum: bytes
     position: int
     count: int
     digest: bytes
@@ -43,7 +44,11 @@ class Stub(Struct, array_like=True, frozen=True):
 
     def fits(self, position: int, count: int, digest: bytes) -> bool:
         """Whether a window of these figures is the one that sleeps."""
-        return (position, count, digest[:SEAL]) == (self.position, self.count, self.digest)
+        return (position, count, digest[:CHECKSUM_BYTES]) == (
+            self.position,
+            self.count,
+            self.digest,
+        )
 
 
 encode_stub = msgspec.msgpack.Encoder().encode
@@ -58,30 +63,30 @@ def stub_of(head: Head, at: int, body: bytes) -> Stub:
     """
     return Stub(
         at,
-        seal_of(body),
+        checksum_of(body),
         head.position,
         head.count,
-        head.digest[:SEAL],
-        head.view.state,
-        head.view.tokens,
+        head.digest[:CHECKSUM_BYTES],
+        head.read_header.state,
+        head.read_header.tokens,
     )
 
 
-def seal_of(body: bytes) -> bytes:
+def checksum_of(body: bytes) -> bytes:
     """What tells one packed window from another."""
-    return sha256(body).digest()[:SEAL]
+    return sha256(body).digest()[:CHECKSUM_BYTES]
 
 
-def pack(fields: dict[bytes, bytes], recents: dict[bytes, bytes]) -> bytes:
+def pack(fields: dict[bytes, bytes], id_blocks: dict[bytes, bytes]) -> bytes:
     """A window's stored fields and its recent ids as one compressed value."""
-    return bytes(cramjam.zstd.compress(msgspec.msgpack.encode((fields, recents)), level=LEVEL))
+    return bytes(cramjam.zstd.compress(msgspec.msgpack.encode((fields, id_blocks)), level=LEVEL))
 
 
 def is_packed(body: bytes) -> bool:
     """Whether a snapshot's body is a packed window; one without its text is not
     (``projections.storage.snapshots``).
     """
-    return body.startswith(_ZSTD)
+    return body.startswith(ZSTD)
 
 
 _packed = msgspec.msgpack.Decoder(tuple[dict[bytes, bytes], dict[bytes, bytes]])

@@ -25,7 +25,7 @@ _decode_entry = msgspec.msgpack.Decoder(Entry).decode
 class _Parts(msgspec.Struct, array_like=True):
     meta: bytes
     tail: list[bytes]
-    recents: bytes
+    recent_ids: bytes
 
 
 _decode_parts = msgspec.msgpack.Decoder(_Parts).decode
@@ -42,14 +42,14 @@ def decode_meta(value: bytes) -> Meta:
     return Meta(**{name: getattr(stored, name) for name in _ORDER})
 
 
-def encode_image(meta: Meta, tail: list[Entry], recents: RecentIds) -> bytes:
+def encode_image(meta: Meta, tail: list[Entry], recent_ids: RecentIds) -> bytes:
     """The image of a window of these parts."""
-    return _encode((encode_meta(meta), [_encode(entry) for entry in tail], recents.packed()))
+    return _encode((encode_meta(meta), [_encode(entry) for entry in tail], recent_ids.packed()))
 
 
 def decode_image(value: bytes) -> tuple[Meta, list[Entry], RecentIds]:
     """The parts of an image; raises :class:`msgspec.DecodeError` when it is not one."""
     parts = _decode_parts(value)
     meta = decode_meta(parts.meta)
-    recents = RecentIds(parts.recents, meta.count + meta.skipped)
-    return meta, [_decode_entry(entry) for entry in parts.tail], recents
+    recent_ids = RecentIds(parts.recent_ids, meta.count + meta.skipped)
+    return meta, [_decode_entry(entry) for entry in parts.tail], recent_ids

@@ -16,10 +16,10 @@ MAX_CAUSE = 300
 class LogProgress:
     """What every event of the log writes to a window, whatever its type."""
 
-    __slots__ = ("meta", "recents")
+    __slots__ = ("meta", "recent_ids")
 
     meta: Meta
-    recents: RecentIds
+    recent_ids: RecentIds
 
     def advance(self, offset: int) -> None:
         """Note that the log was read up to ``offset``."""
@@ -33,7 +33,7 @@ class LogProgress:
         meta.count += 1
         meta.digest = sha256(meta.digest + id_hash).digest()
         meta.position = offset
-        self.recents.add(id_hash, offset)
+        self.recent_ids.add(id_hash, offset)
 
     def count_repeat(self, offset: int) -> None:
         """Count a repeat of a recent id: nothing else changes."""
@@ -44,7 +44,7 @@ class LogProgress:
         """Count an event that the fold skips; its id is known from now on."""
         self.meta.skipped += 1
         self.meta.position = offset
-        self.recents.add(id_hash, offset, rejected=True)
+        self.recent_ids.add(id_hash, offset, rejected=True)
 
     def count_unknown(self) -> None:
         """Count an event of a type or version that this release does not know."""

@@ -54,13 +54,13 @@ def abandoned_range(entries: list[Entry], last: int) -> Entry:
     return _range(Kind.ABANDONED, [*entries, Entry(last, Kind.NOTE)], 0)
 
 
-def abandoned_since(recents: RecentIds, target: int, last: int) -> Entry:
+def abandoned_since(recent_ids: RecentIds, target: int, last: int) -> Entry:
     """The range a rollback at offset ``last`` abandoned: all that counted behind ``target`` by the
     recent ids, the rollback itself too.
 
     Where ids may be missing among them only the bounds are known.
     """
-    offsets = recents.between(target + 1, last)
+    offsets = recent_ids.between(target + 1, last)
     if offsets is None:
         return Entry(last, Kind.ABANDONED, first=target + 1, count=max(1, last - target))
     offsets.append(last)

@@ -58,11 +58,11 @@ class RecentIds:
     @classmethod
     def from_blocks(cls, blocks: list[bytes], added: int) -> RecentIds:
         """The newest records of stored blocks, which come in order."""
-        recents = cls()
+        recent_ids = cls()
         hashes, marks = _unpacked(blocks)
-        recents._hashes, recents._marks = hashes[-LIMIT * _HASH :], marks[-LIMIT * _HASH :]
-        recents.added = added
-        return recents
+        recent_ids._hashes, recent_ids._marks = hashes[-LIMIT * _HASH :], marks[-LIMIT * _HASH :]
+        recent_ids.added = added
+        return recent_ids
 
     def __len__(self) -> int:
         return len(self._hashes) // _HASH

@@ -1,7 +1,7 @@
 """The window: everything a model's context is rendered from, bounded. Its class owns every write.
 
 A window *is* its meta (the state as it stood before the tail, the active summary, counters), its
-tail and its recent ids; all else is *derived* by stepping the state over the tail. Rules change a
+tail and its recent ids; all else is derived (``projections.window.derived_state``). Rules change a
 window through its methods alone: those of the events stand in ``projections.fold``, the
 shortenings in ``projections.reducers``. How one is stored stands in ``projections.storage.layout``.
 """
@@ -12,18 +12,17 @@ from collections.abc import Callable
 from hashlib import sha256
 from itertools import islice
 
-from projections.names import Key, Position
-from projections.policy.policy import Policy, Rules
-from projections.policy.thresholds import Limits
+from projections.names import Key
+from projections.policy.policy import Rules
 from projections.window.bodies import body_tokens, with_calls
-from projections.window.conversation_state import PinnedResult, pin, step, step_message
+from projections.window.conversation_state import PinnedResult, pin, step
+from projections.window.derived_state import DerivedState
 from projections.window.entry import RANGES, RENDERED, Entry, Kind
 from projections.window.image import decode_image, encode_image
 from projections.window.log_ranges import held_range, silent_end
 from projections.window.meta import ActiveSummary, Due, Meta
 from projections.window.recent_ids import RecentIds
 from projections.window.rendered_hash import RenderedHash
-from projections.window.tail import Tail
 from projections.window.trace_steps import Cut, Step, chain
 
 MAX_TAIL_BYTES = 16 << 20
@@ -34,7 +33,7 @@ MAX_HIDDEN = 384
 _USER = Kind.USER
 
 
-class Window(Tail):
+class Window(DerivedState):
     """One conversation's window, owned by whoever folds it.
 
     ``tail`` is in log order, but for what a summary went around: such *kept* entries stand at its
@@ -43,21 +42,10 @@ class Window(Tail):
     ``tail_revision``, which grows whenever entries already in the tail were replaced, and from
     ``base_revision``, which grows whenever the state before the tail or the active summary changed.
 
-    Derived: ``state``, ``policy`` and ``limits`` as they stand after the tail, and the statistics
-    of the tail. ``cut`` is what the latest cut did, for whoever reports it (:meth:`pop_cut`).
+    ``cut`` is what the latest cut did, for whoever reports it (:meth:`pop_cut`).
     """
 
-    __slots__ = (
-        "_rendered",
-        "base_revision",
-        "cut",
-        "key",
-        "limits",
-        "partition",
-        "policy",
-        "rules",
-        "usage_excess",
-    )
+    __slots__ = ("_rendered", "base_revision", "cut")
 
     def __init__(
         self,
@@ -66,14 +54,14 @@ class Window(Tail):
         rules: Rules,
         meta: Meta | None = None,
         tail: list[Entry] | None = None,
-        recents: RecentIds | None = None,
+        recent_ids: RecentIds | None = None,
     ) -> None:
         self.key = key
         self.partition = partition
         self.rules = rules
         self.meta = Meta.empty() if meta is None else meta
         self.tail: list[Entry] = [] if tail is None else tail
-        self.recents = RecentIds() if recents is None else recents
+        self.recent_ids = RecentIds() if recent_ids is None else recent_ids
         self.start = 0
         self.tail_revision = 0
         self.base_revision = 0
@@ -90,79 +78,16 @@ class Window(Tail):
 
     def image(self) -> bytes:
         """The whole window as bytes: two windows are the same exactly when their images are."""
-        return encode_image(self.meta, self.tail, self.recents)
+        return encode_image(self.meta, self.tail, self.recent_ids)
 
     def copy(self) -> Window:
         """An independent copy."""
         return Window.from_image(self.key, self.partition, self.rules, self.image())
 
-    # -- what follows from the stored parts
-
-    @property
-    def summary_tokens(self) -> int:
-        """Tokens of the active summary, 0 without one."""
-        return self.meta.summary.tokens if self.meta.summary else 0
-
-    @property
-    def covered_to(self) -> int:
-        """The last offset that the active summary covers, -1 without one: entries up to there are
-        kept ones.
-        """
-        return self.meta.summary.to if self.meta.summary else -1
-
     @property
     def crowded(self) -> bool:
         """Whether there are more entries than a tail may have: see :meth:`bound_entries`."""
         return self._hidden > MAX_HIDDEN or len(self.tail) > MAX_ENTRIES
-
-    def position_of(self, offset: int) -> str:
-        """The position string of an offset in this conversation's partition."""
-        return str(Position(self.partition, offset))
-
-    def derive(self) -> None:
-        """Recompute state and statistics from the stored parts."""
-        self._to_base()
-        for entry in self.tail:
-            self._step(entry)
-
-    def _to_base(self) -> None:
-        """State and statistics as they stand before the tail."""
-        self.state = self.meta.base.copy()
-        self.usage_excess = 0
-        self._answered: set[tuple[int, int]] = set()
-        self._zero()
-        self._refresh()
-
-    def _refresh(self) -> None:
-        """Policy and limits anew: something that they follow from has changed."""
-        self.policy: Policy = self.rules.for_conversation(self.key.tenant, self.state.policy)
-        self.limits = Limits.of(
-            self.policy, self.state.pinned_tokens, self.summary_tokens, self.usage_excess
-        )
-
-    def _step(self, entry: Entry) -> None:
-        kind = entry.kind
-        if kind in RENDERED:
-            if entry.offset > self.covered_to:
-                step_message(self.state, entry)
-                if entry.calls and self._answered:
-                    self.state.calls = [
-                        c for c in self.state.calls if (c.offset, c.index) not in self._answered
-                    ]
-            if entry.link is not None and entry.link[0] > entry.offset:
-                self._answered.add(entry.link)
-            self._count(entry)
-            if entry.usage_excess is not None:
-                # What a model reported counts until a summary changes what the next one is sent.
-                summary = self.meta.summary
-                if summary is None or entry.offset > summary.offset:
-                    self.usage_excess = entry.usage_excess
-                    self._refresh()
-        elif kind != Kind.NOTE:
-            step(self.state, entry, self.policy)
-            self._count(entry)
-            if kind in (Kind.SYSTEM, Kind.OPENED):
-                self._refresh()
 
     def rendered_digest(self, lead: Callable[[Window], list[bytes]]) -> bytes:
         """The SHA-256 of the JSON array of ``lead`` and the rendered bodies of the tail.
@@ -189,7 +114,7 @@ class Window(Tail):
         From here on any two folds agree, whatever they have seen.
         """
         self.meta = Meta.empty(self.meta.version, offset, erased=True)
-        self.recents = RecentIds()
+        self.recent_ids = RecentIds()
         self._rendered = None
         self.replace_tail([])
 
@@ -222,7 +147,7 @@ class Window(Tail):
         meta.count += 1
         meta.digest = sha256(meta.digest + id_hash).digest()
         meta.last = meta.position = state.last_message = offset
-        self.recents.add(id_hash, offset)
+        self.recent_ids.add(id_hash, offset)
         tail.append(entry)
         state.closed = None
         if entry.kind == _USER:
@@ -252,7 +177,7 @@ class Window(Tail):
         self.meta.due = due
 
     def activate_summary(self, summary: ActiveSummary) -> None:
-        """Put a summary in force; its span has left the tail (:meth:`cover`)."""
+        """Make a summary the active one; its span has left the tail (:meth:`cover`)."""
         self.meta.summary = summary
 
     def note_reductions(self, n: int) -> None:

@@ -20,7 +20,8 @@ import msgspec
 
 from projections.errors import Conflict, Healing, ThreadfoldError
 from projections.policy.policy import Rules
-from projections.storage.protocol import Checkpoint, Verdict, WindowStore
+from projections.storage.protocol import WindowStore
+from projections.storage.records import Checkpoint, Verdict
 from streams.control.control_topic import Control
 from streams.control.state import Generation, State
 from streams.runtime.tasks import end_tasks

@@ -21,7 +21,7 @@ import msgspec
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from projections.errors import Erased, ThreadfoldError
-from projections.events.types import full_type
+from projections.events.codec import full_type
 from projections.events.validation import Record
 from streams.control.control_topic import Control
 from streams.control.state import State

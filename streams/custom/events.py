@@ -10,14 +10,8 @@ from typing import Any
 
 import msgspec
 
-from projections.events.types import (
-    AnyEvent,
-    OtherEvent,
-    Undecodable,
-    decode_event,
-    decode_opaque,
-    short_type,
-)
+from projections.events.codec import Undecodable, decode_event, decode_opaque, short_type
+from projections.events.types import AnyEvent, OtherEvent
 from projections.names import Key, Position, parse_key
 from streams.encryption.payload_cipher import MARK, NotAuthentic, PayloadCipher, open_value
 from streams.log.log import Row

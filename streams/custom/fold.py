@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from projections.errors import CorruptWindow, InvalidProjection, ProjectionFailed, ThreadfoldError
 from projections.names import Key
-from projections.storage.protocol import Checkpoint, Verdict
+from projections.storage.records import Checkpoint, Verdict
 from streams.custom.events import Event, event_of_row
 from streams.custom.ids import Ids
 from streams.custom.persistence import NO_WRITE, Hash, ProjectionStore, place_of, write_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from projections.storage.protocol import Applied, Checkpoint, Verdict
+from projections.storage.records import Applied, Checkpoint, Verdict
 from streams.custom.persistence import Hash, ProjectionWrite
 from streams.custom.result import Cell
 

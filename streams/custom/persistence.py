@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple, Protocol
 
-from projections.storage.protocol import Applied, Checkpoint
+from projections.storage.records import Applied, Checkpoint
 from streams.custom.result import Cell
 
 

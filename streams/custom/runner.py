@@ -19,7 +19,7 @@ from projections.errors import (
     LogTruncated,
     ProjectionFailed,
 )
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from streams.control.control_topic import Control
 from streams.control.custom_projections import ProjectionRecord
 from streams.custom.fold import ProjectionPartition

@@ -13,8 +13,9 @@ from functools import partial
 from importlib.resources import files
 from typing import Any, TypeVar, cast
 
-from projections.redis.router import Node, RedisRouter, Script, redis_errors
-from projections.storage.protocol import Applied, Checkpoint, Verdict
+from projections.redis.node import Node, Script, redis_errors
+from projections.redis.router import RedisRouter
+from projections.storage.records import Applied, Checkpoint, Verdict
 from streams.custom.persistence import ProjectionWrite
 from streams.custom.result import Cell
 

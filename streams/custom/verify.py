@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from projections.errors import Healing
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from streams.custom.fold import ProjectionPartition
 from streams.custom.persistence import ProjectionStore, place_of
 from streams.custom.projection import Projection

@@ -21,7 +21,8 @@ import orjson
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from projections.events.types import AnyEvent, Undecodable, decode_event, decode_opaque
+from projections.events.codec import Undecodable, decode_event, decode_opaque
+from projections.events.types import AnyEvent
 from projections.events.validation import Record
 
 MARK = b'"ciphertext":"'
@@ -243,7 +244,7 @@ def read_event(seals: PayloadCipher, conversation: bytes, value: bytes) -> AnyEv
     :class:`OtherEvent` of its type.
 
     Raises:
-        Undecodable: as ``projections.events.types.decode_event`` says, or its payload does not
+        Undecodable: as ``projections.events.codec.decode_event`` says, or its payload does not
             authenticate.
         KeyUnusable: the key is there, and its master key is not.
     """

@@ -25,7 +25,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import OutOfOrderSequenceNumber, ProducerClosed
 
 from projections.errors import Overloaded
-from projections.events.types import CONTENT_TYPE
+from projections.events.codec import CONTENT_TYPE
 from streams.runtime.tasks import end_tasks
 
 HEADERS = [("content-type", CONTENT_TYPE.encode())]

@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from projections.events.types import AnyEvent, SummaryEvent, Undecodable, absolute
+from projections.events.codec import Undecodable
+from projections.events.types import AnyEvent, SummaryEvent, absolute
 from projections.fold.apply import History, Outcome
 from projections.fold.replay import Logged, history_from
 from projections.names import Key, Position, parse_position

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka.admin import NewTopic
-from aiokafka.errors import TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.protocol.metadata import MetadataRequest
 
 from projections.errors import TopicMismatch
 from streams.log.clients import MAX_REQUEST, admin_client
@@ -92,15 +93,28 @@ async def create_topics(settings: Settings) -> list[str]:
 
 
 async def _shown(admin: Any, names: set[str]) -> None:
-    """Wait until the broker tells of new topics: it acknowledges them a moment before it does."""
+    """Wait until every broker knows the new topics: Kafka acknowledges them a moment before, and a
+    client asks any of the brokers.
+    """
     deadline = time.monotonic() + SHOW_UP
-    while not names <= set(await admin.list_topics()):
-        if time.monotonic() > deadline:
-            raise TopicMismatch(
-                f"topics were created but do not show up within {SHOW_UP:g} s: check the brokers,"
-                " then run it again"
-            )
-        await asyncio.sleep(0.05)
+    for broker in (await admin.describe_cluster())["brokers"]:
+        while not names <= await _topics_at(admin, broker["node_id"]):
+            if time.monotonic() > deadline:
+                raise TopicMismatch(
+                    f"topics were created but broker {broker['node_id']} does not know them after"
+                    f" {SHOW_UP:g} s: check the brokers, then run it again"
+                )
+            await asyncio.sleep(0.05)
+
+
+async def _topics_at(admin: Any, node: int) -> set[str]:
+    """The topics one broker knows; none where it does not answer."""
+    try:
+        # Not `list_topics`, which asks any broker.
+        answer = await admin._send_request(MetadataRequest(None), node)
+    except KafkaError:
+        return set()
+    return {topic["topic"] for topic in answer.to_object()["topics"]}
 
 
 def replication_for(settings: Settings, brokers: int) -> tuple[int, int]:

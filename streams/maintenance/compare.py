@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from projections.errors import CorruptWindow
 from projections.fold.timers import next_timer, timed
 from projections.names import Key
-from projections.render.read_header import flat_digest, view_of
+from projections.render.read_header import flat_digest, read_header_of
 from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.listing import QUARANTINED, listed, user_name
-from projections.storage.protocol import Index, Stored
+from projections.storage.records import Index, Stored
 from projections.storage.stubs import decode_stub
 from projections.window.meta import Meta
 from projections.window.window import Window
@@ -35,7 +35,7 @@ def difference(parts: Stored | None, folded: Window) -> str | None:
     if stored.image() != folded.image():
         return _what(stored, folded)
     head = decode_head(parts.fields[HEAD])
-    if head.messages != (flat_digest(folded) if view_of(folded).flat else b""):
+    if head.messages != (flat_digest(folded) if read_header_of(folded).flat else b""):
         return "the digest of its messages"
     return (
         None if parts.stub is None or _stands_for(parts.stub, head) else "its stub, for it sleeps"
@@ -47,8 +47,8 @@ def _stands_for(value: bytes, head: Head) -> bool:
     fold of the log is held to.
     """
     stub = decode_stub(value)
-    same_view = (stub.state, stub.tokens) == (head.view.state, head.view.tokens)
-    return same_view and stub.fits(head.position, head.count, head.digest)
+    same_header = (stub.state, stub.tokens) == (head.read_header.state, head.read_header.tokens)
+    return same_header and stub.fits(head.position, head.count, head.digest)
 
 
 def _inner(text: str) -> str:
@@ -69,7 +69,7 @@ def _what(stored: Window, folded: Window) -> str:
         pairs = zip(stored.tail, folded.tail, strict=True)
         wrong = [folded.position_of(mine.offset) for theirs, mine in pairs if theirs != mine]
         names += [f"its tail's entry of {position}" for position in wrong[:3]]
-    if stored.recents.packed() != folded.recents.packed():
+    if stored.recent_ids.packed() != folded.recent_ids.packed():
         names.append("its recent ids")
     return ", ".join(names)
 

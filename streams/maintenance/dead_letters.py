@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from projections.errors import Healing, InvalidPosition, LogTruncated
-from projections.events.types import OtherEvent, short_type
+from projections.events.codec import short_type
+from projections.events.types import OtherEvent
 from projections.events.validation import make_record
 from projections.fold.apply import apply
 from projections.fold.quarantine import waiting_offsets
@@ -25,7 +26,8 @@ from projections.names import Key, Position, parse_key, parse_position, partitio
 from projections.policy.policy import Rules
 from projections.storage.layout import Mark
 from projections.storage.listing import QUARANTINED, Found
-from projections.storage.protocol import Checkpoint, StoreMark, Verdict, WindowStore, write_of
+from projections.storage.protocol import WindowStore
+from projections.storage.records import Checkpoint, StoreMark, Verdict, write_of
 from projections.window.meta import Quarantine
 from projections.window.window import Window
 from streams.log.history import fetch_needed

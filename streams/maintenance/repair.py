@@ -17,15 +17,8 @@ from projections.fold.timers import next_timer, timed
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.listing import Listing, listed
-from projections.storage.protocol import (
-    NOTHING,
-    Checkpoint,
-    DueChange,
-    Verdict,
-    WindowStore,
-    Write,
-    write_of,
-)
+from projections.storage.protocol import WindowStore
+from projections.storage.records import NOTHING, Checkpoint, DueChange, Verdict, Write, write_of
 from projections.storage.snapshots import encode_snapshot, stamp_of
 from projections.window.window import Window
 from streams.encryption.payload_cipher import body_sealer

@@ -21,7 +21,8 @@ from typing import NamedTuple
 from projections.errors import CorruptWindow, Healing
 from projections.names import Key, Position, parse_key
 from projections.policy.policy import Rules
-from projections.storage.protocol import Checkpoint, Index, Stored, WindowStore
+from projections.storage.protocol import WindowStore
+from projections.storage.records import Checkpoint, Index, Stored
 from projections.storage.snapshots import stamp_of
 from streams.control.state import Generation
 from streams.log.log import Log

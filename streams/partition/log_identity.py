@@ -30,7 +30,7 @@ from uuid import UUID
 
 from projections.errors import CorruptWindow, ThreadfoldError
 from projections.names import Position
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from streams.log.clients import AIOKafkaConsumer, KafkaError, TopicPartition, route
 from streams.log.log import Log, Row
 from streams.log.topic_ids import refresh, topic_id

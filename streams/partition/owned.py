@@ -8,7 +8,7 @@ import asyncio
 from abc import ABC, abstractmethod
 
 from projections.errors import ThreadfoldError
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 
 
 class Fenced(ThreadfoldError):

@@ -26,13 +26,8 @@ from projections.fold.apply import Outcome, Status, apply
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.layout import Mark
-from projections.storage.protocol import (
-    NOTHING,
-    Checkpoint,
-    DueChange,
-    WindowStore,
-    write_of,
-)
+from projections.storage.protocol import WindowStore
+from projections.storage.records import NOTHING, Checkpoint, DueChange, write_of
 from projections.window.window import Window
 from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw, Row

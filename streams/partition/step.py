@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from projections.errors import KafkaUnavailable, KeyUnusable, Overloaded, RedisUnavailable
-from projections.events.types import AnyEvent, ErasedEvent, Undecodable
+from projections.events.codec import Undecodable
+from projections.events.types import AnyEvent, ErasedEvent
 from projections.fold.apply import History, Outcome, Status, apply
 from projections.fold.quarantine import (
     cause_of,

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 from projections.names import Key, parse_key
 from projections.policy.policy import Rules
-from projections.storage.protocol import (
+from projections.storage.protocol import WindowStore
+from projections.storage.records import (
     NOTHING,
     Checkpoint,
     Stored,
     StoreMark,
     Verdict,
-    WindowStore,
     Write,
     write_of,
 )
@@ -172,7 +172,7 @@ class PartitionWindows(OwnedPartition):
         return stored
 
     async def rest(self, writes: Sequence[Write]) -> None:
-        """Write what puts conversations to sleep (``projections.storage.protocol.stub_write``), and
+        """Write what puts conversations to sleep (``projections.storage.records.stub_write``), and
         keep nothing of them here.
 
         Whoever calls holds ``turn``. Raises :class:`Fenced` like :meth:`process`.

@@ -16,7 +16,8 @@ from projections.errors import Healing
 from projections.events.types import delta
 from projections.names import Key
 from projections.storage.layout import HEAD, decode_head
-from projections.storage.protocol import WaitingWork, WindowReader, stored_form
+from projections.storage.protocol import WaitingWork, WindowReader
+from projections.storage.records import stored_form
 from projections.window.window import Window
 from streams.compaction.requests import CompactionRequest, request_for
 from streams.partition.partition import Partition

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 from projections.errors import KeyUnusable, TooMuchPoison
 from projections.policy.policy import Rules
-from projections.storage.protocol import Checkpoint, WindowStore
+from projections.storage.protocol import WindowStore
+from projections.storage.records import Checkpoint
 from streams.control.control_topic import Control
 from streams.log.log import Log, Row
 from streams.log.retention import check_beginning

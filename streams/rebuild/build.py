@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from projections.storage.protocol import Checkpoint, WindowStore
+from projections.storage.protocol import WindowStore
+from projections.storage.records import Checkpoint
 from streams.control.control_topic import Control
 from streams.control.generations import known_generation
 from streams.control.state import Generation

@@ -59,7 +59,7 @@ class _Pair:
 
 
 @dataclass(slots=True)
-class _Sums:
+class _Totals:
     """What is added up over the compared conversations."""
 
     compared: int = 0
@@ -69,7 +69,7 @@ class _Sums:
     tokens: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
     unfit: list[int] = field(default_factory=lambda: [0, 0])
     due: list[int] = field(default_factory=lambda: [0, 0])
-    in_force: list[int] = field(default_factory=lambda: [0, 0])
+    active: list[int] = field(default_factory=lambda: [0, 0])
     accepted: list[int] = field(default_factory=lambda: [0, 0])
     refused: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
@@ -187,22 +187,22 @@ class Preview:
             price: of a million tokens sent; the currency is the caller's. None: no cost of contexts
                 is reported.
         """
-        sums = _Sums()
+        totals = _Totals()
         for key in sorted(self._pairs):
-            self._compare(key, self._pairs[key], sums)
-        before, after = (spread(tokens) for tokens in sums.tokens)
+            self._compare(key, self._pairs[key], totals)
+        before, after = (spread(tokens) for tokens in totals.tokens)
         mean = sum(self._costs) / len(self._costs) if self._costs else None
         return {
             "conversations": {
                 "in_log": self._conversations(),
                 "in_log_estimated": self._left_out,
-                "compared": sums.compared,
-                "erased": sums.erased,
+                "compared": totals.compared,
+                "erased": totals.erased,
             },
             "events": sum(pair.events for pair in self._pairs.values()),
-            "differing": {"windows": sums.windows, "renders": sums.renders},
+            "differing": {"windows": totals.windows, "renders": totals.renders},
             "tokens": {"before": before, "after": after},
-            "does_not_fit": _sides(sums.unfit),
+            "does_not_fit": _sides(totals.unfit),
             "cost": (
                 None
                 if price is None
@@ -214,19 +214,19 @@ class Preview:
                 }
             ),
             "compactions": {
-                "due": _sides(sums.due),
-                "summaries_taken": _sides(sums.accepted),
-                "summaries_in_force": _sides(sums.in_force),
-                "refused_after": sums.refused,
-                "refusals_after": dict(sums.refusals),
-                "taken_only_after": sums.only_after,
+                "due": _sides(totals.due),
+                "summaries_taken": _sides(totals.accepted),
+                "summaries_in_force": _sides(totals.active),
+                "refused_after": totals.refused,
+                "refusals_after": dict(totals.refusals),
+                "taken_only_after": totals.only_after,
                 "cost_of_due_estimated": (
                     None
                     if mean is None
-                    else {side: n * mean for side, n in _sides(sums.due).items()}
+                    else {side: n * mean for side, n in _sides(totals.due).items()}
                 ),
             },
-            "examples": sums.examples,
+            "examples": totals.examples,
             "notes": list(NOTES),
         }
 
@@ -240,29 +240,29 @@ class Preview:
             len(self._pairs), round((len(self._pairs) - 1) * _HASHES / max(1, -self._highest[0][0]))
         )
 
-    def _compare(self, key: Key, pair: _Pair, sums: _Sums) -> None:
+    def _compare(self, key: Key, pair: _Pair, totals: _Totals) -> None:
         if pair.before.window.meta.erased:
-            sums.erased += 1
+            totals.erased += 1
             return
-        sums.compared += 1
+        totals.compared += 1
         looks = seen(pair.before.window), seen(pair.after.window)
         for i, (look, side) in enumerate(zip(looks, (pair.before, pair.after), strict=True)):
             if look.tokens is None:
-                sums.unfit[i] += 1
+                totals.unfit[i] += 1
             else:
-                sums.tokens[i].append(look.tokens)
-            sums.due[i] += look.due
-            sums.in_force[i] += look.summary is not None
-            sums.accepted[i] += len(side.accepted)
+                totals.tokens[i].append(look.tokens)
+            totals.due[i] += look.due
+            totals.active[i] += look.summary is not None
+            totals.accepted[i] += len(side.accepted)
         lost = pair.before.accepted - pair.after.accepted
-        sums.refused += len(lost)
-        sums.refusals.update(pair.after.refused[id_] for id_ in lost & pair.after.refused.keys())
-        sums.only_after += len(pair.after.accepted - pair.before.accepted)
+        totals.refused += len(lost)
+        totals.refusals.update(pair.after.refused[id_] for id_ in lost & pair.after.refused.keys())
+        totals.only_after += len(pair.after.accepted - pair.before.accepted)
         differs = difference(*looks)
-        sums.windows += differs.window
-        sums.renders += differs.render
-        if differs.render and len(sums.examples) < self._examples:
-            sums.examples.append(_example(key, *looks))
+        totals.windows += differs.window
+        totals.renders += differs.render
+        if differs.render and len(totals.examples) < self._examples:
+            totals.examples.append(_example(key, *looks))
 
 
 def _example(key: Key, before: Seen, after: Seen) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from projections.errors import CorruptWindow, KafkaUnavailable
 from projections.events.types import AnyEvent
 from projections.names import Key, Position, parse_key, parse_position
 from projections.storage.layout import HEAD, Head, decode_head
-from projections.storage.protocol import Checkpoint, Stored, Write, stub_write, write_of
+from projections.storage.records import Checkpoint, Stored, Write, stub_write, write_of
 from projections.storage.snapshots import (
     MARKER_KEY,
     Marker,
@@ -271,8 +271,8 @@ def _asleep(partition: Partition, one: tuple[Key, Snapshot, int]) -> Write:
 def _unpacked(partition: Partition, key: Key, snapshot: Snapshot) -> tuple[Head, Window]:
     """The window that slept, whose snapshot has all of it."""
     try:
-        fields, recents = unpack(snapshot.body)
-        return decode_head(fields[HEAD]), Stored(fields, recents).load(
+        fields, id_blocks = unpack(snapshot.body)
+        return decode_head(fields[HEAD]), Stored(fields, id_blocks).load(
             key, partition.number, partition.rules
         )
     except (ValueError, KeyError, CorruptWindow) as error:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from projections.names import Key
 from projections.storage.layout import HEAD, Head, decode_head
-from projections.storage.protocol import Checkpoint, Stored, rest_write, stored_form, stub_write
+from projections.storage.records import Checkpoint, Stored, rest_write, stored_form, stub_write
 from projections.storage.snapshots import Stamp, encode_packed
 from projections.storage.stubs import STUB, Stub, decode_stub, pack, stub_of
 from streams.encryption.payload_cipher import body_sealer
@@ -48,7 +48,7 @@ class _Packed(NamedTuple):
     key: Key
     head: Head
     body: bytes
-    recents: list[bytes]
+    id_blocks: list[bytes]
 
 
 async def put_to_sleep(
@@ -91,7 +91,7 @@ async def put_to_sleep(
                 [
                     *left,
                     *(
-                        stub_write(one.key, stubs[one.key], one.recents)
+                        stub_write(one.key, stubs[one.key], one.id_blocks)
                         for one in packed
                         if one.key not in moved
                     ),
@@ -133,8 +133,8 @@ def _packed(some: Sequence[tuple[Key, Stored]]) -> list[_Packed]:
                 _Packed(
                     key,
                     head,
-                    pack(parts.fields, parts.recents),
-                    [] if parts.stub is not None else list(parts.recents),
+                    pack(parts.fields, parts.id_blocks),
+                    [] if parts.stub is not None else list(parts.id_blocks),
                 )
             )
     return found

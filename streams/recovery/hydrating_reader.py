@@ -3,13 +3,14 @@ back.
 
 Reading writes nothing. What an owner writes next replaces the stub by the whole window, because the
 window that was brought back says that the store holds nothing of it
-(:class:`projections.storage.protocol.Stored`).
+(:class:`projections.storage.records.Stored`).
 """
 
 from __future__ import annotations
 
 from projections.names import Key
-from projections.storage.protocol import Checkpoint, Stored, WindowReader, stored_form
+from projections.storage.protocol import WindowReader
+from projections.storage.records import Checkpoint, Stored, stored_form
 from projections.storage.stubs import STUB, Stub, decode_stub
 from streams.recovery.revival import Revival
 
@@ -27,9 +28,11 @@ class HydratingReader:
         self._store = store
 
     async def read(
-        self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
+        self, generation: int, partition: int, keys: list[Key], *, recent_ids: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
-        checkpoint, stored = await self._store.read(generation, partition, keys, recents=recents)
+        checkpoint, stored = await self._store.read(
+            generation, partition, keys, recent_ids=recent_ids
+        )
         if not _stubs(keys, stored):
             return checkpoint, stored
         again, stored = await self._revived(generation, partition, keys, stored)

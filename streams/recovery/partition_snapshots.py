@@ -32,7 +32,7 @@ from collections.abc import AsyncIterator
 
 from projections.errors import KafkaUnavailable, LogTruncated
 from projections.names import Key, parse_key
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from projections.storage.snapshots import (
     MARKER_KEY,
     Marker,

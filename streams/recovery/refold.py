@@ -12,7 +12,7 @@ from projections.errors import CorruptWindow
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.storage.layout import Mark, changes_of
-from projections.storage.protocol import Stored
+from projections.storage.records import Stored
 from projections.storage.stubs import Stub, encode_stub
 from projections.window.window import Window
 from streams.log.log import Log
@@ -59,4 +59,4 @@ async def refold(
 
 def _stored(window: Window, stub: Stub) -> Stored:
     changes = changes_of(window, Mark())
-    return Stored(dict(changes.put), dict(changes.recents_put), encode_stub(stub))
+    return Stored(dict(changes.put), dict(changes.id_blocks_put), encode_stub(stub))

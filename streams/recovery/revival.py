@@ -17,9 +17,9 @@ from typing import Any
 from projections.errors import Healing
 from projections.names import Key, parse_key
 from projections.policy.policy import Rules
-from projections.storage.protocol import Stored
+from projections.storage.records import Stored
 from projections.storage.snapshots import body_of
-from projections.storage.stubs import Stub, encode_stub, pack, seal_of, unpack
+from projections.storage.stubs import Stub, checksum_of, encode_stub, pack, unpack
 from streams.control.control_topic import Control
 from streams.encryption.payload_cipher import NotAuthentic, kid_of_body, open_body
 from streams.log.log import Log, Raw
@@ -35,7 +35,7 @@ MOST_SLOW = 8
 Known = Callable[[int, set[str]], Awaitable[Rules]]
 """The rules of a generation, which know the policies of these tenants."""
 Place = tuple[int, Key, bytes]
-"""A generation, a conversation, and its stub's seal: what lies there never changes."""
+"""A generation, a conversation, and its stub's checksum: what lies there never changes."""
 
 
 def rules_of(control: Control) -> Known:
@@ -110,7 +110,7 @@ class Revival:
         Raises:
             KafkaUnavailable, KeyUnusable: as named.
         """
-        places = {(generation, key, stub.seal): key for key, stub in stubs.items()}
+        places = {(generation, key, stub.checksum): key for key, stub in stubs.items()}
         bodies = {key: self._kept[place] for place, key in places.items() if place in self._kept}
         wanted = {
             key: stubs[key]
@@ -119,7 +119,7 @@ class Revival:
         }
         if wanted:
             task = asyncio.create_task(self._fetch(generation, partition, wanted), name="revival")
-            begun = [(generation, key, stub.seal) for key, stub in wanted.items()]
+            begun = [(generation, key, stub.checksum) for key, stub in wanted.items()]
             self._fetching |= dict.fromkeys(begun, task)
             task.add_done_callback(lambda done: self._ended(self._fetching, begun, done))
         for waiting in {
@@ -148,7 +148,7 @@ class Revival:
         missing = {key: stub for key, stub in stubs.items() if key not in found}
         if not missing:
             return found
-        places = [(generation, key, stub.seal) for key, stub in missing.items()]
+        places = [(generation, key, stub.checksum) for key, stub in missing.items()]
         new = {
             key: stub
             for place, (key, stub) in zip(places, missing.items(), strict=True)
@@ -158,7 +158,7 @@ class Revival:
             raise _busy(missing)
         if new:
             task = asyncio.create_task(self._slowly(generation, partition, new), name="refold")
-            begun = [(generation, key, stub.seal) for key, stub in new.items()]
+            begun = [(generation, key, stub.checksum) for key, stub in new.items()]
             self._folding |= dict.fromkeys(begun, task)
             task.add_done_callback(lambda done: self._ended(self._folding, begun, done))
         try:
@@ -187,7 +187,7 @@ class Revival:
                 body = None if row is None else self._body(key, stubs[key], row)
                 if body is not None:
                     found[key] = body
-                    self._keep((generation, key, stubs[key].seal), body)
+                    self._keep((generation, key, stubs[key].checksum), body)
         return found
 
     def _body(self, key: Key, stub: Stub, row: Raw) -> bytes | None:
@@ -200,7 +200,7 @@ class Revival:
         except NotAuthentic as error:
             logger.warning("the snapshot of %s: %s", key, error)
             return None
-        return body if body is not None and seal_of(body) == stub.seal else None
+        return body if body is not None and checksum_of(body) == stub.checksum else None
 
     async def _slowly(
         self, generation: int, partition: int, stubs: Mapping[Key, Stub]
@@ -220,7 +220,8 @@ class Revival:
             for key, stored in found.items():
                 if self._cache_bytes:
                     self._keep(
-                        (generation, key, stubs[key].seal), pack(stored.fields, stored.recents)
+                        (generation, key, stubs[key].checksum),
+                        pack(stored.fields, stored.id_blocks),
                     )
             return found
 

@@ -125,7 +125,7 @@ class Conversation:
         self._after[event.offset] = self.state
 
     def _apply(self, event: Logged) -> bool:
-        """Whether the event counts, with what it does to the summary in force and to what stands
+        """Whether the event counts, with what it does to the active summary and to what stands
         before it.
         """
         if event.type == "summary":
@@ -214,7 +214,7 @@ class Conversation:
         return [o for o in self.events if first <= o <= last and o not in kept]
 
     def chain(self) -> list[Summed]:
-        """The summary in force and those it stands on, newest first."""
+        """The active summary and those it stands on, newest first."""
         found: list[Summed] = []
         force = self.state.force
         while force is not None:
@@ -224,7 +224,7 @@ class Conversation:
         return found
 
     def covered(self) -> set[int]:
-        """All offsets that the summaries in force cover."""
+        """All offsets that the active summaries cover."""
         return {offset for made in self.chain() for offset in made.covers}
 
     # -- rollbacks
@@ -235,7 +235,7 @@ class Conversation:
         if target is None or target not in self._after or target >= event.offset:
             return False
         then = self._after[target]
-        force = self._in_force_at(target, then)
+        force = self._active_at(target, then)
         old = self.chain()
         self.state = State(then.last, force, event.offset)
         self.voided |= {made.summary_id for made in old} - {
@@ -249,7 +249,7 @@ class Conversation:
             return int(offset) if int(partition) == self.partition else None
         return self._recent.get(to)
 
-    def _in_force_at(self, target: int, then: State) -> Summed | None:
+    def _active_at(self, target: int, then: State) -> Summed | None:
         """The summary a rollback leaves in force: of the present chain as much as covers nothing
         behind the target.
         """

@@ -18,13 +18,14 @@ import pytest
 from msgspec.structs import replace
 
 from projections.errors import CorruptWindow
+from projections.events import codec
 from projections.events import types as events
 from projections.events.types import AnyEvent
 from projections.fold.apply import apply
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.layout import HEAD
-from projections.storage.protocol import NOTHING, Checkpoint, Stored, write_of
+from projections.storage.records import NOTHING, Checkpoint, Stored, write_of
 from projections.storage.stubs import STUB, decode_stub, encode_stub
 from projections.window.window import Window
 from streams.compaction.requests import CompactionRequest, request_for
@@ -355,9 +356,9 @@ class World:
         spoiled: Stored | None
         if before.asleep is not None:
             stub = decode_stub(before.asleep)
-            how = self.rng.choice(["seal", "garbage", "gone", "at", "tokens"])
+            how = self.rng.choice(["checksum", "garbage", "gone", "at", "tokens"])
             value = {
-                "seal": encode_stub(replace(stub, seal=b"0" * 16, count=stub.count + 1)),
+                "checksum": encode_stub(replace(stub, checksum=b"0" * 16, count=stub.count + 1)),
                 "at": encode_stub(replace(stub, at=stub.at + 1)),
                 "tokens": encode_stub(replace(stub, tokens=stub.tokens + 1)),
                 "garbage": b"\xc1",
@@ -366,7 +367,7 @@ class World:
             spoiled = Stored({STUB: value}, {})
         else:
             how = self.rng.choice(["head", "gone"])
-            spoiled = Stored({**before.fields, HEAD: b"\xc1"}, before.recents)
+            spoiled = Stored({**before.fields, HEAD: b"\xc1"}, before.id_blocks)
         if how == "gone":
             spoiled = None
         self.store.replace(self.generation, NUMBER, key, spoiled)
@@ -449,7 +450,7 @@ class World:
             return
         key = self.rng.choice(KEYS)
         self.put(key, events.Erased())
-        erasure = events.decode_event(self.rows[-1].value or b"")
+        erasure = codec.decode_event(self.rows[-1].value or b"")
         for number in self.generations:
             checkpoint, (stored,) = await self.store.read(number, NUMBER, [key])
             if number == self.generation or checkpoint is None or stored is None:
@@ -472,8 +473,8 @@ class World:
             key = next((key for key in KEYS if str(key).encode() == row.key), None)
             if key is not None and row.value is not None:
                 try:
-                    self.models[key].take(row.offset, events.decode_event(row.value))
-                except events.Undecodable:
+                    self.models[key].take(row.offset, codec.decode_event(row.value))
+                except codec.Undecodable:
                     self.models[key].take(row.offset, None)
 
     async def code_mended(self) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from projections.events.types import AnyEvent, Event, OtherEvent, Undecodable, short_type
+from projections.events.codec import Undecodable, short_type
+from projections.events.types import AnyEvent, Event, OtherEvent
 from projections.fold.replay import Logged, replay
 from projections.names import Key, Position, parse_key
 from projections.policy.policy import Rules

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from projections.events.types import decode_event
+from projections.events.codec import decode_event
 from projections.events.validation import make_record
 from projections.fold.apply import Outcome
 from projections.fold.replay import Logged, apply_with_log

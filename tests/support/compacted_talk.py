@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from projections.events.types import decode_event
+from projections.events.codec import decode_event
 from projections.events.validation import make_record
 from projections.fold.apply import Outcome
 from projections.fold.replay import Logged, apply_with_log

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from projections.events import types as events
-from projections.events.types import AnyEvent, decode_event
+from projections.events.codec import decode_event
+from projections.events.types import AnyEvent
 from projections.events.validation import make_record
 from projections.fold.apply import Outcome, Status
 from projections.fold.replay import Logged, apply_with_log
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.storage.protocol import NOTHING, Stored, StoreMark, write_of
+from projections.storage.records import NOTHING, Stored, StoreMark, write_of
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, request_for
@@ -81,7 +82,7 @@ class Mirror:
     """What a store holds of a window, by the writes it was given."""
 
     fields: dict[bytes, bytes] = field(default_factory=dict)
-    recents: dict[bytes, bytes] = field(default_factory=dict)
+    id_blocks: dict[bytes, bytes] = field(default_factory=dict)
     mark: StoreMark = NOTHING
 
     def write(self, window: Window) -> None:
@@ -92,14 +93,14 @@ class Mirror:
         self.fields.update(write.put)
         for name in write.gone:
             self.fields.pop(name, None)
-        self.recents.update(write.recents_put)
-        for name in write.recents_gone:
-            self.recents.pop(name, None)
+        self.id_blocks.update(write.id_blocks_put)
+        for name in write.id_blocks_gone:
+            self.id_blocks.pop(name, None)
         self.mark = write.after
 
     def read(self, rules: Rules) -> Window:
         """The window as it is read back; the mark goes on from there."""
-        window, self.mark = Stored(dict(self.fields), dict(self.recents)).open(KEY, 0, rules)
+        window, self.mark = Stored(dict(self.fields), dict(self.id_blocks)).open(KEY, 0, rules)
         return window
 
 

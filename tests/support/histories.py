@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from projections.events import codec
 from projections.events import types as events
 from projections.events.types import AnyEvent
 from projections.fold.apply import Status
@@ -189,7 +190,7 @@ def make_event(data: object, id_: str, tokens: int | None = None) -> AnyEvent:
     event = EVENT_OF[type(data)](
         specversion="1.0", id=id_, source=KEY.source, tokens=claim, data=data
     )
-    return events.decode_event(msgspec.json.encode(event))
+    return codec.decode_event(msgspec.json.encode(event))
 
 
 def request_of(window: Window) -> Request:

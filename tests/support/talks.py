@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from projections.events import codec
 from projections.events import types as events
 from projections.events.types import AnyEvent, delta
 from projections.events.validation import Record
@@ -176,7 +177,7 @@ def event_for(key: Key, data: object, id_: str, tokens: int | None = None) -> An
     made: AnyEvent = _EVENTS[type(data)](
         specversion="1.0", id=id_, source=key.source, tokens=claim, data=data
     )
-    return events.decode_event(encode(made))
+    return codec.decode_event(encode(made))
 
 
 def encode(event: AnyEvent) -> bytes:

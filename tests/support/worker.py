@@ -53,9 +53,13 @@ async def until(condition, limit: float = 60.0, what: str = "the condition"):  #
 
     The limit is for what never comes: a busy machine takes many times what an idle one does.
     """
+    # A client of Kafka's can swallow the one cancellation of a timeout.
+    end = asyncio.get_running_loop().time() + limit
     async with asyncio.timeout(limit):
         while True:
             result = await condition()
             if result:
                 return result
+            if asyncio.get_running_loop().time() > end:
+                raise TimeoutError(f"{what} did not come within {limit:g} s")
             await asyncio.sleep(0.02)

@@ -16,7 +16,7 @@ import click
 
 from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldError, TopicMismatch
 from projections.redis.store import RedisStore
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from streams.control.control_topic import Control
 from streams.control.state import Generation
 from streams.log.clients import admin_client

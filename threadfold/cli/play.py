@@ -19,7 +19,7 @@ from projections.events.validation import Record, make_record
 from projections.fold.apply import id_hash_of
 from projections.names import Key, check_name, partition_of
 from projections.policy.policy import Policy
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from projections.window.bodies import to_flat
 from streams.log.log import Log
 from streams.settings.settings import Settings
@@ -286,9 +286,9 @@ async def _present(stack: Stack, conversation: Conversation) -> int:
     _, (stored,) = await stack.store.reader.read(generation.number, partition, [conversation.key])
     if stored is None:
         return 0
-    recents = stored.recent_ids(conversation.key)
+    recent_ids = stored.recent_ids(conversation.key)
     for i in range(len(conversation.records) - 1, -1, -1):
-        if recents.find(id_hash_of(conversation.records[i].id)) is not None:
+        if recent_ids.find(id_hash_of(conversation.records[i].id)) is not None:
             return i + 1
     return 0
 

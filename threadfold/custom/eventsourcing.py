@@ -31,7 +31,7 @@ from eventsourcing.persistence import (  # noqa: E402
 
 from projections.errors import RedisUnavailable  # noqa: E402
 from projections.names import check_name  # noqa: E402
-from projections.storage.protocol import Checkpoint, Verdict  # noqa: E402
+from projections.storage.records import Checkpoint, Verdict  # noqa: E402
 from streams.custom.persistence import NO_WRITE, ProjectionWrite, write_of  # noqa: E402
 from streams.custom.result import Result  # noqa: E402
 from streams.custom.store import RedisProjectionStore  # noqa: E402

@@ -11,7 +11,7 @@ import msgspec
 
 from projections.errors import Healing
 from projections.names import check_name
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from streams.control.control_topic import Control
 from streams.control.custom_projections import ProjectionRecord
 from streams.custom.persistence import ProjectionStore, place_of

@@ -11,7 +11,7 @@ import orjson
 
 from projections.events.validation import Record, make_record
 from projections.names import Key
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from streams.log.log import Log
 from threadfold.cli.play import Player
 from threadfold.demo.sources import Flat

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from projections.events import types as events
-from projections.events.types import Undecodable, decode_event
+from projections.events.codec import Undecodable, decode_event
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from streams.control.control_topic import Control
 from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics

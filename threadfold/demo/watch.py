@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from projections.errors import ThreadfoldError
-from projections.events import token_cost
-from projections.events import types as events
+from projections.events import codec, token_cost
 from projections.names import Key, partition_of
 from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.parts import Render
 from projections.render.render import render_openai
-from projections.storage.protocol import Checkpoint, WindowStore
+from projections.storage.protocol import WindowStore
+from projections.storage.records import Checkpoint
 from projections.window.bodies import to_flat
 from projections.window.window import Window
 from threadfold.demo.openai_checker import problems
@@ -37,7 +37,7 @@ def recount(messages: list[dict[str, Any]], encoding: str) -> int:
     for i, message in enumerate(messages):
         flat = to_flat(message, f"message {i}")
         fields = {k: v for k, v in flat.items() if k not in ("type", "id", "time")}
-        data = msgspec.convert(fields, events.DATA_TYPES[flat["type"]])
+        data = msgspec.convert(fields, codec.DATA_TYPES[flat["type"]])
         total += token_cost.measured(data, encoding).count
     return total
 

@@ -13,7 +13,7 @@ from projections.names import make_key, parse_position
 from threadfold.gateway.parameters import Header, HeaderGroup, Parameter
 from threadfold.service.conversations import ConversationService
 from threadfold.service.drafts import UNCONDITIONED, Conditions
-from threadfold.service.turns import not_in_force
+from threadfold.service.turns import stale_fence
 
 _FENCE = re.compile(r"[0-9]{1,18}")
 _NAMES = ("if-match", "if-none-match", "fencing-token")
@@ -117,7 +117,7 @@ async def conflict(
     turns = (await backend.head(make_key(tenant, conversation))).turns
     token = None if turns is None else turns.token
     if conditions.fence is not None and token != conditions.fence:
-        return not_in_force(conditions.fence, token)
+        return stale_fence(conditions.fence, token)
     reason = (
         "there are events already"
         if conditions.expect == ""

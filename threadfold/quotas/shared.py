@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from redis.exceptions import NoScriptError, RedisError
 
 from projections.errors import RedisUnavailable
-from projections.redis.router import Node, RedisRouter
+from projections.redis.node import Node
+from projections.redis.router import RedisRouter
 from threadfold.quotas.bucket import Settled
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from projections.events.types import CONTENT_TYPE, full_type
+from projections.events.codec import CONTENT_TYPE, full_type
 from streams.compaction.requests import CompactionRequest
 from streams.control.state import Generation
 from streams.encryption.key_table import Erasure, KeyRecord

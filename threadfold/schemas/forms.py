@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from projections.events.types import full_type
+from projections.events.codec import full_type
 from projections.events.validation import OWN, RESERVED
 from threadfold.schemas.structs import (
     ABOUT,

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from projections.events import codec
 from projections.events import types as events
 from projections.events.validation import MAX_ID
 from threadfold.service.model_call import ModelCalled
@@ -22,14 +23,14 @@ Schema = dict[str, Any]
 
 
 class SummaryVoided(msgspec.Struct):
-    """A rollback took a summary back: ``by`` is the position of the rollback."""
+    """A rollback took a summary back. On the topic of summaries only."""
 
     summary_id: str
     by: str
 
 
 DATA: dict[str, type[msgspec.Struct]] = {
-    **events.DATA_TYPES,
+    **codec.DATA_TYPES,
     "summary.voided": SummaryVoided,
     "model.called": ModelCalled,
 }
@@ -37,49 +38,14 @@ DATA: dict[str, type[msgspec.Struct]] = {
 included.
 """
 
-ABOUT = {
-    "conversation.opened": (
-        "Opens a conversation with its own policy, tools and metadata. Optional: a first message"
-        " opens by itself."
-    ),
-    "message": (
-        "A message. `tool_calls` belong to an assistant's; `content` may be null only there, beside"
-        " `tool_calls`."
-    ),
-    "tool.result": (
-        "What a tool answered; it belongs to the first unanswered call of that id. `spill` is"
-        " threadfold's own."
-    ),
-    "tool.result.chunk": (
-        "A piece of a long result's text, written by threadfold itself, before the result that"
-        " names it."
-    ),
-    "suspension": "The run waits for somebody: an approval, an input, or something outside.",
-    "resolution": "What became of a suspension.",
-    "rollback": (
-        "Go back: `to` is a position, or the id of one of the last 1,024 events, and the last that"
-        " stays."
-    ),
-    "session.closed": (
-        "The session is over; the next message opens it again. `after` is the last message's"
-        " position: void if another came."
-    ),
-    "turn.started": (
-        "A run begins. `lease` says what to do while another is in force, and for how many seconds"
-        " it holds."
-    ),
-    "turn.ended": "A run is over: calls it left open are dead.",
-    "compaction.requested": "A summary is wanted now, of all that may leave the window's tail.",
-    "loop.detected": "Identical calls in a row reached the policy's `loop_guard`.",
-    "summary": "A summary of a span of events; it is in force once the fold accepted it.",
-    "event.dropped": "An operator took an event out, by its position.",
-    "conversation.erased": "The conversation was erased. This is final.",
-    "summary.voided": "A rollback took a summary back. On the topic of summaries only.",
-    "model.called": (
-        "A call of a model, and the digest of what it was sent. On the topic of renders only."
-    ),
-}
-"""What each type is for, in a sentence."""
+
+def plain_text(docstring: str) -> str:
+    """A docstring on one line, with code quoted as Markdown does."""
+    return re.sub(r"\s+", " ", inspect.cleandoc(docstring)).replace("``", "`")
+
+
+ABOUT = {kind: plain_text((struct.__doc__ or "").split("\n\n")[0]) for kind, struct in DATA.items()}
+"""What each type is for: the first paragraph of its struct's docstring."""
 
 _CONSTRAINTS: Mapping[tuple[str, str], Schema] = {
     ("ToolCall", "id"): {"minLength": 1},
@@ -184,11 +150,6 @@ def _plain(schema: Any, discriminators: bool) -> Any:
         for name, value in schema.items()
         if name not in left_out
     }
-
-
-def plain_text(docstring: str) -> str:
-    """A docstring on one line, with code quoted as Markdown does."""
-    return re.sub(r"\s+", " ", inspect.cleandoc(docstring)).replace("``", "`")
 
 
 def _own_docs(structs: list[type[msgspec.Struct]]) -> dict[str, str]:

@@ -37,11 +37,13 @@ class Applied(NamedTuple):
     status: str
 
 
-def applied_of(item: Appended, recents: RecentIds, quarantine: Quarantine | None = None) -> Applied:
+def applied_of(
+    item: Appended, recent_ids: RecentIds, quarantine: Quarantine | None = None
+) -> Applied:
     """What the fold did with an event, by the window's recent ids. In a quarantined window, events
     from the quarantine's offset on wait.
     """
-    seen = recents.find(id_hash_of(item.id))
+    seen = recent_ids.find(id_hash_of(item.id))
     if seen is None and quarantine is not None and item.position.offset >= quarantine.offset:
         return Applied(item.id, item.position, "parked")
     if seen is None:

@@ -16,7 +16,7 @@ from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
 from projections.render.render import render_openai
 from projections.storage.layout import HEAD, Head, decode_head
-from projections.storage.protocol import stored_form
+from projections.storage.records import stored_form
 from projections.storage.stubs import STUB
 from projections.window.window import Window
 from streams.control.control_topic import Control

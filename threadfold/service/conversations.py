@@ -186,8 +186,8 @@ class ConversationService(ConversationReader):
         _, stored = await self.windows.head(key)
         if stored is None:
             return [applied_of(item, RecentIds()) for item in appended]
-        head, recents = head_of(key, stored.fields), stored.recent_ids(key)
-        return [applied_of(item, recents, head.quarantine) for item in appended]
+        head, recent_ids = head_of(key, stored.fields), stored.recent_ids(key)
+        return [applied_of(item, recent_ids, head.quarantine) for item in appended]
 
     async def caught_up(self, partitions: Iterable[int], timeout: float = 10.0) -> None:  # noqa: ASYNC109
         """Wait until the windows of these partitions include everything that is in the log now.

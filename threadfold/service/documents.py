@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -14,7 +14,8 @@ from projections.render.parts import Render
 from projections.render.render import render_openai
 from projections.window.window import Window
 
-FORMATS = ("openai", "anthropic", "events", "rendered")
+Format = Literal["openai", "anthropic", "events", "rendered"]
+FORMATS: tuple[str, ...] = get_args(Format)
 
 
 def check_format(name: str, known: tuple[str, ...] = FORMATS) -> str:

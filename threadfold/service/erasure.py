@@ -24,11 +24,12 @@ from typing import Literal
 import msgspec
 
 from projections.errors import CorruptWindow, Healing, UnknownConversation, UnknownUser
-from projections.events.types import ErasedEvent, decode_event
+from projections.events.codec import decode_event
+from projections.events.types import ErasedEvent
 from projections.events.validation import make_record
 from projections.fold.apply import apply
 from projections.names import Key, Position, make_key, parse_position, partition_of
-from projections.storage.protocol import NOTHING, Verdict, write_of
+from projections.storage.records import NOTHING, Verdict, write_of
 from projections.window.window import Window
 from streams.encryption.key_table import Erasure
 from streams.encryption.payload_cipher import is_sealed

@@ -242,10 +242,10 @@ class Ledger:
             why.append(
                 f"the policy was {called.policy} then, and is {version} in what is folded now"
             )
-        in_force = None if window.meta.summary is None else window.meta.summary.summary_id
-        if called.summary_id is not None and called.summary_id != in_force:
+        active = None if window.meta.summary is None else window.meta.summary.summary_id
+        if called.summary_id is not None and called.summary_id != active:
             why.append(
-                f"the summary was {called.summary_id} then, and is {in_force or 'none'} at that"
+                f"the summary was {called.summary_id} then, and is {active or 'none'} at that"
                 " position"
             )
         if again is not None and again.tokens != called.tokens:

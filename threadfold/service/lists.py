@@ -20,7 +20,7 @@ from projections.formats.context_document import suspension_of
 from projections.names import Key, Position, make_key, parse_position
 from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.listing import Found, user_name
-from projections.storage.protocol import stored_form
+from projections.storage.records import stored_form
 from projections.storage.stubs import STUB, Stub, decode_stub
 from streams.log.history import event_of
 from threadfold.service.conversations import ConversationService
@@ -205,15 +205,15 @@ async def _suspended(backend: ConversationService, key: Key) -> list[dict[str, A
 
 
 def _shown(place: Place, head: Head | Stub) -> dict[str, Any]:
-    view = head.view if isinstance(head, Head) else head
+    header = head.read_header if isinstance(head, Head) else head
     at = datetime.fromtimestamp(place.found.at_ms / 1000, UTC)
     return {
         "conversation": place.found.conversation,
         "active_at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "state": view.state,
+        "state": header.state,
         "position": str(Position(place.partition, head.position)),
         "count": head.count,
-        "tokens": view.tokens,
+        "tokens": header.tokens,
     }
 
 

@@ -8,7 +8,7 @@ import re
 import struct
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -19,6 +19,7 @@ from projections.events.validation import Record, explain
 from projections.names import Key, Position, parse_key, parse_position
 from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, open_value
 from streams.log.log import Raw
+from threadfold.service.documents import Format
 from threadfold.service.drafts import new_id
 
 TYPE = "threadfold.model.called.v1"
@@ -28,16 +29,17 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class ModelCalled(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """One call of a model. ``tokens`` are the render's, ``latency_ms`` milliseconds, ``max_tokens``
-    that of the context request.
+    """A call of a model, and the digest of what it was sent. On the topic of renders only.
 
-    ``generation`` is threadfold's own: the generation that was live when the call was recorded.
+    ``tokens`` are the render's, ``latency_ms`` milliseconds, ``max_tokens`` that of the context
+    request. ``generation`` is threadfold's own: the generation that was live when the call was
+    recorded.
     """
 
     model: str
     render_digest: str
     position: str
-    format: Literal["openai", "anthropic", "events", "rendered"]
+    format: Format
     tokens: int
     summary_id: str | None = None
     policy: str | None = None

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from projections.errors import InvalidPosition
-from projections.events.types import present_form, short_type
+from projections.events.codec import present_form, short_type
 from projections.names import Key, Position, parse_position
 from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher, open_value

@@ -10,7 +10,8 @@ from typing import TypeVar
 from projections.errors import Healing
 from projections.names import Key, partition_of
 from projections.storage.layout import HEAD, decode_head
-from projections.storage.protocol import Checkpoint, Stored, WindowReader, stored_form
+from projections.storage.protocol import WindowReader
+from projections.storage.records import Checkpoint, Stored, stored_form
 from streams.control.control_topic import Control
 from streams.log.log import Log
 from threadfold.service.window_cache import WindowCache
@@ -35,17 +36,17 @@ class StoredWindows:
         self._served: dict[int, int] = {}
         self._cache = WindowCache(cache_bytes)
 
-    async def read(self, key: Key, *, recents: bool = True) -> tuple[Checkpoint, Stored | None]:
+    async def read(self, key: Key, *, recent_ids: bool = True) -> tuple[Checkpoint, Stored | None]:
         """A conversation's window, erased or not, with its checkpoint, in the generation that is
         live when this returns.
 
         Args:
-            recents: whether its recent ids are read, too.
+            recent_ids: whether its recent ids are read, too.
         """
 
         async def read(generation: int) -> tuple[Checkpoint | None, Stored | None]:
             checkpoint, (found,) = await self._reader.read(
-                generation, self._partition(key), [key], recents=recents
+                generation, self._partition(key), [key], recent_ids=recent_ids
             )
             return checkpoint, found
 
@@ -89,7 +90,7 @@ class StoredWindows:
                     document = self._cache.context(place, partition, fields, max_tokens)
                     if document is not None:
                         return document
-            _, stored = await self.read(key, recents=False)
+            _, stored = await self.read(key, recent_ids=False)
             if stored is None:
                 return None
             return self._cache.context(place, partition, stored.fields, max_tokens)

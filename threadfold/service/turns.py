@@ -194,7 +194,7 @@ def _named(turn_id: str) -> str:
     return turn_id
 
 
-def not_in_force(fence: int, token: int | None) -> Conflict:
+def stale_fence(fence: int, token: int | None) -> Conflict:
     """The error for token ``fence`` if ``token`` is the current one (None: no turn)."""
     now = "no turn is" if token is None else f"that of token {token} is"
     return Conflict(

@@ -7,14 +7,8 @@ from typing import NamedTuple
 import msgspec
 
 from projections.errors import InvalidPosition
-from projections.events.types import (
-    ErasedEvent,
-    MessageEvent,
-    SummaryEvent,
-    ToolResultChunkEvent,
-    is_outdated,
-    short_type,
-)
+from projections.events.codec import is_outdated, short_type
+from projections.events.types import ErasedEvent, MessageEvent, SummaryEvent, ToolResultChunkEvent
 from projections.names import Key, Position, parse_position
 from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, Unsealed, open_value
 from streams.log.history import event_of

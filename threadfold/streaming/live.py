@@ -12,7 +12,7 @@ from projections.names import Key, Position, check_name, make_key, parse_positio
 from streams.runtime.tasks import end_tasks
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
-from threadfold.service.turns import not_in_force
+from threadfold.service.turns import stale_fence
 from threadfold.streaming.catchup import missed
 from threadfold.streaming.channel import Channel
 from threadfold.streaming.channels import Channels
@@ -271,7 +271,7 @@ class Live:
         if fence is not None:
             token = await self._windows.token(key)
             if token != fence:
-                raise not_in_force(fence, token)
+                raise stale_fence(fence, token)
         return await self.partials.post(key, turn_id, delta, offset)
 
     def on_kept(self, callback: Callable[[str, Sequence[Appended]], None]) -> None:

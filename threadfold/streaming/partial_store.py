@@ -15,7 +15,8 @@ from redis.exceptions import RedisError
 from projections.errors import RedisUnavailable
 from projections.names import Key, parse_key
 from projections.redis.address import shown
-from projections.redis.router import RedisRouter, Script
+from projections.redis.node import Script
+from projections.redis.router import RedisRouter
 from threadfold.streaming.partial_text import Delta
 
 MOST_TEXT = 1 << 20

@@ -23,7 +23,7 @@ from projections.errors import (
     RequestTooLarge,
     ThreadfoldError,
 )
-from projections.events.types import full_type
+from projections.events.codec import full_type
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from streams.runtime.tasks import end_tasks

@@ -15,10 +15,10 @@ from projections.fold.apply import id_hash_of
 from projections.formats.context_document import summary_of, suspension_of
 from projections.names import Key, Position, partition_of
 from projections.render.fit_to_limit import DoesNotFit
-from projections.render.read_header import view_of
+from projections.render.read_header import read_header_of
 from projections.render.render import render_openai
 from projections.storage.layout import BASE, HEAD, Base, Head, decode_base, decode_head
-from projections.storage.protocol import stored_form
+from projections.storage.records import stored_form
 from projections.window.meta import ActiveSummary
 from projections.window.window import Window
 from streams.log.log import Log
@@ -114,11 +114,11 @@ class Windows:
         head = await self._head(key)
         if head is None:
             return None
-        view = head.view
+        header = head.read_header
         if (
             head.erased
-            or not view.flat
-            or (not view.suspensions and view.state == "awaiting_input")
+            or not header.flat
+            or (not header.suspensions and header.state == "awaiting_input")
         ):
             # Its tokens need a render, or it is not small.
             window = await self._whole(key)
@@ -133,8 +133,8 @@ class Windows:
                 head.position,
                 key,
                 self._backend.log,
-                head.view.state,
-                head.view.tokens,
+                head.read_header.state,
+                head.read_header.tokens,
                 known[1].summary,
                 head,
             )
@@ -170,15 +170,15 @@ class Windows:
 
 def state_of_window(window: Window, log: Log) -> State:
     """The state of a whole window."""
-    view = view_of(window)
+    header = read_header_of(window)
     try:
-        tokens = view.tokens if view.flat else render_openai(window).tokens
+        tokens = header.tokens if header.flat else render_openai(window).tokens
     except DoesNotFit:
         tokens = (
-            view.tokens
+            header.tokens
         )  # more than the ceiling: that nothing can be rendered is told by reading the context
     return _state(
-        window.meta.position, window.key, log, view.state, tokens, window.meta.summary, window
+        window.meta.position, window.key, log, header.state, tokens, window.meta.summary, window
     )
 
 
@@ -192,7 +192,7 @@ def _state(
     of: Head | Window,
 ) -> State:
     partition = partition_of(key, log.partitions)
-    suspensions = of.view.suspensions if isinstance(of, Head) else of.state.suspensions
+    suspensions = of.read_header.suspensions if isinstance(of, Head) else of.state.suspensions
     shown = None if summary is None else summary_of(partition, summary)
     if shown is not None:
         del shown["text"]  # whoever follows a conversation got it as an event
@@ -207,7 +207,7 @@ def _state(
 
 
 async def _chain(log: Log, window: Window, down_to: int) -> list[int]:
-    """The offsets of the summaries in force, from the latest back to ``down_to``, each with those
+    """The offsets of the active summaries, from the latest back to ``down_to``, each with those
     before it.
     """
     found: list[int] = []

@@ -10,14 +10,14 @@ from projections.fold.timers import KEEP_TIMER
 from projections.names import Key, parse_key
 from projections.storage.layout import HEAD
 from projections.storage.listing import IDLE, Found, Lists
-from projections.storage.protocol import (
+from projections.storage.protocol import WindowReader
+from projections.storage.records import (
     Applied,
     Checkpoint,
     DueChange,
     Index,
     Stored,
     Verdict,
-    WindowReader,
     Write,
 )
 from projections.storage.stubs import STUB
@@ -55,11 +55,11 @@ class MemoryStore:
         return (await self.read(generation, partition, keys))[1]
 
     async def read(
-        self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
+        self, generation: int, partition: int, keys: list[Key], *, recent_ids: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
         windows = self._of(generation, partition).windows
         found = [_copy(windows.get(key)) for key in keys]
-        if not recents:
+        if not recent_ids:
             found = [None if stored is None else Stored(stored.fields, {}) for stored in found]
         return await self.checkpoint(generation, partition), found
 
@@ -79,7 +79,7 @@ class MemoryStore:
     ) -> tuple[Checkpoint | None, Stored | None]:
         checkpoint, fields = await self.fields(generation, partition, key, [HEAD, STUB])
         stored = self._of(generation, partition).windows.get(key)
-        return checkpoint, Stored(fields, dict(stored.recents)) if stored and fields else None
+        return checkpoint, Stored(fields, dict(stored.id_blocks)) if stored and fields else None
 
     async def apply(
         self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
@@ -223,19 +223,19 @@ def _ripe(times: dict[Key, int], now_ms: int, limit: int) -> list[Key]:
 
 def _changed(before: Stored | None, write: Write) -> Stored:
     fields = {} if before is None or write.reset or write.anew else dict(before.fields)
-    recents = {} if before is None or write.anew else dict(before.recents)
+    id_blocks = {} if before is None or write.anew else dict(before.id_blocks)
     for there, put, gone in (
         (fields, write.put, write.gone),
-        (recents, write.recents_put, write.recents_gone),
+        (id_blocks, write.id_blocks_put, write.id_blocks_gone),
     ):
         there.update(put)
         for name in gone:
             there.pop(name, None)
-    return Stored(fields, recents)
+    return Stored(fields, id_blocks)
 
 
 def _copy(stored: Stored | None) -> Stored | None:
-    return None if stored is None else Stored(dict(stored.fields), dict(stored.recents))
+    return None if stored is None else Stored(dict(stored.fields), dict(stored.id_blocks))
 
 
 def _size(partition: _Partition) -> int:
@@ -247,5 +247,5 @@ def _size(partition: _Partition) -> int:
     return (
         sum(map(bool, present))
         + sum(map(bool, partition.lists.values()))
-        + sum(1 + bool(w.recents) for w in partition.windows.values())
+        + sum(1 + bool(w.id_blocks) for w in partition.windows.values())
     )

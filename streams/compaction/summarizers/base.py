@@ -27,7 +27,7 @@ class SpanMessage(msgspec.Struct, frozen=True):
 
 
 class SummaryInput(msgspec.Struct, frozen=True):
-    """The summary in force (or None), the messages after it in the log's order, and the budget in
+    """The active summary (or None), the messages after it in the log's order, and the budget in
     tokens of ``encoding``.
 
     ``deadline``: the event loop's time at which waiting for others ends and an answer is made of

@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 
 from projections.events import types as events
-from projections.events.types import SummaryEvent, decode_event
+from projections.events.codec import decode_event
+from projections.events.types import SummaryEvent
 from projections.events.validation import make_record
 from projections.fold.replay import replay
 from projections.names import Key, partition_of

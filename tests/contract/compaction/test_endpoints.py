@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from projections.events.codec import decode_event
 from projections.events.tokenizer import count
-from projections.events.types import Summary, decode_event
+from projections.events.types import Summary
 from projections.events.validation import make_record
 from projections.fold.replay import replay
 from projections.names import Key, partition_of

@@ -14,7 +14,8 @@ import pytest
 from projections.errors import Healing
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
-from projections.storage.protocol import Checkpoint, Verdict, WindowStore, write_of
+from projections.storage.protocol import WindowStore
+from projections.storage.records import Checkpoint, Verdict, write_of
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, request_for

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from projections.events.types import decode_event
+from projections.events.codec import decode_event
 from projections.fold.apply import apply
 from projections.fold.outcomes import Outcome, Status
 from projections.names import Key
@@ -193,7 +193,7 @@ async def test_what_was_abandoned_in_a_range_of_unknown_offsets_is_not_summarise
         # As where more events were abandoned than ids are known.
         monkeypatch.setattr(RecentIds, "between", lambda *_: None)
         await live.user("gone as well")
-        wide = log_ranges.abandoned_since(live.window.recents, 2, 5)
+        wide = log_ranges.abandoned_since(live.window.recent_ids, 2, 5)
         live.window.replace_tail(
             [wide if entry.kind == Kind.ABANDONED else entry for entry in live.window.tail]
         )

@@ -12,7 +12,7 @@ import pytest
 import redis.asyncio as aredis
 
 from projections.errors import CorruptWindow, RedisUnavailable
-from projections.storage.protocol import Checkpoint, Verdict
+from projections.storage.records import Checkpoint, Verdict
 from streams.custom.ids import BLOCK, LIMIT, Ids
 from streams.custom.persistence import (
     NO_WRITE,

@@ -15,7 +15,8 @@ from projections.events import types as events
 from projections.fold.replay import replay
 from projections.names import Key, Position
 from projections.redis.store import RedisStore
-from projections.storage.protocol import Checkpoint, WindowStore
+from projections.storage.protocol import WindowStore
+from projections.storage.records import Checkpoint
 from projections.window.window import Window
 from streams.log.clients import make_producer
 from streams.log.kafka_log import KafkaLog

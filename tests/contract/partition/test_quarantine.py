@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from projections.events import types as events
-from projections.events.types import AnyEvent, decode_event
+from projections.events.codec import decode_event
+from projections.events.types import AnyEvent
 from projections.fold.apply import History, Outcome, Status, apply
 from projections.fold.replay import apply_with_log
 from projections.names import Key, Position
 from projections.policy.policy import Rules
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from projections.window.window import Window
 from streams.log.log import Raw
 from streams.maintenance import dead_letters

@@ -13,7 +13,7 @@ import pytest
 
 from projections.errors import KafkaUnavailable
 from projections.events import types as events
-from projections.events.types import decode_event
+from projections.events.codec import decode_event
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from projections.redis.store import RedisStore

@@ -17,7 +17,7 @@ from projections.events import types as events
 from projections.fold.replay import replay
 from projections.names import Key, Position
 from projections.redis.store import RedisStore
-from projections.storage.protocol import Applied, Checkpoint, Write
+from projections.storage.records import Applied, Checkpoint, Write
 from projections.storage.snapshots import MARKER_KEY, decode_marker, decode_snapshot, stamp_of
 from streams.log.kafka_log import KafkaLog
 from streams.log.log import Log, Raw

@@ -18,7 +18,8 @@ from projections.names import Key
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
 from projections.storage.layout import HEAD
-from projections.storage.protocol import Stored, WindowStore
+from projections.storage.protocol import WindowStore
+from projections.storage.records import Stored
 from projections.storage.snapshots import MARKER_KEY, body_of
 from projections.storage.stubs import STUB, Stub, decode_stub, encode_stub, is_packed
 from streams.log.kafka_log import KafkaLog
@@ -126,7 +127,7 @@ async def asleep(place: Dormitory, n: int = 12) -> tuple[Talks, Partition]:
     assert set(await place.stubs()) == set(talks.keys)
     stored = (await place.inner.read(place.parts.generation, NUMBER, talks.keys))[1]
     assert all(
-        parts is not None and parts.fields.keys() == {STUB} and parts.recents == {}
+        parts is not None and parts.fields.keys() == {STUB} and parts.id_blocks == {}
         for parts in stored
     )
     return talks, partition
@@ -189,7 +190,7 @@ async def test_a_read_revives_and_writes_nothing(place: Dormitory) -> None:
         assert raw.keys() == {STUB}
         _, head = await reader.head(place.parts.generation, NUMBER, key)
         assert head is not None and head.fields[HEAD] == stored.fields[HEAD]
-        assert head.recents == stored.recents
+        assert head.id_blocks == stored.id_blocks
     assert await place.stubs() == stubs
     with pytest.raises(CorruptWindow, match="it sleeps"):
         _, (bare,) = await place.inner.read(place.parts.generation, NUMBER, talks.keys[:1])
@@ -271,7 +272,7 @@ async def test_a_stranger_who_writes_over_a_sleeping_conversations_record_change
     await more(place, talks, partition, talks.keys[1])
     await place.settle()
     after = await place.stubs()
-    assert after[key].at > before[key].at and after[key].seal == before[key].seal
+    assert after[key].at > before[key].at and after[key].checksum == before[key].checksum
     place.topic.compact(NUMBER)
     assert {
         name: row.position.offset

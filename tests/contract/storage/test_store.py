@@ -22,10 +22,11 @@ from projections.fold.replay import apply_with_log
 from projections.fold.timers import KEEP_TIMER, next_timer, timed
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.redis.router import Script
+from projections.redis.node import Script
 from projections.redis.store import RedisStore
 from projections.storage.listing import QUARANTINED, Listing, user_name
-from projections.storage.protocol import (
+from projections.storage.protocol import WindowStore
+from projections.storage.records import (
     NOTHING,
     Applied,
     Checkpoint,
@@ -33,7 +34,6 @@ from projections.storage.protocol import (
     Index,
     Stored,
     Verdict,
-    WindowStore,
     Write,
     write_of,
 )
@@ -73,17 +73,17 @@ def generation() -> int:
 def write(
     key: Key = A, *, due: DueChange = DueChange.KEEP, timer: int | None = KEEP_TIMER, **changes: Any
 ) -> Write:
-    """A write of fields given by name; ``put`` and ``recents`` are dictionaries, ``gone`` and
+    """A write of fields given by name; ``put`` and ``id_blocks`` are dictionaries, ``gone`` and
     ``forget`` lists.
     """
     put = {b"h": changes.get("meta", b"meta"), **changes.get("put", {})}
-    recents = list(changes.get("recents", {}).items())
+    id_blocks = list(changes.get("id_blocks", {}).items())
     reset, gone, forget = (
         changes.get("reset", False),
         changes.get("gone", []),
         changes.get("forget", []),
     )
-    return Write(key, reset, list(put.items()), gone, recents, forget, due, NOTHING, timer)
+    return Write(key, reset, list(put.items()), gone, id_blocks, forget, due, NOTHING, timer)
 
 
 def at(revision: str, offset: int, digest: str = "", target: int = -1) -> Checkpoint:
@@ -119,19 +119,19 @@ async def test_what_was_written_is_read_back_in_the_order_asked(
     store: WindowStore, generation: int
 ) -> None:
     fields = {b"0": b"1\x00", b"1": b"\xff" * 70_000}
-    recents = {b"0": b"r", b"1": b"\xfe" * 70_000}
+    id_blocks = {b"0": b"r", b"1": b"\xfe" * 70_000}
     revision = await begin(
         store,
         generation,
-        write(A, meta=b"\x00\xff", put=fields, recents=recents),
+        write(A, meta=b"\x00\xff", put=fields, id_blocks=id_blocks),
         write(B, meta=b"b"),
     )
     b, unknown, a = (await store.read(generation, 0, [B, Key("acme", "c"), A]))[1]
     assert unknown is None and a is not None and b is not None
-    assert (a.fields, a.recents) == ({b"h": b"\x00\xff", **fields}, recents)
-    assert (b.fields, b.recents) == ({b"h": b"b"}, {})
-    _, (bare,) = await store.read(generation, 0, [A], recents=False)
-    assert bare is not None and (bare.fields, bare.recents) == (a.fields, {})
+    assert (a.fields, a.id_blocks) == ({b"h": b"\x00\xff", **fields}, id_blocks)
+    assert (b.fields, b.id_blocks) == ({b"h": b"b"}, {})
+    _, (bare,) = await store.read(generation, 0, [A], recent_ids=False)
+    assert bare is not None and (bare.fields, bare.id_blocks) == (a.fields, {})
     checkpoint = await store.checkpoint(generation, 0)
     assert checkpoint == Checkpoint(revision, 0, 1_000, "digest0", -1)
 
@@ -274,15 +274,15 @@ async def test_partitions_and_generations_do_not_fence_each_other(
 
 async def test_fields_are_put_replaced_and_deleted(store: WindowStore, generation: int) -> None:
     revision = await begin(
-        store, generation, write(put={b"0": b"1", b"1": b"2"}, recents={b"7": b"x"})
+        store, generation, write(put={b"0": b"1", b"1": b"2"}, id_blocks={b"7": b"x"})
     )
     change = write(
-        put={b"1": b"3", b"2": b"4"}, gone=[b"0", b"unknown"], recents={b"8": b"y"}, forget=[b"7"]
+        put={b"1": b"3", b"2": b"4"}, gone=[b"0", b"unknown"], id_blocks={b"8": b"y"}, forget=[b"7"]
     )
     revision = (await store.apply(generation, 0, at(revision, 1), [change])).revision
     assert await fields_of(store, generation) == {b"1": b"3", b"2": b"4"}
     stored = (await store.read(generation, 0, [A]))[1][0]
-    assert stored is not None and stored.recents == {b"8": b"y"}
+    assert stored is not None and stored.id_blocks == {b"8": b"y"}
     await store.apply(generation, 0, at(revision, 2), [write(gone=[b"1", b"2"])])
     assert await fields_of(store, generation) == {}
 
@@ -304,14 +304,14 @@ async def test_the_head_is_read_with_the_recent_ids_and_without_the_rest(
     store: WindowStore, generation: int
 ) -> None:
     assert await store.head(generation, 0, A) == (None, None)
-    recents = {b"7": b"x", b"8": b"long enough to be compressed, " * 100}
-    change = write(put={b"h": b"head", b"0": b"1" * 5_000}, recents=recents)
+    id_blocks = {b"7": b"x", b"8": b"long enough to be compressed, " * 100}
+    change = write(put={b"h": b"head", b"0": b"1" * 5_000}, id_blocks=id_blocks)
     revision = await begin(store, generation, change)
     checkpoint, stored = await store.head(generation, 0, A)
     assert checkpoint == Checkpoint(revision, 0, 1_000, "digest0", -1)
-    assert stored == Stored({b"h": b"head"}, recents)
+    assert stored == Stored({b"h": b"head"}, id_blocks)
     assert (await store.head(generation, 0, B))[1] is None
-    asleep = replace(write(reset=True, forget=list(recents)), put=[(b"s", b"stub")])
+    asleep = replace(write(reset=True, forget=list(id_blocks)), put=[(b"s", b"stub")])
     await store.apply(generation, 0, at(revision, 1), [asleep])
     assert (await store.head(generation, 0, A))[1] == Stored({b"s": b"stub"}, {})
 
@@ -320,11 +320,11 @@ async def test_a_window_that_is_reset_holds_only_what_came_with_it_and_its_recen
     store: WindowStore, generation: int
 ) -> None:
     revision = await begin(
-        store, generation, write(put={b"1": b"1", b"2": b"2"}, recents={b"0": b"a"})
+        store, generation, write(put={b"1": b"1", b"2": b"2"}, id_blocks={b"0": b"a"})
     )
     await store.apply(generation, 0, at(revision, 1), [write(reset=True, put={b"9": b"9"})])
     stored = (await store.read(generation, 0, [A]))[1][0]
-    assert stored is not None and (stored.fields, stored.recents) == (
+    assert stored is not None and (stored.fields, stored.id_blocks) == (
         {b"h": b"meta", b"9": b"9"},
         {b"0": b"a"},
     )
@@ -486,7 +486,9 @@ async def test_dropping_a_generation_leaves_the_others(store: WindowStore) -> No
     generations = [base + 1, base + 11, (base + 1) * 10]
     for generation in generations:
         for partition in (0, 1, 10):
-            writes = [write(A, put={b"0": b"1"}, recents={b"0": b"r"}, due=DueChange.SET, timer=1)]
+            writes = [
+                write(A, put={b"0": b"1"}, id_blocks={b"0": b"r"}, due=DueChange.SET, timer=1)
+            ]
             assert (
                 await store.apply(generation, partition, at("", 0), writes)
             ).verdict is Verdict.APPLIED
@@ -784,13 +786,13 @@ async def test_a_write_that_begins_anew_leaves_nothing_of_what_was_there(
     store: WindowStore, generation: int
 ) -> None:
     revision = await begin(
-        store, generation, write(A, put={b"0": b"old"}, recents={b"7": b"old"}), write(B)
+        store, generation, write(A, put={b"0": b"old"}, id_blocks={b"7": b"old"}), write(B)
     )
-    anew = replace(write(A, meta=b"new", recents={b"1": b"new"}), anew=True)
+    anew = replace(write(A, meta=b"new", id_blocks={b"1": b"new"}), anew=True)
     gone = Write(B, True, [], [], [], [], DueChange.CLEAR, NOTHING, None, anew=True)
     await store.apply(generation, 0, at(revision, 1), [anew, gone])
     _, (stored,) = await store.read(generation, 0, [A])
-    assert stored is not None and (stored.fields, stored.recents) == (
+    assert stored is not None and (stored.fields, stored.id_blocks) == (
         {b"h": b"new"},
         {b"1": b"new"},
     )

@@ -15,7 +15,8 @@ import httpx
 import pytest
 import redis.asyncio as aredis
 
-from projections.events.types import SummaryEvent, decode_event
+from projections.events.codec import decode_event
+from projections.events.types import SummaryEvent
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
 from streams.control.control_topic import Control

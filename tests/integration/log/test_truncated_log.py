@@ -18,7 +18,7 @@ from examples.usage import Usage
 from projections.errors import Healing, LogTruncated, UnknownProjection
 from projections.names import partition_of
 from projections.policy.policy import Rules
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from projections.storage.snapshots import (
     MARKER_KEY,
     decode_marker,

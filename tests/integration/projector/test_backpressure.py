@@ -16,7 +16,7 @@ from aiohttp import web
 from projections.events.validation import Record, make_record
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
-from projections.storage.protocol import Applied, Checkpoint, Write
+from projections.storage.records import Applied, Checkpoint, Write
 from streams.control.control_topic import Control
 from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics

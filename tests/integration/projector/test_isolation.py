@@ -8,7 +8,7 @@ from typing import Any
 from projections.events.validation import Record, make_record
 from projections.fold.replay import replay
 from projections.names import Key, partition_of
-from projections.storage.protocol import Applied, Checkpoint, Write
+from projections.storage.records import Applied, Checkpoint, Write
 from streams.log.history import event_of
 from streams.settings.settings import Settings
 from streams.worker import Runtime

@@ -112,7 +112,8 @@ async def verified(settings: Settings, log: KafkaLog, store: RedisStore) -> Veri
 
 async def count_messages(log: KafkaLog, store: RedisStore, settings: Settings) -> int:
     """Messages that windows say they applied: all events less summaries."""
-    from projections.events.types import SummaryEvent, decode_event
+    from projections.events.codec import decode_event
+    from projections.events.types import SummaryEvent
     from projections.policy.policy import Rules
 
     total = 0

@@ -13,7 +13,7 @@ import pytest
 import redis.asyncio as aredis
 
 from projections.events import types as events
-from projections.events.types import decode_event
+from projections.events.codec import decode_event
 from projections.events.validation import make_record
 from projections.fold.replay import replay
 from projections.names import Key, Position, partition_of

@@ -13,7 +13,7 @@ import redis.asyncio as aredis
 from projections.errors import RedisUnavailable
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
-from projections.storage.protocol import Applied, Checkpoint, Write
+from projections.storage.records import Applied, Checkpoint, Write
 from streams.control.control_topic import Control
 from streams.log.kafka_log import KafkaLog
 from streams.log.topics import check_topics, create_topics

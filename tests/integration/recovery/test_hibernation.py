@@ -20,7 +20,7 @@ from projections.errors import Erased, Healing, UnknownConversation
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
 from projections.storage.layout import HEAD, decode_head
-from projections.storage.protocol import Stored
+from projections.storage.records import Stored
 from projections.storage.snapshots import body_of
 from projections.storage.stubs import is_packed
 from streams.encryption.master_keys import new_master

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, UnknownConversation
-from projections.events.types import SummaryEvent, decode_event
+from projections.events.codec import decode_event
+from projections.events.types import SummaryEvent
 from projections.events.validation import Record, make_record
 from projections.names import partition_of
 from streams.log.clients import admin_client

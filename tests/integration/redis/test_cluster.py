@@ -15,7 +15,7 @@ import pytest
 from projections.errors import RedisUnavailable
 from projections.names import Key, make_key
 from projections.redis.store import RedisStore
-from projections.storage.protocol import NOTHING, Checkpoint, DueChange, Write
+from projections.storage.records import NOTHING, Checkpoint, DueChange, Write
 from streams.control.control_topic import Control
 from streams.control.state import Generation
 from streams.log.kafka_log import KafkaLog

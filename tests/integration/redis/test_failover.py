@@ -16,7 +16,7 @@ import pytest
 
 from projections.errors import RedisUnavailable
 from projections.redis.store import RedisStore
-from projections.storage.protocol import Checkpoint, Verdict
+from projections.storage.records import Checkpoint, Verdict
 from streams.log.topics import create_topics
 from streams.partition import runtime as partition_runtime
 from streams.settings.settings import Settings

@@ -204,12 +204,18 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
             )
             return said and b"sealed/talk" in {key for key, _ in rows}
 
-        # The partitions' rounds wait for some more events.
-        filler = [{"type": "message", "role": "user", "content": "more"}] * 40
-        for i in range(40):
-            await backend.append(
-                "plain", [(f"f{i}-{n}", flat) for n, flat in enumerate(filler[:20])]
+        # A round waits for so many events a changed conversation: one beside each talk has them.
+        for tenant in positions:
+            partition = partition_of(Key(tenant, "talk"), made.partitions)
+            beside = next(
+                name
+                for name in map(str, range(1000))
+                if partition_of(Key("plain", name), made.partitions) == partition
             )
+            for _ in range(10):
+                await backend.append(
+                    "plain", [(beside, {"type": "message", "role": "user", "content": "more"})] * 20
+                )
         await until(snapshotted)
         for topic, rows in [
             (name, await raw_records(made, name))

@@ -21,7 +21,7 @@ from benchmarks.harness import Args, Measured, Result, figures, interleave, perc
 from benchmarks.projection_scaling import counted
 from benchmarks.support.grown import GrownLog
 from benchmarks.support.texts import NOW, Messages, conversation
-from projections.events.types import decode_event
+from projections.events.codec import decode_event
 from projections.events.validation import make_record
 from projections.fold.replay import replay
 from projections.names import Position, partition_of

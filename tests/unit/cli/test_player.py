@@ -9,7 +9,7 @@ import pytest
 from projections.errors import KafkaUnavailable
 from projections.events.validation import Record, make_record
 from projections.names import Key, Position
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from threadfold.cli.play import ATTEMPTS, Player
 from threadfold.testing import MemoryLog
 

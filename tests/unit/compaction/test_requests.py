@@ -13,7 +13,7 @@ from projections.events.types import absolute, delta
 from projections.fold.apply import apply
 from projections.fold.replay import apply_with_log
 from projections.fold.summary_acceptance import why_not
-from projections.storage.protocol import DueChange, write_of
+from projections.storage.records import DueChange, write_of
 from projections.window.entry import Kind
 from projections.window.window import MAX_HIDDEN, Window
 from streams.compaction.requests import CompactionRequest, piece_offsets, request_for

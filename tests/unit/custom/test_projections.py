@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from projections.errors import Healing, InvalidProjection, ProjectionFailed, RedisUnavailable
 from projections.events.validation import make_record
 from projections.names import Key, Position
-from projections.storage.protocol import Applied, Checkpoint
+from projections.storage.records import Applied, Checkpoint
 from streams.control.custom_projections import ProjectionGeneration, ProjectionRecord, take_record
 from streams.custom.fold import ProjectionPartition
 from streams.custom.persistence import Hash, ProjectionWrite, place_of

@@ -9,7 +9,7 @@ from itertools import islice, pairwise
 import pytest
 
 from projections.errors import InvalidSettings
-from projections.events.types import decode_event
+from projections.events.codec import decode_event
 from projections.events.validation import make_record
 from projections.fold.apply import Status
 from projections.fold.replay import Logged, apply_with_log

@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from projections.events.types import DATA_TYPES, AnyEvent, LoopDetected, decode_event
+from projections.events.codec import DATA_TYPES, decode_event
+from projections.events.types import AnyEvent, LoopDetected
 from projections.events.validation import make_record
 from projections.fold.outcomes import Outcome
 from projections.fold.replay import apply_with_log

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from projections.events.types import Undecodable, decode_event
+from projections.events.codec import Undecodable, decode_event
 from projections.fold.apply import apply
 from projections.policy.policy import Rules
 from projections.window.window import Window

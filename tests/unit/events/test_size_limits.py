@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from projections.errors import InvalidEvent
+from projections.events import codec
 from projections.events import types as events
 from projections.events.size_limits import MAX_CALLS, MAX_CONTROL_BYTES, MAX_NAME, out_of_bounds
 from projections.events.validation import make_record
@@ -65,7 +66,7 @@ def test_an_event_beyond_its_bounds_is_refused_on_append_and_skipped_in_the_fold
         make_record(Key("a", "b"), flat, where="event 1", now="2026-01-01T00:00:00Z", new_id="x")
     fields = {name: value for name, value in flat.items() if name != "type"}
 
-    data = msgspec.convert(fields, events.DATA_TYPES[flat["type"]])
+    data = msgspec.convert(fields, codec.DATA_TYPES[flat["type"]])
     writer = Writer(random.Random(1))
     writer.append(events.Message("user", "before"), tokens=10)
     assert writer.append(data) is Status.REJECTED

@@ -11,16 +11,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from projections.events import codec
 from projections.events import types as events
-from projections.events.types import (
-    Undecodable,
-    absolute,
-    decode_event,
-    delta,
-    full_type,
-    is_known,
-    short_type,
-)
+from projections.events.codec import Undecodable, decode_event, full_type, is_known, short_type
+from projections.events.types import absolute, delta
 from projections.fold.apply import apply
 from projections.formats.context_document import context_document
 from projections.names import Key
@@ -132,8 +126,8 @@ def test_type_names() -> None:
         and not is_known("message")
         and not is_known("threadfold.message.v2")
     )
-    assert {full_type(name) for name in events.DATA_TYPES} == {
-        tag for tag in map(full_type, events.DATA_TYPES) if is_known(tag)
+    assert {full_type(name) for name in codec.DATA_TYPES} == {
+        tag for tag in map(full_type, codec.DATA_TYPES) if is_known(tag)
     }  # fmt: skip
 
 
@@ -158,8 +152,8 @@ JSON = st.recursive(
 @st.composite
 def any_data(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     """Some data of a type: right where a choice falls so, any JSON elsewhere."""
-    name = draw(st.sampled_from(sorted(events.DATA_TYPES)))
-    struct = events.DATA_TYPES[name]
+    name = draw(st.sampled_from(sorted(codec.DATA_TYPES)))
+    struct = codec.DATA_TYPES[name]
     likely = {
         "role": st.sampled_from(["user", "assistant", "system", "developer"]),
         "content": st.text(max_size=30) | st.lists(st.builds(lambda t: {"type": "text", "text": t}, st.text(max_size=9)), max_size=2),

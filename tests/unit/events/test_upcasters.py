@@ -13,15 +13,10 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from projections.errors import InvalidEvent
+from projections.events import codec
 from projections.events import types as events
-from projections.events.types import (
-    KnownEvent,
-    MessageEvent,
-    OtherEvent,
-    Undecodable,
-    decode_event,
-    present_form,
-)
+from projections.events.codec import Undecodable, decode_event, present_form
+from projections.events.types import KnownEvent, MessageEvent, OtherEvent
 from projections.events.upcasters import Upcaster, Upcasters, UpcastFailed, version_of
 from projections.events.validation import make_record
 from projections.events.versions import EventTypes
@@ -49,7 +44,7 @@ def from_v0(data: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def v0(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A release that reads messages of version 0, too."""
-    monkeypatch.setattr(events, "TYPES", EventTypes(KnownEvent, [Upcaster("message", 0, from_v0)]))
+    monkeypatch.setattr(codec, "TYPES", EventTypes(KnownEvent, [Upcaster("message", 0, from_v0)]))
     yield
 
 
@@ -245,9 +240,9 @@ def test_a_chain_that_leads_nowhere_is_found_when_it_is_made(
 
 
 def test_every_type_has_one_present_version_and_a_name() -> None:
-    for name in events.DATA_TYPES:
-        full = events.full_type(name)
-        assert events.short_type(full) == name
+    for name in codec.DATA_TYPES:
+        full = codec.full_type(name)
+        assert codec.short_type(full) == name
         assert version_of(full)[0] == events.PREFIX + name
     envelope = msgspec.json.decode(value("threadfold.message.v1", NEW))
     assert present_form(envelope) is envelope

@@ -14,9 +14,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from projections.errors import EventTooLarge, InvalidEvent, ThreadfoldError
+from projections.events import codec
 from projections.events import types as events
+from projections.events.codec import decode_event, full_type
 from projections.events.tokenizer import count
-from projections.events.types import decode_event, full_type
 from projections.events.validation import Record, make_record
 from projections.names import Key
 from tests.support.profiles import examples
@@ -63,7 +64,7 @@ def refused(flat: object, **options: Any) -> str:
 
 
 def test_every_type_of_the_contract_is_covered_here() -> None:
-    assert set(EVERY_TYPE) == set(events.DATA_TYPES)
+    assert set(EVERY_TYPE) == set(codec.DATA_TYPES)
 
 
 @pytest.mark.parametrize("name", sorted(EVERY_TYPE))
@@ -72,7 +73,7 @@ def test_every_type_reads_back_as_it_was_handed_in(name: str) -> None:
     event = decode_event(record.value)
     assert (record.key, record.id, record.type) == (KEY, "new-id", full_type(name))
     assert event.id == "new-id" and event.source == KEY.source and event.time == NOW
-    assert event.data == msgspec.convert(EVERY_TYPE[name], events.DATA_TYPES[name])
+    assert event.data == msgspec.convert(EVERY_TYPE[name], codec.DATA_TYPES[name])
     raw = json.loads(record.value)
     assert raw["data"] == EVERY_TYPE[name] and raw["type"] == full_type(name)
 
@@ -219,7 +220,7 @@ SCALARS = (
     | st.text(st.characters(), max_size=6) | st.sampled_from(["user", "assistant", "3-4", "idle", NOW, "\ud800", "s", "approval"])
 )  # fmt: skip
 FIELDS = sorted(
-    {f.encode_name for s in events.DATA_TYPES.values() for f in msgspec.structs.fields(s)}
+    {f.encode_name for s in codec.DATA_TYPES.values() for f in msgspec.structs.fields(s)}
     | {"id", "time", "traceparent", "from"}
 )
 JSON = st.recursive(
@@ -234,7 +235,7 @@ FLAT = st.one_of(
     JSON,
     st.builds(
         lambda name, extra: {**extra, "type": name},
-        st.sampled_from([*sorted(events.DATA_TYPES), "acme.note.v1", "threadfold.message.v2"]),
+        st.sampled_from([*sorted(codec.DATA_TYPES), "acme.note.v1", "threadfold.message.v2"]),
         st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=3), JSON, max_size=4),
     ),
     st.builds(
@@ -262,7 +263,7 @@ def test_any_json_is_refused_by_name_or_reads_back_as_the_same_data(flat: Any) -
     assert json.loads(record.value)["data"] == fields
     assert event.id == record.id and event.source == KEY.source
     if not isinstance(event, events.OtherEvent):
-        assert event.data == msgspec.convert(fields, events.DATA_TYPES[flat["type"]])
+        assert event.data == msgspec.convert(fields, codec.DATA_TYPES[flat["type"]])
 
 
 @pytest.mark.parametrize(

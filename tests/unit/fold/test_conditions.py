@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from projections.events import codec
 from projections.events import types as events
 from projections.events.validation import Intake
 from projections.fold.apply import Outcome, Status, apply
@@ -45,7 +46,7 @@ class Talk:
 
     def put(self, value: bytes) -> Outcome:
         self.offset += 1
-        return apply(self.window, self.offset, events.decode_event(value))
+        return apply(self.window, self.offset, codec.decode_event(value))
 
     def raw(self, kind: str, data: dict[str, Any], **envelope: Any) -> Outcome:
         value = {

@@ -13,7 +13,7 @@ from projections.fold.apply import Status, apply
 from projections.fold.replay import Logged, apply_with_log, replay
 from projections.names import Key
 from projections.storage.layout import changes_of
-from projections.storage.protocol import NOTHING, Checkpoint, write_of
+from projections.storage.records import NOTHING, Checkpoint, write_of
 from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
@@ -97,7 +97,7 @@ async def test_what_is_stored_of_an_erased_window_is_what_a_new_fold_would_store
         await store.apply(1, PARTITION, Checkpoint(revision="1"), [erasing])
         _, (stored,) = await store.read(1, PARTITION, [KEY])
         assert stored is not None
-        assert stored.recents == {}
+        assert stored.id_blocks == {}
         assert stored.fields == dict(
             changes_of(replay(KEY, PARTITION, RULES, [(at, _erased("e"))]), NOTHING.layout).put
         )

@@ -101,7 +101,7 @@ def test_repeats_of_any_recent_event_change_nothing_but_their_count(seed: int, l
     after = writer.window
     assert (after.meta.count, after.meta.digest) == (before.meta.count, before.meta.digest)
     assert after.tail == before.tail
-    assert after.recents.packed() == before.recents.packed()
+    assert after.recent_ids.packed() == before.recent_ids.packed()
 
 
 @given(seeds, st.integers(20, 90), st.integers(0, 15))

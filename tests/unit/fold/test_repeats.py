@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from projections.events.types import AnyEvent, absolute, decode_event, delta
+from projections.events.codec import decode_event
+from projections.events.types import AnyEvent, absolute, delta
 from projections.fold.replay import apply_with_log
 from projections.fold.summary_acceptance import why_not
 from projections.names import Key
@@ -80,12 +81,12 @@ async def test_a_request_names_no_repeat_in_what_a_rollback_abandoned() -> None:
 
 
 def test_offsets_between_two_are_told_as_far_back_as_none_has_left() -> None:
-    recents = RecentIds()
+    recent_ids = RecentIds()
     for i in range(LIMIT + 6):
-        recents.add(b"%08d" % i, 3 * i, rejected=i % 2 == 0)
-    assert recents.between(17, 18) is None, "ids up to offset 15 have left"
-    assert recents.between(18, 24) == [18, 21, 24]
-    assert recents.between(19, 20) == []
+        recent_ids.add(b"%08d" % i, 3 * i, rejected=i % 2 == 0)
+    assert recent_ids.between(17, 18) is None, "ids up to offset 15 have left"
+    assert recent_ids.between(18, 24) == [18, 21, 24]
+    assert recent_ids.between(19, 20) == []
     assert RecentIds().between(0, 10) == []
 
 

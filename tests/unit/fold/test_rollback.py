@@ -336,7 +336,7 @@ def test_an_erased_conversation_stays_erased() -> None:
 def test_the_tails_path_and_the_logs_path_give_the_same_render(
     seed: int, length: int, back_by: int
 ) -> None:
-    """Where the tail alone can answer, the log gives the same messages (the summary in force and
+    """Where the tail alone can answer, the log gives the same messages (the active summary and
     held ranges apart).
     """
     talks = random_talks(seed, length, PARTITION, [KEY])

@@ -16,7 +16,7 @@ from projections.fold.timers import (
     next_timer,
     timed,
 )
-from projections.storage.protocol import NOTHING, StoreMark, Write, write_of
+from projections.storage.records import NOTHING, StoreMark, Write, write_of
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, make_event
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from projections.errors import InvalidEvent
+from projections.events import codec
 from projections.events import types as events
 from projections.events.validation import make_record
 from projections.formats.anthropic import to_anthropic
@@ -221,7 +222,7 @@ def test_there_and_back_again_is_the_same_up_to_merging(seed: int) -> None:
                 Key("t", "c"), flat, where="event 1", now="2026-01-31T12:00:00Z", new_id="x"
             )
             fields = {name: value for name, value in flat.items() if name != "type"}
-            data = msgspec.convert(fields, events.DATA_TYPES[flat["type"]])
+            data = msgspec.convert(fields, codec.DATA_TYPES[flat["type"]])
             bodies.append(
                 result_body(data) if isinstance(data, events.ToolResult) else message_body(data)
             )

@@ -11,14 +11,14 @@ from projections.events import types as events
 from projections.formats.context_document import context_document, stored_context
 from projections.policy.policy import Rules
 from projections.render.render import render_openai
-from projections.storage.protocol import NOTHING, Stored, write_of
+from projections.storage.records import NOTHING, Stored, write_of
 from tests.support.compacted_talk import SMALL, Talk
 from tests.support.histories import PARTITION, Writer
 
 
 def _stored(writer: Writer) -> Stored:
     write = write_of(writer.window, NOTHING)
-    return Stored(dict(write.put), dict(write.recents_put))
+    return Stored(dict(write.put), dict(write.id_blocks_put))
 
 
 @pytest.mark.parametrize("limit", [0, 5, 10])

@@ -12,7 +12,7 @@ import pytest
 from projections.events import types as events
 from projections.fold.replay import replay
 from projections.names import Key, Position
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from streams.log.log import Raw
 from streams.log.rollback_cache import RollbackCache
 from streams.partition.partition import Partition

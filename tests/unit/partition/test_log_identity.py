@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiokafka.client import ConnectionGroup
 
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from streams.log.log import Raw
 from streams.partition import log_identity
 from streams.partition.log_identity import Watch, identity, settled_end, why_other

@@ -17,7 +17,7 @@ from projections.events import types as events
 from projections.events.validation import make_record
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from projections.window.tool_calls import call_hash
 from projections.window.trace_steps import Cut
 from streams.log.log import Raw

@@ -12,7 +12,7 @@ from aiokafka import TopicPartition
 
 from projections.errors import KeyUnusable, TopicMismatch
 from projections.names import Position
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from streams.log.log import Raw, Row
 from streams.partition.folder import Folder, Prepared
 from streams.partition.owned import Fenced, OwnedPartition

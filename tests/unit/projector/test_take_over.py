@@ -11,7 +11,7 @@ from projections.events import types as events
 from projections.fold.apply import apply
 from projections.names import Key, Position
 from projections.policy.policy import Rules
-from projections.storage.protocol import Checkpoint, write_of
+from projections.storage.records import Checkpoint, write_of
 from projections.window.window import Window
 from streams.control.control_topic import Control
 from streams.log.log import Raw

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from streams.control.generations import candidate, heal_to_live, kept_rules
 from streams.control.state import Generation, State
 from streams.rebuild.build import Bounds, Unwritten, announced

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from projections.events import token_cost
 from projections.events import types as events
+from projections.events.codec import decode_event
 from projections.events.truncation import clip
-from projections.events.types import decode_event
 from projections.events.validation import make_record
 from projections.fold.apply import Status, apply
 from projections.fold.replay import Logged, apply_with_log

@@ -109,7 +109,7 @@ def speak(story: Story, rng: random.Random) -> list[Call]:
 
 
 def mark_of(window: Window, render: Render) -> str:
-    """What tells one cut from another: the summary in force, what each step of the trace saved, and
+    """What tells one cut from another: the active summary, what each step of the trace saved, and
     the cut the window may note.
     """
     summary = window.meta.summary

@@ -23,7 +23,7 @@ CLIENT = "threadfold_client"
 LAYERS = ["projections", "streams", "threadfold"]
 PACKAGES = [*LAYERS, CLIENT]
 FOLDERS = {CLIENT: f"clients/python/{CLIENT}"}
-MAX_LINES = 600
+MAX_LINES = 400
 LOCKS = ["bench.lock", "build.lock", "dev.lock", "runtime.lock"]
 SKIPPED = {
     ".venv",

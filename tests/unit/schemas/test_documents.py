@@ -13,7 +13,7 @@ import httpx
 import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 
-from projections.events.types import DATA_TYPES, full_type
+from projections.events.codec import DATA_TYPES, full_type
 from projections.events.validation import make_record
 from projections.names import Key
 from streams.log.topics import SPECS

@@ -9,7 +9,7 @@ import pytest
 
 from projections.errors import RedisUnavailable, WaitTimedOut
 from projections.names import Position
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from threadfold.service.checkpoint_waits import CheckpointWaits
 
 

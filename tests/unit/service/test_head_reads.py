@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from projections.errors import Erased
-from projections.events.types import decode_event
+from projections.events.codec import decode_event
 from projections.events.validation import Record, make_record
 from projections.fold.apply import apply
 from projections.names import Key, Position
 from projections.storage.layout import HEAD
-from projections.storage.protocol import Checkpoint, Stored, stub_write, write_of
+from projections.storage.records import Checkpoint, Stored, stub_write, write_of
 from projections.storage.stubs import Stub
 from projections.window.window import Window
 from streams.control.state import Generation
@@ -33,7 +33,7 @@ class Heads(MemoryStore):
     """A store that gives out heads and recent ids alone."""
 
     async def read(
-        self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
+        self, generation: int, partition: int, keys: list[Key], *, recent_ids: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
         raise AssertionError("a whole window was read")
 

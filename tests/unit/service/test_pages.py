@@ -9,7 +9,7 @@ import json
 import pytest
 
 from projections.errors import InvalidEvent, InvalidPolicy, InvalidPosition
-from projections.events.types import decode_event
+from projections.events.codec import decode_event
 from projections.events.validation import Record
 from projections.fold.apply import apply
 from projections.fold.replay import replay

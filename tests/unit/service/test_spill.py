@@ -14,7 +14,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from projections.errors import EventTooLarge, InvalidEvent, InvalidRequest, SpillLost
-from projections.events.types import ToolResultChunkEvent, decode_event
+from projections.events.codec import decode_event
+from projections.events.types import ToolResultChunkEvent
 from projections.fold.replay import replay
 from projections.names import Key, Position
 from projections.policy.policy import Policy, Rules

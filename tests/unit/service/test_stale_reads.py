@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from projections.errors import Healing
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from streams.control.control_topic import Control
 from streams.settings.settings import Settings
 from threadfold.service.stored_windows import StoredWindows

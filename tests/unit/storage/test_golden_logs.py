@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from projections.events import types as events
+from projections.events import codec
 from projections.events.validation import Intake
 from projections.names import Key, Position, parse_key
 from projections.storage.snapshots import (
@@ -150,9 +150,9 @@ def test_intake_writes_byte_for_byte_what_this_release_wrote(present: Golden) ->
         assert record.value.decode() == line["value"], (
             "what is appended changed: a new form is a new version, with a golden log of its own"
         )
-        kinds.add(events.short_type(record.type))
+        kinds.add(codec.short_type(record.type))
     # The pieces of a spilled result are made of a result, and stand in the log.
-    assert set(events.DATA_TYPES) - kinds == {"tool.result.chunk"}
+    assert set(codec.DATA_TYPES) - kinds == {"tool.result.chunk"}
 
 
 def test_the_control_topics_records_are_written_as_this_release_wrote_them(present: Golden) -> None:
@@ -172,7 +172,7 @@ def test_the_control_topics_records_are_written_as_this_release_wrote_them(prese
 
 
 def test_the_golden_log_has_every_type_and_every_field(present: Golden) -> None:
-    assert set(events.DATA_TYPES) | {"refused", "unknown"} == {
+    assert set(codec.DATA_TYPES) | {"refused", "unknown"} == {
         one["is"] for one in present.decoded()
     }
     given: dict[type[Any], set[str]] = {}
@@ -181,7 +181,7 @@ def test_the_golden_log_has_every_type_and_every_field(present: Golden) -> None:
             data = event.data
             if isinstance(data, msgspec.Struct):
                 given.setdefault(type(data), set()).update(msgspec.to_builtins(data))
-    for struct in events.DATA_TYPES.values():
+    for struct in codec.DATA_TYPES.values():
         fields = {field.encode_name for field in msgspec.structs.fields(struct)}
         assert fields == given[struct], (
             f"{struct.__name__}: say {sorted(fields - given[struct])} in tests/golden/stories.py"

@@ -21,7 +21,7 @@ from projections.render.fit_to_limit import DoesNotFit
 from projections.render.render import render_openai
 from projections.storage.chunks import MERGED, SMALL
 from projections.storage.layout import BASE, HEAD
-from projections.storage.protocol import NOTHING, Stored, StoreMark, Write, stored_form, write_of
+from projections.storage.records import NOTHING, Stored, StoreMark, Write, stored_form, write_of
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
 from tests.support.profiles import examples
@@ -34,7 +34,7 @@ class Fields:
 
     def __init__(self) -> None:
         self.fields: dict[bytes, bytes] = {}
-        self.recents: dict[bytes, bytes] = {}
+        self.id_blocks: dict[bytes, bytes] = {}
         self.mark: StoreMark = NOTHING
         self.written = 0
 
@@ -44,7 +44,7 @@ class Fields:
             self.fields.clear()
         for there, put, gone in (
             (self.fields, change.put, change.gone),
-            (self.recents, change.recents_put, change.recents_gone),
+            (self.id_blocks, change.id_blocks_put, change.id_blocks_gone),
         ):
             there.update(put)
             for name in gone:
@@ -55,7 +55,7 @@ class Fields:
 
     @property
     def stored(self) -> Stored:
-        return Stored(self.fields, self.recents)
+        return Stored(self.fields, self.id_blocks)
 
     @property
     def chunks(self) -> list[bytes]:

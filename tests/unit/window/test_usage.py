@@ -36,15 +36,15 @@ def test_without_usage_the_own_count_passes_the_ratio() -> None:
     assert until_due(Story(SHARE)) == 1_920, "the first over a tenth of 19,000"
 
 
-@pytest.mark.parametrize(("beyond", "due_at"), [(500, 1_440), (-300, 2_240)])
+@pytest.mark.parametrize(("excess", "due_at"), [(500, 1_440), (-300, 2_240)])
 def test_a_call_that_took_more_or_less_than_counted_moves_the_mark_by_that_much(
-    beyond: int, due_at: int
+    excess: int, due_at: int
 ) -> None:
     story = Story(SHARE)
     for _ in range(19):
         story.user("words " * 30, 40)
-    at = reported(story, 760 + beyond)
-    assert story.entry(at).usage_excess == beyond == story.window.usage_excess
+    at = reported(story, 760 + excess)
+    assert story.entry(at).usage_excess == excess == story.window.usage_excess
     assert until_due(story) == due_at
     story.assert_replays()
 

@@ -1,0 +1,172 @@
+"""One server of Redis: the connections to it, scripts on it, and its failures named by their cause.
+
+**Incarnations.** All connections of a :class:`Node` are to one server *process*: each tells its
+``run_id`` when it is made, and where that is another one the node is given up and a new one taken.
+So an answer is known to come from the process ``node.server``, at no cost a call. Writers leave it
+beside what they write; what a server holds that was last written to another process is not taken
+for current (a replica that was promoted, an old snapshot that was loaded).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from hashlib import sha1
+from typing import Any
+
+import redis.asyncio as aredis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from projections.errors import CorruptWindow, RedisUnavailable
+from projections.redis.address import shown
+from projections.redis.batching import Batcher
+
+UNKNOWN = "unknown"
+"""The incarnation of a server that does not tell one."""
+
+
+class AnotherServer(RedisConnectionError):
+    """A new connection is to another process than the node's others: nothing was sent on it."""
+
+
+class Node:
+    """One server process and the connections to it; ``server`` is its incarnation once
+    :meth:`ready` returned.
+    """
+
+    def __init__(
+        self, place: str, url: str, *, timeout: float, connections: int, master: bool
+    ) -> None:
+        self.place = place
+        self.server = ""
+        self.doubted = 0.0
+        self._master = master
+        self._gathered: dict[str, Batcher] = {}
+        # One that waits: a list asks every partition at once, so some lists side by side are more
+        # than the connections there may be.
+        pool = aredis.BlockingConnectionPool.from_url(
+            url,
+            socket_timeout=timeout,
+            socket_connect_timeout=timeout,
+            max_connections=connections,
+            timeout=timeout,
+            redis_connect_func=self._connected,
+        )
+        self.redis = aredis.Redis.from_pool(pool)
+
+    async def ready(self) -> None:
+        """Have a connection, so that the incarnation is known; raises what redis-py raises."""
+        if not self.server:
+            await self.redis.ping()
+
+    def gathered(self, script: str) -> Batcher:
+        """Calls of one read-only script on this server, gathered."""
+        found = self._gathered.get(script)
+        if found is None:
+            found = self._gathered[script] = Batcher(self.redis, script)
+        return found
+
+    async def close(self) -> None:
+        """Close all connections; what still waits is cancelled."""
+        for gathered in self._gathered.values():
+            await gathered.close()
+        await self.redis.aclose()
+
+    async def _connected(self, connection: Any) -> None:
+        await connection.on_connect()
+        await connection.send_command("INFO", "server")
+        found = re.search(r"run_id:(\w+)", str(await connection.read_response()))
+        server = found[1] if found else UNKNOWN
+        if self._master:
+            await connection.send_command("ROLE")
+            if not is_master(await connection.read_response()):
+                raise RedisConnectionError("it is a replica now")
+        if self.server and self.server != server:
+            raise AnotherServer("another server answers there now")
+        self.server = server
+
+
+class Script:
+    """A Lua script, sent whole only to a server that does not know it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._sha = sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+    async def __call__(self, node: Node, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
+        """Run it on a server; its keys share a hash tag. Raises what redis-py raises."""
+        redis: Any = node.redis
+        call: list[Any] = ["EVALSHA", self._sha, len(keys), *keys, *args]
+        try:
+            return await redis.execute_command(*call)
+        except NoScriptError:
+            await redis.script_load(self._text)
+            return await redis.execute_command(*call)
+
+
+@contextlib.contextmanager
+def redis_errors(url: str, other_type: str) -> Iterator[None]:
+    """Name every failure to reach the server, or to be served by it, by its cause.
+
+    Args:
+        other_type: ends the message of :class:`CorruptWindow`, which says that a key holds a value
+            of another type: whose key, and what is to be done.
+
+    Raises:
+        RedisUnavailable, CorruptWindow: as named.
+    """
+    where = f"Redis at {shown(url)}"
+    try:
+        yield
+    except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+        raise RedisUnavailable(f"{where} does not answer ({reason}): check that it runs") from error
+    except ResponseError as error:
+        if "WRONGTYPE" in str(error):
+            raise CorruptWindow(f"{where} has something else under {other_type}") from error
+        raise RedisUnavailable(f"{where} refused: {error}") from error
+    except RedisError as error:
+        raise RedisUnavailable(f"{where} failed: {error}") from error
+
+
+def is_master(role: Any) -> bool:
+    """Whether the answer to ROLE is a master's."""
+    return isinstance(role, list) and role[0] in (b"master", "master")
+
+
+async def server_info(nodes: Sequence[Node]) -> dict[str, Any]:
+    """What servers report: ``version`` (the oldest), ``maxmemory_policy`` and ``used_memory``
+    (bytes, of all).
+
+    The policy is ``noeviction`` only where all of them have it; else it is that of one that does
+    not.
+    """
+    found = [await _info(node) for node in nodes]
+    policies = [one["maxmemory_policy"] for one in found]
+    return {
+        "version": min((str(one["version"]) for one in found), key=_numbers),
+        "maxmemory_policy": next(
+            (policy for policy in policies if policy != "noeviction"), "noeviction"
+        ),
+        "used_memory": sum(int(one["used_memory"] or 0) for one in found),
+    }
+
+
+async def _info(node: Node) -> dict[str, Any]:
+    info = await node.redis.info()
+    policy = (
+        info.get("maxmemory_policy")
+        or (await node.redis.config_get("maxmemory-policy"))["maxmemory-policy"]
+    )
+    return {
+        "version": info.get("valkey_version") or info.get("redis_version"),
+        "maxmemory_policy": policy,
+        "used_memory": info.get("used_memory"),
+    }
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))
