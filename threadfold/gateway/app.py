@@ -109,7 +109,8 @@ class Gateway:
             injected = route.injected
             if "caller" in injected:
                 arguments["caller"] = self._admission.caller(route, scope)
-            arguments.update(route.parameters.read(scope))
+            if not route.refuses:
+                arguments.update(route.parameters.read(scope))
             if "request" in injected or "body" in injected:
                 request = Request(scope, receive, self.state)
                 if "request" in injected:

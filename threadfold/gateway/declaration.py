@@ -134,13 +134,13 @@ class Route:
     @property
     def all_problems(self) -> tuple[int, ...]:
         """The status of every problem document it may answer, in order."""
-        found = set(self.problems)
+        found = {422, *self.problems}
         if self.cost is not Cost.FREE:
-            found |= {401, 403, 422, 429, 503}
+            found |= {401, 403, 429, 503}
         if self.cost is Cost.APPEND:
             found |= {400, 409, 410}
         if self.body is not None:
-            found |= {400, 413, 422}
+            found |= {400, 413}
         if "conversation" in self.names and self.scope != "erase":
             found.add(410)
         if self.names and (self.names != ("conversation",) or self.scope != "append"):
