@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from projections.errors import InvalidPolicy
-from projections.events.tokenizer import get_encoding
+from projections.events.encodings import get_encoding
 from projections.policy.profiles import (
     CALLABLE,
     CompactResults,
