@@ -15,6 +15,8 @@ from projections.errors import InvalidRequest, MalformedInput
 
 MAX_VALUES = 100_000
 """Values (texts, numbers, objects, arrays) that one text may hold."""
+MAX_DEPTH = 100
+"""Levels of arrays and objects: what a caller may nest freely (64), and what stands around it."""
 _EXPLAINED = 1 << 20
 
 
@@ -57,7 +59,7 @@ def decode(text: bytes, what: str = "the body") -> Any:
     after the value.
 
     Raises:
-        MalformedInput: it is not such a text; the message says where.
+        MalformedInput: it is not such a text, or nests too deeply; the message says where.
         InvalidRequest: it holds more than :data:`MAX_VALUES` values.
     """
     if not text:
@@ -66,18 +68,17 @@ def decode(text: bytes, what: str = "the body") -> Any:
     try:
         value = msgspec.json.decode(text)
     except RecursionError:
-        raise MalformedInput(f"{what} is nested too deeply") from None
+        raise MalformedInput(f"{what} is nested more than {MAX_DEPTH} levels deep") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedInput(f"{what} is not JSON: {_explain(text, error)}") from None
-    key = _repeated_key(text, value)
+    key = _repeated_key(text, _keys(value, what))
     if key is not None:
         raise MalformedInput(f"{what} has the key {key[:60]!r} twice in one object")
     return value
 
 
-def _repeated_key(text: bytes, value: object) -> str | None:
-    """A key that stands twice in one object of the text, whose value a parser dropped."""
-    keys = _keys(value)
+def _repeated_key(text: bytes, keys: int) -> str | None:
+    """A key that stands twice in one object of the text, of which a parser kept ``keys``."""
     # Each key has a colon behind it. Colons inside of strings make the first count too large.
     if text.count(b":") == keys or _outside_strings(text, MAX_VALUES).count(b":") == keys:
         return None
@@ -94,16 +95,21 @@ def _repeated_key(text: bytes, value: object) -> str | None:
     return found[0] if found else None
 
 
-def _keys(value: object) -> int:
+def _keys(value: object, what: str) -> int:
     """How many keys the objects of a decoded value have together."""
-    count, waiting = 0, [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            count += len(one)
-            waiting += [item for item in one.values() if isinstance(item, dict | list)]
-        elif isinstance(one, list):
-            waiting += [item for item in one if isinstance(item, dict | list)]
+    count, levels, level = 0, 0, [value]
+    while level:
+        if levels == MAX_DEPTH:
+            raise MalformedInput(f"{what} is nested more than {MAX_DEPTH} levels deep")
+        levels += 1
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                count += len(one)
+                inner += [item for item in one.values() if isinstance(item, dict | list)]
+            elif isinstance(one, list):
+                inner += [item for item in one if isinstance(item, dict | list)]
+        level = inner
     return count
 
 

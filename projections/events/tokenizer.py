@@ -131,23 +131,24 @@ def count_all(
     inexact: set[int] = set()
     pieces: list[str] = []
     places: list[int] = []
-    slow = 0
+    slow: list[int] = []
     for i, text in enumerate(texts):
         parts = fast_pieces(text) if fast is not None else None
         if parts is None:
-            slow += len(text)
-            if most_slow is not None and slow > most_slow:
-                raise RequestTooLarge(
-                    f"more than {most_slow} characters of the request take long to count (runs"
-                    " without a blank, scripts without blanks): send it in several requests"
-                )
-            measured = measure(text, encoding)
-            counts[i] = measured.count
-            if not measured.exact:
-                inexact.add(i)
+            slow.append(i)
         else:
             pieces += parts
             places += [i] * len(parts)
+    if most_slow is not None and sum(len(texts[i]) for i in slow) > most_slow:
+        raise RequestTooLarge(
+            f"more than {most_slow} characters of the request take long to count (runs without a"
+            " blank, scripts without blanks): send it in several requests"
+        )
+    for i in slow:
+        measured = measure(texts[i], encoding)
+        counts[i] = measured.count
+        if not measured.exact:
+            inexact.add(i)
     if fast is not None and pieces:
         for i, n in zip(places, fast(pieces), strict=True):
             counts[i] += n

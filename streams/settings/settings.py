@@ -120,6 +120,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     quota_tokens_burst: float = 10.0
     quota_concurrent_requests: int = 0
     quota_streams: int = 0
+    quota_body_bytes: int = 0
 
     @classmethod
     def load(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from http import HTTPStatus
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from threadfold.gateway.connections import Connections
 from threadfold.gateway.problems import problem
@@ -24,8 +24,6 @@ one read of the socket (256 KiB at most) is accepted.
 NO_ROOM = "the gateway holds as many connections as it may: try again shortly"
 HEAD_SECONDS = 30.0
 """Seconds from the start of a connection, or the first byte of a head, to the end of the head."""
-
-
 REFUSED_SECONDS = 5.0
 """The same, for a connection there is no room for."""
 BODY_GRACE = 20.0
@@ -127,7 +125,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._counted and self.cycle.response_complete and not self._in_body:
+        if self._counted and self.cycle.response_complete:
+            # Also while the body of a refused request still comes.
             self.open_connections.waits(self)
 
     def send_400_response(self, msg: str) -> None:
@@ -164,8 +163,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, status: int, detail: str) -> None:
         """Answer with a problem document, unless another answer is under way, and close."""
-        under_way = self.cycle is not None and not self.cycle.response_complete
-        if not under_way or (self._in_body and self._counted and not self._answer_begun()):
+        if self._may_answer():
             known = HTTPStatus(status)
             answer = problem(
                 status, known.phrase.title().replace(" ", ""), detail, {"Connection": "close"}
@@ -178,9 +176,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_time()
         self.transport.close()
 
-    def _answer_begun(self) -> bool:
-        """Whether an answer on this connection is under way that another must not cut into."""
-        return self.cycle.response_started or bool(self.pipeline)
+    def _may_answer(self) -> bool:
+        """Whether an answer from here would neither cut into another nor be a request's second."""
+        cycle: RequestResponseCycle | None = self.cycle  # uvicorn's annotation leaves None out
+        if cycle is None:
+            return True
+        if self._in_body and self._counted:
+            return not cycle.response_started and not self.pipeline
+        return cycle.response_complete
 
 
 def bounded(connections: Connections) -> type[BoundedProtocol]:

@@ -15,10 +15,8 @@ from projections.events.json_text import decode
 from projections.events.validation import explain
 from threadfold.gateway.access import PRINCIPAL, GatewayState
 
-MAX_BODY = 64 << 20
-"""Bytes of one request's body. A result of 8 MiB of text, the most by default, takes up to 48 MiB
-where JSON escapes every character.
-"""
+MAX_BODY = 1 << 20
+"""Bytes of one request's body, where its route declares no other limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +24,15 @@ class Body:
     """A request's body of JSON.
 
     ``type`` is a msgspec type: the body is converted to it, and its schema is made from it. Or it
-    is a schema: then the handler gets the decoded JSON and validates it. ``limit`` is in bytes;
-    None stands for the limit of all bodies. Without ``required`` an empty body stands for an empty
+    is a schema: then the handler gets the decoded JSON and validates it. ``limit`` is in bytes.
+    Without ``required`` an empty body stands for an empty
     object. ``noun`` is what errors call it. ``raw``: the handler gets the bytes as they came.
     """
 
     type: Any
     examples: Mapping[str, Any]
     required: bool = True
-    limit: int | None = None
+    limit: int = MAX_BODY
     noun: str = "the body"
     raw: bool = False
 
@@ -77,7 +75,7 @@ class Request:
             RequestTooLarge, MalformedInput: the body is over its limit, or not JSON.
             InvalidRequest: it is not of its type; the message names the field.
         """
-        raw = await self.body(MAX_BODY if body.limit is None else body.limit)
+        raw = await self.body(body.limit)
         if body.raw:
             return raw
         value = decode(raw) if raw or body.required else {}

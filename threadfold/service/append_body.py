@@ -7,11 +7,13 @@ the event loop for what is small, in a thread or in a process of its own for wha
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
 from projections.errors import InvalidEvent, InvalidRequest, ThreadfoldError
 from projections.events.json_text import decode, values_at_most
+from projections.events.known_fields import Known, explain_unknown, unknown_field, without_unknown
 from projections.formats import anthropic_input
 from projections.formats.anthropic_input import from_anthropic
 from projections.window import bodies
@@ -23,7 +25,7 @@ MAX_ITEMS = 500
 """Events or messages in one request; more answers 422, because the list is not too large but too
 long.
 """
-LOOP_BYTES = 32 << 10
+LOOP_BYTES = 16 << 10
 LOOP_VALUES = 4_000
 """A body of more bytes or JSON values is not read in the event loop."""
 THREAD_BYTES = 256 << 10
@@ -84,7 +86,9 @@ class AppendBody(NamedTuple):
         """
         fields = _FIELDS.get(self.form)
         items = as_list(decode(self.text), "message" if fields else "event")
-        if fields is not None and not self.lenient:
+        if fields is not None and self.lenient:
+            items = without_unknown(items, fields)
+        elif fields is not None:
             for i, item in enumerate(items, 1):
                 _check_fields(item, fields, f"message {i}")
         if self.form is Form.ANTHROPIC:
@@ -140,14 +144,12 @@ class AppendBody(NamedTuple):
 _FIELDS = {Form.OPENAI: bodies.MESSAGE_FIELDS, Form.ANTHROPIC: anthropic_input.MESSAGE_FIELDS}
 
 
-def _check_fields(message: Any, known: frozenset[str], where: str) -> None:
+def _check_fields(message: Any, known: Mapping[str, Known], where: str) -> None:
     """Raises :class:`InvalidEvent` if a message has a field that its format does not have."""
-    if isinstance(message, dict) and not message.keys() <= known:
-        field = next(name for name in message if name not in known)
-        raise InvalidEvent(
-            f"{where}: field {field[:60]}: unknown to a message (it has {', '.join(sorted(known))};"
-            " with ?unknown=ignore others are left out)"
-        )
+    field = unknown_field(message, known)
+    if field is not None:
+        more = "with ?unknown=ignore others are left out"
+        raise InvalidEvent(f"{where}: {explain_unknown(field, 'a message', known, more)}")
 
 
 def as_list(body: Any, noun: str) -> list[Any]:

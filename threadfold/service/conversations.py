@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from projections.errors import KafkaUnavailable
@@ -27,8 +28,14 @@ from threadfold.service.spill import Drafts, append_drafts
 PROCESSES = min(2, os.cpu_count() or 1)
 PROCESS_BYTES = 1 << 30
 """Processes that read large bodies, and what memory each may take."""
-LARGE_BODIES = 1
-"""Large bodies of one tenant that are read at a time."""
+AT_A_TIME = 1
+"""Bodies of one tenant that are read at a time in each place, if they are not short."""
+SHORT = 2_048
+"""Bytes of a body that is read at once."""
+TURN = 0.005
+"""Seconds of the event loop that a body may take before its tenant's next one has to wait."""
+PAUSE = 3
+"""How many times as long it waits: one tenant has a quarter of the event loop at most."""
 
 
 class ConversationService(ConversationReader):
@@ -40,7 +47,7 @@ class ConversationService(ConversationReader):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._pool = ProcessPool(PROCESSES, PROCESS_BYTES)
-        self._large_bodies = KeyedLimit(LARGE_BODIES)
+        self._turns_to_read = KeyedLimit(AT_A_TIME)
         self.on_appended: (
             Callable[[Sequence[Record], Sequence[Position]], Awaitable[None]] | None
         ) = None
@@ -123,14 +130,22 @@ class ConversationService(ConversationReader):
         self, tenant: str, body: AppendBody, id_seed: str | None, conditions: Conditions
     ) -> Drafts:
         place = body.place()
-        if place is Place.LOOP:
+        if len(body.text) <= SHORT:
             return body.drafts(self._drafter(tenant), id_seed, conditions)
-        async with self._large_bodies.of(tenant):
+        async with self._turns_to_read.of(f"{place.name} {tenant}"):
+            if place is Place.PROCESS:
+                drafter = self._drafter(tenant, self.live_rules().alone(tenant))
+                return await self._pool.run(body.drafts, drafter, id_seed, conditions)
+            drafter = self._drafter(tenant)
             if place is Place.THREAD:
-                drafter = self._drafter(tenant)
                 return await asyncio.to_thread(body.drafts, drafter, id_seed, conditions)
-            drafter = self._drafter(tenant, self.live_rules().alone(tenant))
-            return await self._pool.run(body.drafts, drafter, id_seed, conditions)
+            began = time.perf_counter()
+            try:
+                return body.drafts(drafter, id_seed, conditions)
+            finally:
+                took = time.perf_counter() - began
+                if took > TURN:
+                    await asyncio.sleep(PAUSE * took)
 
     def _drafter(self, tenant: str, rules: Rules | None = None) -> Drafter:
         rules = self.live_rules() if rules is None else rules

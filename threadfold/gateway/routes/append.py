@@ -51,7 +51,12 @@ _RESULT = {
     "tool_call_id": "call_1",
     "content": '{"state":"shipped","carrier":"post"}',
 }
-_EVENTS = Body(
+_MAX_LIST = 64 << 20
+"""Bytes of a list to append. A result of 8 MiB of text, the most by default, takes up to 48 MiB
+where JSON escapes every character.
+"""
+_AppendedBody = partial(Body, raw=True, limit=_MAX_LIST)
+_EVENTS = _AppendedBody(
     {"$ref": "#/components/schemas/OneOrMoreEvents"},
     {
         "one": _MESSAGE,
@@ -61,14 +66,13 @@ _EVENTS = Body(
         ],
         "opened": {"type": "conversation.opened", "user": "u-7", "metadata": {"shop": "nord"}},
     },
-    raw=True,
 )
 _OPENAI_CALL = {
     "id": "call_1",
     "type": "function",
     "function": {"name": "find_order", "arguments": '{"order":1182}'},
 }
-_MESSAGES = Body(
+_MESSAGES = _AppendedBody(
     {"$ref": "#/components/schemas/OneOrMoreMessages"},
     {
         "one": QUESTION,
@@ -77,9 +81,8 @@ _MESSAGES = Body(
             {"role": "tool", "tool_call_id": "call_1", "content": '{"state":"shipped"}'},
         ],
     },
-    raw=True,
 )
-_EVENTS_OF_SEVERAL = Body(
+_EVENTS_OF_SEVERAL = _AppendedBody(
     {"$ref": "#/components/schemas/OneOrMoreEventsOfSeveral"},
     {
         "several": [
@@ -87,7 +90,6 @@ _EVENTS_OF_SEVERAL = Body(
             {"conversation": "support-43", **_MESSAGE},
         ]
     },
-    raw=True,
 )
 _MODEL_CALL = {
     **CALL,
