@@ -15,8 +15,10 @@ from projections.errors import InvalidRequest, MalformedInput
 
 MAX_VALUES = 100_000
 """Values (texts, numbers, objects, arrays) that one text may hold."""
-MAX_DEPTH = 100
-"""Levels of arrays and objects: what a caller may nest freely (64), and what stands around it."""
+MAX_DEPTH = 500
+"""Levels of arrays and objects that are parsed. What a caller may nest freely has far fewer: their
+own check names the event.
+"""
 _EXPLAINED = 1 << 20
 
 

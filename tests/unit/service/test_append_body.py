@@ -103,4 +103,4 @@ def test_text_that_takes_long_to_count_is_bounded_in_a_request(letter: str) -> N
     began = time.thread_time()
     with pytest.raises(RequestTooLarge, match=f"more than {MOST_SLOW} characters"):
         body([{"role": "user", "content": text}] * 500).drafts(drafter(), None)
-    assert time.thread_time() - began < 2  # 52 s when all of them were counted
+    assert time.thread_time() - began < 10  # 52 s when all of them were counted
