@@ -31,8 +31,8 @@ CREDENTIAL = "threadfold.credential"
 class Caller(NamedTuple):
     """A request's tenant, the backend to serve it with, and the quotas to charge.
 
-    ``end_user`` is whom a token of an end user stands for; ``opens``: what he appends begins the
-    conversation.
+    ``end_user`` is whom a token of an end user stands for; ``opens``: the conversation
+    does not exist yet, and he may begin it.
     """
 
     tenant: str

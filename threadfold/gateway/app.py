@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
@@ -99,16 +99,22 @@ class Gateway:
         if self.state.live is not None:
             self.state.live.end_streams()
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _serve(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         route, parts = TABLE.find(scope["method"], scope["path"])
         scope["route"] = route
         if not self._origins.idle and INSIDE not in scope:
-            send = self._origins.answering(scope, send)
-            answered = self._origins.answer(route, scope)
-            if answered is not None:
-                await answered(scope, receive, send)
-                return
-        await self._admission.serve(route, parts, scope, receive, send)
+            return self._serve_page(route, parts, scope, receive, send)
+        return self._admission.serve(route, parts, scope, receive, send)
+
+    async def _serve_page(
+        self, route: Route, parts: Sequence[str], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        send = self._origins.answering(scope, send)
+        answered = self._origins.answer(route, scope)
+        if answered is not None:
+            await answered(scope, receive, send)
+        else:
+            await self._admission.serve(route, parts, scope, receive, send)
 
     async def _answer(
         self, route: Route, parts: Sequence[str], scope: Scope, receive: Receive
@@ -128,7 +134,7 @@ class Gateway:
                 if "request" in injected:
                     arguments["request"] = request
                 if route.body is not None:
-                    arguments["body"] = await request.json(route.body)
+                    arguments["body"] = await request.read(route.body)
             result = await route.handler(**arguments)
             return result if isinstance(result, Response) else answer(result, route.status)
         except QuotaExceeded:

@@ -6,20 +6,17 @@ user's own is answered like what does not exist, before anything else of the req
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from projections.errors import Forbidden, InvalidEvent, ThreadfoldError
+from projections.errors import Forbidden, ThreadfoldError
 from projections.names import make_key, parse_position
 from threadfold.gateway.access import Caller
 from threadfold.gateway.declaration import Route
 from threadfold.gateway.tokens import EndUser
 from threadfold.service.conversation_reader import unknown
+from threadfold.service.drafts import Conditions
 from threadfold.streaming.sse_event import SseEvent, comment
 
-FIELDS = frozenset({"type", "conversation", "role", "content", "id"})
-PARTS = frozenset({"text", "image_url", "file"})
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _OWNER_MAY_CHANGE = tuple(
     f'"type":"{kind}"'.encode() for kind in ("conversation.opened", "rollback", "event.dropped")
 )
@@ -56,35 +53,24 @@ async def reach(caller: Caller, end_user: EndUser, route: Route, parts: Sequence
     return caller
 
 
-def check_message(flat: object, where: str) -> None:
-    """Check that an end user may append this flat event: what a user says, and nothing else.
-
-    An id must be a UUID. Else a user could take the id of a tenant's event that is to come, which
-    would then be a duplicate.
+async def begin(caller: Caller, end_user: EndUser, conversation: str) -> None:
+    """Open a conversation that does not exist yet as the end user's own; the fold lets one of
+    several be the first.
 
     Raises:
-        Forbidden: it is no message of the role user.
-        InvalidEvent: it has a field, a part or an id that an end user may not give.
+        UnknownConversation: it became somebody else's.
+        Others: as ``ConversationService.append`` and ``wait_applied`` say.
     """
-    if not isinstance(flat, dict):
-        raise InvalidEvent(f"{where}: expected an object")
-    if flat.get("type") != "message" or flat.get("role") != "user":
-        raise Forbidden(f"{where}: an end user appends messages of the role user only")
-    for field in flat:
-        if field not in FIELDS:
-            raise InvalidEvent(
-                f"{where}: field {str(field)[:60]}: an end user gives role, content and id only"
-            )
-    content = flat.get("content")
-    for part in content if isinstance(content, list) else ():
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind not in PARTS:
-            raise InvalidEvent(
-                f"{where}: field content: an end user's parts are {', '.join(sorted(PARTS))}"
-            )
-    id_ = flat.get("id")
-    if id_ is not None and not (isinstance(id_, str) and _UUID.fullmatch(id_)):
-        raise InvalidEvent(f"{where}: field id: an end user's id is a UUID in lower case")
+    if not caller.opens:
+        return
+    backend, tenant, key = caller.backend, caller.tenant, make_key(caller.tenant, conversation)
+    flat = {"type": "conversation.opened", "user": end_user.user}
+    appended = await backend.append(tenant, [(conversation, flat)], conditions=Conditions(""))
+    caller.charge(appended)
+    await backend.wait_applied(tenant, conversation, appended)
+    owner = await backend.owners.find(key)
+    if owner is None or owner.user != end_user.user:
+        raise unknown(key)
 
 
 async def own_batches(

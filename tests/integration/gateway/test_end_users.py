@@ -170,7 +170,8 @@ async def test_a_token_that_names_conversations_opens_these_alone_and_may_begin_
     for name in (other, theirs):
         body = {"role": "user", "content": "x"}
         is_problem(await world("POST", f"/conversations/{name}/messages", token, body), 404)
-    first = await world("POST", f"/conversations/{new}/messages", token, [say("first")])
+    body = {"role": "user", "content": "first"}
+    first = await world("POST", f"/conversations/{new}/messages?wait=applied", token, body)
     assert first.status_code == 200, first.text
     assert len(first.json()["events"]) == 1
     history = (await world("GET", f"/conversations/{new}/history", token)).json()["events"]
@@ -188,12 +189,12 @@ async def test_of_two_users_who_begin_one_conversation_one_has_it(world: World) 
     tokens = [await world.token(user, conversations=[name]) for user in users]
     answers = await asyncio.gather(
         *(
-            world("POST", f"/conversations/{name}/events", token, say(f"I am {user}"))
+            world("POST", f"/conversations/{name}/events?wait=applied", token, say(f"I am {user}"))
             for user, token in zip(users, tokens, strict=True)
         )
     )
     assert sorted(answer.status_code for answer in answers)[0] == 200
-    assert {answer.status_code for answer in answers} <= {200, 404, 409}
+    assert {answer.status_code for answer in answers} <= {200, 404}
     winner = [answer.status_code for answer in answers].index(200)
     reads = [await world("GET", f"/conversations/{name}/context", token) for token in tokens]
     assert [answer.status_code == 200 for answer in reads] == [i == winner for i in range(4)]
