@@ -85,6 +85,7 @@ _VALUES: dict[str, Any] = {
     "fencing_token": 18,
     "generation": 1,
     "guard": None,
+    "halted": [3],
     "id": EVENT["id"],
     "key": "tf_shown-once",
     "metadata": {"title": "Order 1182"},
