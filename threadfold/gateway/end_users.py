@@ -34,7 +34,7 @@ async def reach(caller: Caller, end_user: EndUser, route: Route, parts: Sequence
     Raises:
         Forbidden: the route is not for end users.
         UnknownConversation: it is not his, or the token does not name it, or there is none.
-        Others: as ``Owners.find`` says.
+        Others: as ``ConversationService.owner`` says.
     """
     if not route.end_users:
         raise Forbidden("a token of an end user does not open this route: it needs a tenant's key")
@@ -45,7 +45,7 @@ async def reach(caller: Caller, end_user: EndUser, route: Route, parts: Sequence
     named = end_user.conversations
     if named is not None and conversation not in named:
         raise unknown(key)
-    owner = await caller.backend.owners.find(key)
+    owner = await caller.backend.owner(key)
     if owner is None or owner.user != end_user.user:
         if owner is None and named is not None and route.scope == "append":
             return caller._replace(opens=True)
@@ -68,7 +68,7 @@ async def begin(caller: Caller, end_user: EndUser, conversation: str) -> None:
     appended = await backend.append(tenant, [(conversation, flat)], conditions=Conditions(""))
     caller.charge(appended)
     await backend.wait_applied(tenant, conversation, appended)
-    owner = await backend.owners.find(key)
+    owner = await backend.owner(key)
     if owner is None or owner.user != end_user.user:
         raise unknown(key)
 
@@ -82,7 +82,7 @@ async def own_batches(
     async def still_own(event: SseEvent) -> bool:
         if event.id is not None:
             await caller.backend.wait_for(parse_position(event.id))
-        owner = await caller.backend.owners.find(key)
+        owner = await caller.backend.owner(key)
         return owner is not None and owner.user == end_user.user
 
     async for batch in batches:

@@ -183,6 +183,32 @@ async def test_a_token_that_names_conversations_opens_these_alone_and_may_begin_
     is_problem(await world("POST", "/conversations/tenants-own/messages", anyone, body), 404)
 
 
+async def test_a_user_lists_the_users_own_conversations(world: World) -> None:
+    user, other = f"u-{uuid4().hex[:8]}", f"u-{uuid4().hex[:8]}"
+    mine = [await world.begin(user, f"talk {i}") for i in range(3)]
+    theirs, lost = await world.begin(other, "secret"), await world.begin(user, "given away")
+    await world.begin(other, name=lost)
+    token = await world.token(user)
+    seen, query = [], "?limit=2"
+    while True:
+        page = (await world("GET", f"/conversations{query}", token)).json()
+        seen += [item["conversation"] for item in page["conversations"]]
+        assert {item["user"] for item in page["conversations"]} <= {user}
+        if page["next_before"] is None:
+            break
+        query = f"?limit=2&before={page['next_before']}"
+    assert sorted(seen) == sorted(mine)
+    named = await world.token(user, conversations=[mine[1], theirs, "never"])
+    page = (await world("GET", "/conversations", named)).json()
+    assert [item["conversation"] for item in page["conversations"]] == [mine[1]]
+    is_problem(await world("GET", f"/conversations?user={other}", token), 403, "user")
+    # Cursors of other lists lead nowhere.
+    for key, path in (("acme", "/conversations"), (await world.token(other), "/conversations")):
+        cursor = (await world("GET", f"{path}?limit=1", key)).json()["next_before"]
+        answer = await world("GET", f"/conversations?before={cursor}", token)
+        is_problem(answer, 422, "cursor")
+
+
 async def test_of_two_users_who_begin_one_conversation_one_has_it(world: World) -> None:
     name = f"raced-{uuid4().hex[:12]}"
     users = ("ann", "bob", "cem", "dee")
