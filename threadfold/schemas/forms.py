@@ -9,6 +9,7 @@ from typing import Any
 
 from projections.events.codec import full_type
 from projections.events.validation import OWN, RESERVED
+from threadfold.schemas.policy import policy_schema
 from threadfold.schemas.structs import (
     ABOUT,
     DATA,
@@ -113,6 +114,8 @@ def flat(kind: str, parts: Mapping[str, Schema]) -> Schema:
     fields, required = fields_of(kind, parts)
     if kind == "tool.result":
         del fields["spill"]
+    if kind == "conversation.opened":
+        fields["policy"] = {"anyOf": [policy_schema("encryption"), {"type": "null"}]}
     properties: dict[str, Any] = {
         "type": {"const": kind},
         "id": ID,
