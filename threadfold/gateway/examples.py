@@ -84,6 +84,7 @@ _VALUES: dict[str, Any] = {
     "fencing_token": 18,
     "generation": 1,
     "guard": None,
+    "halted": [3],
     "id": EVENT["id"],
     "key": "tf_shown-once",
     "messages": [{"role": "system", "content": "You help customers of a shop."}, QUESTION],

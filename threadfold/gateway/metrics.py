@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -48,6 +48,12 @@ class Metrics:
             "Requests that are not answered yet.",
             registry=self.registry,
         )
+        self.halted = Gauge(
+            "threadfold_partition_halted",
+            "1 for each partition that is halted: `threadfold doctor` says why.",
+            ("partition",),
+            registry=self.registry,
+        )
         self._series: dict[tuple[str, str, int | str], tuple[Counter, Histogram | None]] = {}
 
     def answered(self, route: str, method: str, status: int | str, seconds: float | None) -> None:
@@ -64,8 +70,11 @@ class Metrics:
         if series[1] is not None and seconds is not None:
             series[1].observe(seconds)
 
-    def page(self) -> bytes:
-        """All of it in Prometheus' text format."""
+    def page(self, halted: Iterable[int]) -> bytes:
+        """All of it in Prometheus' text format, with the partitions that are halted now."""
+        self.halted.clear()
+        for number in halted:
+            self.halted.labels(str(number)).set(1)
         return generate_latest(self.registry)
 
 

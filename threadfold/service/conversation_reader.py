@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from projections.errors import Erased, InvalidPosition, InvalidRequest, UnknownConversation
+from projections.errors import (
+    Erased,
+    InvalidPosition,
+    InvalidRequest,
+    UnknownConversation,
+    WaitTimedOut,
+)
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
@@ -123,9 +129,15 @@ class ConversationReader:
         """Wait until the windows of the position's partition include it.
 
         Raises:
-            WaitTimedOut: they do not within ``timeout`` seconds.
+            WaitTimedOut: they do not within ``timeout`` seconds, or the partition halted before it.
             RedisUnavailable: the checkpoint cannot be read.
         """
+        halt = self.control.state.halted().get(position.partition)
+        if halt is not None and position.offset > halt.offset:
+            raise WaitTimedOut(
+                f"partition {position.partition} is halted, so the window does not include position"
+                f" {position} for now: the events are safe in the log, read it later"
+            )
         await self._waiting.wait_for(position, timeout)
 
     async def window(
