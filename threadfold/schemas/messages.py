@@ -70,7 +70,7 @@ def _anthropic(message: Schema, call: Schema, result: Schema) -> Schema:
     media = _block("base64", media_type=_TEXT, data=_TEXT)
     address = _block("url", url=_TEXT)
     image = _block("image", source={"anyOf": [media, address]})
-    inner = _list({"anyOf": [text, image]})
+    inner = {**_list({"anyOf": [text, image]}), "minItems": 1}
     sources = [
         media,
         address,

@@ -53,7 +53,7 @@ BEYOND_FORM = re.compile(
         (
             "this route appends to .* only",  # the body depends on the path
             "is not one of conversation",  # positions and cursors are known to whom they were given
-            "cursor .* (is not one of|is none)",
+            "cursor .* (is not one of|is none)|the cursor",
             "that has passed already",
             "the window cannot be rendered",
             "printable characters",
