@@ -105,6 +105,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     log_level: str = "info"
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8080
+    connections_per_address: int = 0
     gateway_url: str = ""
     auth: str = "on"
     auth_tenant: str = "default"
@@ -122,6 +123,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     quota_tokens_burst: float = 10.0
     quota_concurrent_requests: int = 0
     quota_streams: int = 0
+    quota_body_bytes: int = 0
 
     @classmethod
     def load(
@@ -182,6 +184,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             ("read_cache_bytes", 0, 1 << 50),
             ("snapshot_events", 0, 1_000_000_000),
             ("gateway_port", 0, 65_535),
+            ("connections_per_address", 0, 1_000_000),
             ("append_timeout", 0.1, 3600),
             ("session_timeout", 1, 3600),
             ("watchdog_seconds", 0, 86_400),

@@ -50,7 +50,7 @@ class Cost(Enum):
     @property
     def appends(self) -> bool:
         """Whether it needs events and tokens in the quota."""
-        return self in (Cost.APPEND, Cost.PARTIAL)
+        return self is Cost.APPEND or self is Cost.PARTIAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,8 @@ class Route:
     injected: frozenset[str] = field(init=False)
     names: tuple[str, ...] = field(init=False)
     status: int = field(init=False)
+    streams: bool = field(init=False)
+    """Whether its answer is a stream, which has no end of its own."""
 
     def __post_init__(self) -> None:
         names = () if self.refuses else tuple(re.findall(r"{(\w+)", self.path))
@@ -112,14 +114,10 @@ class Route:
         if self.body is not None:
             injected["body"] = "body"
         object.__setattr__(self, "status", next(iter(self.answers), 200))
+        object.__setattr__(self, "streams", self.cost is Cost.STREAM)
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "injected", frozenset(injected))
         object.__setattr__(self, "parameters", Parameters(self.handler, names))
-
-    @property
-    def streams(self) -> bool:
-        """Whether its answer is a stream, which has no end of its own."""
-        return self.cost is Cost.STREAM
 
     @property
     def template(self) -> str:

@@ -7,6 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from projections.formats import anthropic_input
+from projections.window import bodies
+from threadfold.schemas.closed import closed
 from threadfold.schemas.structs import ID, TIME, Schema
 
 _TEXT: Schema = {"type": "string"}
@@ -19,9 +22,10 @@ def new_messages(parts: Mapping[str, Schema]) -> dict[str, Schema]:
     """
     message, call = parts["Message"]["properties"], parts["ToolCall"]["properties"]
     result = parts["ToolResult"]["properties"]
+    openai, anthropic = _openai(message, call, result), _anthropic(message, call, result)
     return {
-        "NewOpenAIMessage": _openai(message, call, result),
-        "NewAnthropicMessage": _anthropic(message, call, result),
+        "NewOpenAIMessage": closed(openai, bodies.MESSAGE_FIELDS, parts),
+        "NewAnthropicMessage": closed(anthropic, anthropic_input.MESSAGE_FIELDS, parts),
     }
 
 

@@ -21,7 +21,7 @@ from threadfold.gateway.answers import (
 from threadfold.gateway.declaration import Answer, Routes
 from threadfold.gateway.examples import CURSOR, EVENT, POSITION, RENDER, example_of
 from threadfold.gateway.parameters import Path, Query
-from threadfold.gateway.routes.common import Before, C, Conversation
+from threadfold.gateway.routes.common import Before, C, Conversation, JsonBytes
 from threadfold.schemas.structs import POSITION as POSITION_SCHEMA
 from threadfold.service import lists
 from threadfold.service.documents import FORMATS
@@ -65,7 +65,7 @@ async def get_context(
     document = await caller.backend.context(
         caller.tenant, conversation, fmt=format, max_tokens=max_tokens, after=after
     )
-    return Response(document, media_type="application/json")
+    return JsonBytes(document)
 
 
 @_read(f"{C}/history", "Read a page of history", History)
