@@ -10,7 +10,6 @@ from msgspec import Meta
 
 from projections.errors import Conflict, InvalidPosition, InvalidRequest
 from projections.names import POSITION_PATTERN, make_key, parse_position
-from threadfold.gateway.examples import POSITION
 from threadfold.gateway.parameters import Header, HeaderGroup, Parameter
 from threadfold.service.conversations import ConversationService
 from threadfold.service.drafts import UNCONDITIONED, Conditions
@@ -90,7 +89,6 @@ Conditional = Annotated[
                     "a position, quoted or not: 409 if other events than summaries and turns were"
                     " appended after it"
                 ),
-                example=POSITION,
             ),
             Parameter(
                 "If-None-Match",

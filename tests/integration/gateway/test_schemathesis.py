@@ -34,6 +34,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from urllib3.util import Retry
 
 from streams.settings.settings import Settings
 from tests.support.gateway_process import Served, serving
@@ -115,6 +116,11 @@ class Api:
         self.served = served
         self.session = requests.Session()
         self.session.trust_env = False
+        # The server ends connections that were idle for a while, which a request may meet.
+        again = requests.adapters.HTTPAdapter(
+            max_retries=Retry(total=1, allowed_methods=None, status=0)
+        )
+        self.session.mount("http://", again)
         self.conversation = "fuzzed"
         said = [{"type": "message", "role": "user", "content": f"line {i}"} for i in range(5)]
         url = f"{served.url}/v1/conversations/{self.conversation}/events?wait=applied"
