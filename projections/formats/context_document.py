@@ -109,7 +109,8 @@ def join_context(partition: int, head: Head, base: Base, pieces: Sequence[Piece]
     message is parsed.
     """
     pinned = len(base.state.pinned)
-    lead = lead_of(base.state, base.summary)
+    omitted = head.read_header.omitted
+    lead = lead_of(base.state, base.summary, omitted, partition)
     bodies = lead[:pinned]
     positions = [_positions(partition, [item.offset for item in base.state.pinned])]
     for piece in pieces:
@@ -121,6 +122,8 @@ def join_context(partition: int, head: Head, base: Base, pieces: Sequence[Piece]
         positions.append(b"null")
     for pin in base.state.pins:
         positions += (b"null", _positions(partition, [pin.offset]))
+    if omitted is not None:
+        positions.append(b"null")
     positions += [piece.positions for piece in pieces]
     trace = [step.to_dict() for step in head.read_header.trace]
     rest = _rest(
