@@ -207,12 +207,6 @@ class CorruptWindow(ThreadfoldError):
     problem = 503
 
 
-class TooMuchPoison(ThreadfoldError):
-    """The share of events that cannot be applied exceeds the limit: a producer or the fold is at
-    fault.
-    """
-
-
 class KeyUnusable(ThreadfoldError):
     """A master key is missing, or did not wrap this data key. The configuration is at fault, so the
     fold stops.

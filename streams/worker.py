@@ -216,11 +216,21 @@ class _Service(faust.Service):  # type: ignore[misc]
             logger.disabled = False
 
 
+def _credentials(settings: Settings) -> Any:
+    """How Faust logs in, as all other clients do (:func:`streams.log.clients.connection`)."""
+    if not settings.kafka_user:
+        return None
+    return faust.SASLCredentials(
+        username=settings.kafka_user, password=settings.kafka_password, mechanism="PLAIN"
+    )
+
+
 def create_app(settings: Settings) -> Any:
     """The Faust app of one worker. Nothing connects before it is started."""
     app = _App(
         f"{settings.group}.agents",
         broker=[f"kafka://{host.strip()}" for host in settings.kafka.split(",")],
+        broker_credentials=_credentials(settings),
         topic_disable_leader=True,
         topic_allow_declare=False,
         topic_replication_factor=settings.replication or 1,
@@ -337,8 +347,7 @@ def run_worker(settings: Settings) -> int:
     within :data:`LONGEST_STOP`.
 
     Raises:
-        ThreadfoldError: it could not start, or what it was ended by: an unusable master key, too
-            much poison.
+        ThreadfoldError: it could not start, or what it was ended by: an unusable master key.
     """
     settings.require()
     asyncio.run(_check_reachable(settings))

@@ -23,6 +23,10 @@ MAX_SUSPENDED = 4_096
 """Characters of open suspensions that a header carries: it is written with every batch, and beyond
 that a reader renders the window.
 """
+AWAITING_APPROVAL = "awaiting_approval"
+AWAITING_INPUT = "awaiting_input"
+AWAITING = (AWAITING_APPROVAL, AWAITING_INPUT)
+"""The states in which somebody has to act."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -138,12 +142,14 @@ def _lead(window: Window) -> list[bytes]:
 
 
 def state_of(state: ConversationState) -> str:
-    """``closed`` | ``idle`` | ``awaiting_input`` (something is suspended, or the last turn ended) |
-    ``active``.
+    """``closed`` | ``idle`` | ``awaiting_approval`` (an approval is open) | ``awaiting_input``
+    (something else is suspended, or the last turn ended) | ``active``.
     """
     if state.closed is not None:
         return "idle" if state.closed == "idle" else "closed"
-    return "awaiting_input" if state.suspensions or state.turn_ended else "active"
+    if any(suspension.kind == "approval" for suspension in state.suspensions):
+        return AWAITING_APPROVAL
+    return AWAITING_INPUT if state.suspensions or state.turn_ended else "active"
 
 
 def guard_of(window: Window) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ import msgspec
 from projections.errors import TopicMismatch, UnknownTenant
 from projections.policy.policy import Callables, Rules
 from streams.control.custom_projections import ProjectionRecord, take_record
+from streams.control.halts import Halt
 from streams.settings.quotas import ApiKey, Tenant, hash_key
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class State:
         self.tenants: dict[str, Tenant] = {}
         self.keys: dict[str, ApiKey] = {}
         self.projections: dict[str, ProjectionRecord] = {}
+        self.halts: dict[int, Halt] = {}
         self.callables: Callables = {}
         self.summarizers: frozenset[str] | None = None
 
@@ -72,6 +74,8 @@ class State:
             self._put_tenant(name, value)
         elif kind == "key":
             _set(self.keys, name, value, ApiKey)
+        elif kind == "halt":
+            _set(self.halts, int(name), value, Halt)
         elif kind == "view":
             take_record(self.projections, name, value)
 
@@ -101,6 +105,14 @@ class State:
         if self.live is None or self.live not in self.generations:
             raise TopicMismatch("there is no live generation yet: run `threadfold topics create`")
         return self.generations[self.live]
+
+    def halted(self) -> dict[int, Halt]:
+        """By partition the live generation's halts that nobody has accepted."""
+        return {
+            partition: halt
+            for partition, halt in sorted(self.halts.items())
+            if halt.generation == self.live and not halt.accepted
+        }
 
     def rules(self, generation: Generation) -> Rules:
         """The rules of a generation: its own record, and tenants that came after it was begun."""

@@ -39,6 +39,8 @@ from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
+# Each connection would say that SASL/PLAIN does not encrypt the password: the documentation does.
+logging.getLogger("aiokafka.conn").addFilter(lambda record: "in the clear" not in str(record.msg))
 CLOSE_LIMIT = 5.0
 """Seconds that a client has to flush and to close; a service that ends closes several, and is
 killed if it takes too long.
@@ -68,12 +70,26 @@ a leader took a number and was never sent. Only another producer helps.
 """
 
 
+def connection(settings: Settings) -> dict[str, Any]:
+    """Where the brokers are and how to log in, as arguments of any client of aiokafka."""
+    where = {"bootstrap_servers": settings.kafka}
+    if not settings.kafka_user:
+        return where
+    return {
+        **where,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": settings.kafka_user,
+        "sasl_plain_password": settings.kafka_password,
+    }
+
+
 def make_producer(settings: Settings) -> AIOKafkaProducer:
     """An idempotent producer that waits for all in-sync replicas; zstd costs nothing here
     (ARCHITECTURE, Faust and aiokafka).
     """
     producer = AIOKafkaProducer(
-        bootstrap_servers=settings.kafka,
+        **connection(settings),
         enable_idempotence=True,
         acks="all",
         compression_type="zstd",
@@ -151,7 +167,7 @@ def make_consumer(
 ) -> AIOKafkaConsumer:
     """A consumer that never commits by itself; without a group it is for reading at positions."""
     return AIOKafkaConsumer(
-        bootstrap_servers=settings.kafka,
+        **connection(settings),
         group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
@@ -205,7 +221,7 @@ async def end_offset(consumer: AIOKafkaConsumer, tp: TopicPartition) -> int:
 @asynccontextmanager
 async def admin_client(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
     """An admin client, closed at the end."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka, request_timeout_ms=10_000)
+    admin = AIOKafkaAdminClient(**connection(settings), request_timeout_ms=10_000)
     async with kafka_errors(settings):
         await start_client(admin, settings)
         try:
@@ -263,6 +279,9 @@ async def kafka_errors(settings: Settings, what: str = "") -> AsyncIterator[None
         ) from error
     except (KafkaError, ConsumerStoppedError, TimeoutError, OSError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+        check = "check that it runs"
+        if settings.kafka_user:
+            check += ", and that it accepts kafka_user and kafka_password"
         raise KafkaUnavailable(
-            f"{begin}Kafka at {settings.kafka} does not answer ({reason}): check that it runs"
+            f"{begin}Kafka at {settings.kafka} does not answer ({reason}): {check}"
         ) from error

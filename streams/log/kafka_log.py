@@ -65,18 +65,20 @@ class KafkaLog:
         topic: str = "events",
         *,
         seals: PayloadCipher | None = None,
+        producer: SharedProducer | None = None,
+        load: Load | None = None,
     ) -> None:
         """Args: ``seals`` None: nothing is sealed, and what is sealed cannot be read."""
         self.seals: PayloadCipher = seals or Unsealed()
         self.settings = settings
         self.partitions = partitions
         self.topic = settings.topic(topic)
-        self._producer = SharedProducer(settings)
+        self._producer = producer or SharedProducer(settings)
         brokers = Brokers()
         self._appenders = [
             Appender(self.topic, partition, brokers) for partition in range(partitions)
         ]
-        self._load = Load()
+        self._load = load or Load()
         self._replicas = Replicas(settings, topic)
         self._consumer: AIOKafkaConsumer | None = None
         self._locks = [asyncio.Lock() for _ in range(partitions)]
@@ -365,9 +367,8 @@ class KafkaLog:
         """
         async with kafka_errors(self.settings, "reading the log"):
             consumer, tp = await self._get_consumer(), TopicPartition(self.topic, partition)
-            return (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[
-                tp
-            ]
+            begins, ends = await consumer.beginning_offsets([tp]), await consumer.end_offsets([tp])
+            return begins[tp], ends[tp]
 
     async def _get_consumer(self) -> AIOKafkaConsumer:
         async with self._starting:

@@ -29,7 +29,7 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.memory_records import MemoryRecords
 
 from projections.names import Position
-from streams.log.clients import kafka_errors
+from streams.log.clients import connection, kafka_errors
 from streams.log.log import Raw
 from streams.settings.settings import Settings
 
@@ -163,7 +163,7 @@ class RandomReads:
         async with self._starting:
             if self._client is None:
                 client = AIOKafkaClient(
-                    bootstrap_servers=self._settings.kafka,
+                    **connection(self._settings),
                     request_timeout_ms=int(self._settings.append_timeout * 1000),
                 )
                 try:

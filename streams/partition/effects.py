@@ -11,6 +11,7 @@ from projections.fold.outcomes import Outcome
 from projections.names import Key, Position
 from projections.window.trace_steps import Cut
 from streams.log.log import Raw
+from streams.partition.failure_share import Failing
 from streams.partition.step import RECORD
 
 
@@ -33,7 +34,7 @@ class Effects:
     ``accepted``: summaries and where they stand. ``voided``: summaries that a rollback put out of
     force, and where it stands. ``again``: where a rollback stands, and where a summary does that is
     in force again by it. ``by``: of events that waited, the offset of the record that let them go
-    on.
+    on. ``failing``: events on which the fold failed.
     """
 
     accepted: list[tuple[Key, int, str]] = field(default_factory=list)
@@ -43,6 +44,7 @@ class Effects:
     loops: list[tuple[Key, int, LoopDetected]] = field(default_factory=list)
     erased: list[tuple[Key, int]] = field(default_factory=list)
     by: dict[int, int] = field(default_factory=dict)
+    failing: list[Failing] = field(default_factory=list)
 
     def add(self, key: Key, outcome: Outcome) -> None:
         """Add what one event changes for others."""

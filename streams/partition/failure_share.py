@@ -1,63 +1,75 @@
-"""How much of what comes in is poison: beyond the deployment's share a worker stops, before it
-quarantines every conversation there is.
+"""How often the fold fails: beyond the deployment's share a partition halts, before each of its
+conversations is quarantined.
+
+Only failures of the fold count. A record that is no event tells of its producer, not of the fold:
+it is set aside, however many there are.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-
-from projections.errors import TooMuchPoison
-from streams.partition.effects import DeadLetter
-from streams.partition.step import WAITING
+from collections.abc import Sequence
+from typing import NamedTuple
 
 WINDOW = 1_000
-"""Records of one worker over which the share is taken."""
+"""Events of a partition over which the share is taken."""
 LEAST = 20
-"""So many of them have to be poison: one bad record among the first three is no share to speak of.
-"""
+"""So many of them have to fail: one failure among the first three is no share to speak of."""
+
+
+class Failing(NamedTuple):
+    """An event on which the fold failed."""
+
+    offset: int
+    cause: str
+
+
+class Excess(NamedTuple):
+    """Too large a share: so many of the last events, the last of them, and how far was counted."""
+
+    failing: int
+    of: int
+    last: Failing
+    offset: int
 
 
 class FailureShare:
-    """Counts the records of one worker's partitions, and of them those that could not be applied;
-    events that wait are not among these.
+    """Counts the events of each partition of one worker, and of them those on which the fold
+    failed.
     """
 
-    def __init__(self, most: float, announced_before: Mapping[int, int]) -> None:
-        """Args:
-        most: the share that is allowed, 0 to 1; 1 allows all.
-        announced_before: for each partition the offset from which on records are new. What passed
-        once is not counted on a replay.
-        """
+    def __init__(self, most: float) -> None:
+        """Args: ``most`` is the share that is allowed, 0 to 1; 1 allows all."""
         self._most = most
-        self._announced_before = announced_before
         self._counted: dict[int, int] = {}
-        self._recent: deque[bool] = deque(maxlen=WINDOW)
+        self._recent: dict[int, deque[bool]] = {}
+
+    def begin(self, partition: int, since: int) -> None:
+        """Count a partition from an offset on; what was counted before is not counted again."""
+        self._counted[partition] = max(since, self._counted.get(partition, 0))
 
     def forget(self, partition: int) -> None:
         """The partition's log is another one: its offsets begin anew."""
         self._counted.pop(partition, None)
+        self._recent.pop(partition, None)
 
-    def count(self, partition: int, offsets: Sequence[int], dead: Sequence[DeadLetter]) -> None:
-        """Count a batch, once however often it is folded.
+    def accept(self, partition: int) -> None:
+        """What has failed so far counts no more."""
+        self._recent.pop(partition, None)
 
-        Raises:
-            TooMuchPoison: with it the share is too large; the batch is not to be written, and is
-                counted again by whoever starts next.
+    def count(
+        self, partition: int, offsets: Sequence[int], failing: Sequence[Failing]
+    ) -> Excess | None:
+        """Count a batch of events, once however often it is folded; the excess if with it the
+        share is too large.
         """
-        since = max(self._announced_before.get(partition, 0), self._counted.get(partition, 0))
-        bad = {letter.position.offset: letter for letter in dead if letter.kind != WAITING}
-        for offset in offsets:
-            if offset >= since:
-                self._recent.append(offset in bad)
+        since = self._counted.get(partition, 0)
+        recent = self._recent.setdefault(partition, deque(maxlen=WINDOW))
+        bad = {one.offset for one in failing if one.offset >= since}
+        recent.extend(offset in bad for offset in offsets if offset >= since)
         if offsets:
             self._counted[partition] = max(since, offsets[-1] + 1)
-        found = sum(self._recent)
-        if found >= LEAST and found > self._most * len(self._recent) and bad:
-            last = bad[max(bad)]
-            raise TooMuchPoison(
-                f"{found} of the last {len(self._recent)} records could not be applied, over the"
-                f" share of {self._most:g} (setting max_poison_share): the last is {last.position},"
-                f" {last.cause}; find out who writes them or what fails on them, or raise the"
-                " setting; nothing of this batch was written, nothing is lost"
-            )
+        found = sum(recent) if bad else 0
+        if found < LEAST or found <= self._most * len(recent):
+            return None
+        return Excess(found, len(recent), failing[-1], offsets[-1])

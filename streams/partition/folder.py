@@ -48,6 +48,10 @@ class Folder(ABC, Generic[P]):
     async def look_after(self, partition: P) -> None:
         """What a partition needs twice a second, whether records come or not."""
 
+    def halted_after(self, number: int) -> int | None:
+        """The offset after which a partition is not folded for now; None: it is not halted."""
+        return None
+
     def goes_on(self) -> bool:
         """Called before each fetch, to follow what the control topic holds; False ends the run."""
         return True

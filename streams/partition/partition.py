@@ -32,7 +32,7 @@ from projections.window.window import Window
 from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw, Row
 from streams.partition.effects import DeadLetter, Effects, EffectSink
-from streams.partition.failure_share import FailureShare
+from streams.partition.failure_share import Excess, Failing, FailureShare
 from streams.partition.log_identity import identity
 from streams.partition.step import (
     POISON,
@@ -88,7 +88,7 @@ class Partition(PartitionWindows):
     ) -> None:
         """Args:
         learn: awaited before a tenant's first event is folded, so that ``rules`` knows its policy.
-        share: counts poison, and ends all where there is too much; None: nobody does.
+        share: counts failing folds; None: nobody does.
         fetch: reads the log back for an event that needs it.
         """
         super().__init__(number, generation, store, log, rules, learn, cached_windows)
@@ -96,6 +96,8 @@ class Partition(PartitionWindows):
         self._sink = sink
         self._fetch = fetch
         self._share = share
+        self.excess: Excess | None = None
+        """Set once the fold failed too often: whoever runs the partition halts it."""
         self.erased: set[Key] = set()
         """Conversations erased since whoever takes snapshots emptied it: their snapshots have to go
         soon.
@@ -111,7 +113,6 @@ class Partition(PartitionWindows):
             Fenced: nothing was written.
             RedisUnavailable, KafkaUnavailable: unknown whether it was; adopt the stored checkpoint
                 and go on from there.
-            TooMuchPoison: nothing was published or written.
         """
         await self.fold(rows)
         return await self.write()
@@ -155,6 +156,7 @@ class Partition(PartitionWindows):
                 counts.passed += 1
                 continue
             touched[key] = slot
+            slot.at_ms = max(slot.at_ms, row.timestamp)
             if window.meta.quarantine is not None or isinstance(event, InvalidRecord):
                 await self._aside(slot, offset, event, effects)
                 continue
@@ -177,7 +179,10 @@ class Partition(PartitionWindows):
                 self._sink.report(self.number, window.key, window.cut)
                 window.pop_cut()
         if self._share is not None:
-            self._share.count(self.number, [row.offset for row in rows], effects.dead)
+            failing = {one.offset for one in effects.failing}
+            aside = {letter.position.offset for letter in effects.dead} - failing
+            offsets = [row.offset for row in rows if row.offset not in aside]
+            self.excess = self._share.count(self.number, offsets, effects.failing)
         if effects:
             batch = [
                 Raw(Position(self.number, row.offset), row.key, row.value, row.timestamp)
@@ -268,6 +273,7 @@ class Partition(PartitionWindows):
         if slot.window.meta.quarantine is None:
             slot.window.quarantine(offset, spoiled.cause)
             self._dead(key, offset, spoiled.cause, POISON, effects)
+            effects.failing.append(Failing(offset, spoiled.cause))
         else:
             # Code that fails now and then: the second time it was an earlier event.
             slot.window.add_waiting(offset)
@@ -311,10 +317,10 @@ class Partition(PartitionWindows):
         checkpoint = Checkpoint(
             before.revision, last.offset, last.timestamp, identity(last), before.target
         )
-        writes = [write_of(slot.window, slot.mark, last.timestamp) for slot in touched.values()]
+        writes = [write_of(slot.window, slot.mark, slot.at_ms) for slot in touched.values()]
         await self._apply(checkpoint, writes)
         for slot, write in zip(touched.values(), writes, strict=True):
-            slot.mark = write.after
+            slot.mark, slot.at_ms = write.after, 0
         if self.changed is not None:
             self.changed.update(slot.window.key for slot in touched.values())
         for name in touched.keys() & self._slots.keys():

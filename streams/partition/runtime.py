@@ -161,12 +161,13 @@ class PartitionRuntime(Assignment[P]):
         They are not paused: aiokafka would not look again at what it holds of a partition that was
         paused in between.
         """
+        running = {n: queue for n, queue in self._queues.items() if not self._halted(n)}
         room = [
             TopicPartition(self.topic, number)
-            for number, queue in self._queues.items()
+            for number, queue in running.items()
             if not queue.full
         ]
-        wait = POLL if len(room) == len(self._queues) else POLL_FULL
+        wait = POLL if len(room) == len(running) else POLL_FULL
         if self.consumer is None or (self._queues and not room):
             await asyncio.sleep(wait)
             return {}
@@ -174,6 +175,11 @@ class PartitionRuntime(Assignment[P]):
             *room, timeout_ms=int(wait * 1000), max_records=FETCH_ROWS
         )
         return batches
+
+    def _halted(self, number: int) -> bool:
+        """Whether a partition is folded as far as it is to be."""
+        limit = self._folder.halted_after(number)
+        return limit is not None and self.partitions[number].checkpoint.offset >= limit
 
     # -- the partitions
 
@@ -183,6 +189,11 @@ class PartitionRuntime(Assignment[P]):
         """
         number = partition.number
         if not self.owns(partition) or number in self.unprepared:
+            return
+        limit = self._folder.halted_after(number)
+        if limit is not None:
+            rows = [row for row in rows if row.offset <= limit]
+        if not rows:
             return
         try:
             await self._folder.process(partition, rows)

@@ -65,7 +65,9 @@ class FoldProgress:
                 projector.runtime.waits[number],
             )
             # What was lost with the log's beginning is nobody's to fold.
-            lag = max(0, ends[number] - max(offset + 1, begins[number]))
+            halted = projector.halted_after(number)
+            end = ends[number] if halted is None else min(ends[number], halted + 1)
+            lag = max(0, end - max(offset + 1, begins[number]))
             if assigned:
                 # So does what is read while a batch may wait: for a sleeping window that is folded
                 # from the log, after those of other partitions, or for a rollback, which can be the

@@ -9,11 +9,12 @@ is missing, older than what was served before, or of another log makes the parti
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Sequence
 
-from projections.errors import KeyUnusable, TooMuchPoison
+from projections.errors import KafkaUnavailable, KeyUnusable
 from projections.policy.policy import Rules
 from projections.storage.protocol import WindowStore
 from projections.storage.records import Checkpoint
@@ -27,6 +28,7 @@ from streams.partition.partition import Partition
 from streams.partition.runtime import PartitionRuntime
 from streams.projector.compaction_scheduler import CompactionScheduler
 from streams.projector.effect_sink import Publisher
+from streams.projector.halts import Halts
 from streams.projector.timers import fire_timers
 from streams.recovery.healing import heal_from_snapshots
 from streams.recovery.hydrating_reader import HydratingReader
@@ -45,7 +47,7 @@ class Projector(Folder[Partition]):
     """Projects the partitions its group assigns to it; run one a process."""
 
     name = "projector"
-    fatal = (KeyUnusable, TooMuchPoison)
+    fatal = (KeyUnusable,)
 
     def __init__(self, settings: Settings, control: Control, log: Log, store: WindowStore) -> None:
         self.settings = settings
@@ -54,7 +56,8 @@ class Projector(Folder[Partition]):
         self.runtime = PartitionRuntime(settings, log, self, group=settings.group)
         self.partitions = self.runtime.partitions
         self.publisher = Publisher(settings, log)
-        self.share = FailureShare(settings.max_poison_share, self.publisher.announced_before)
+        self.share = FailureShare(settings.max_poison_share)
+        self.halts = Halts(control)
         self.snapshots = KafkaSnapshots(settings, log.partitions)
         self.revival = Revival(self.snapshots, log, rules_of(control))
         self.store = store
@@ -75,8 +78,6 @@ class Projector(Folder[Partition]):
             KafkaUnavailable: the brokers do not answer at the start.
             KeyUnusable: a master key is missing, or is another one: windows folded without it would
                 be wrong.
-            TooMuchPoison: more of what comes in cannot be applied than the setting
-                ``max_poison_share`` allows.
         """
         try:
             await self._check_snapshots()
@@ -92,7 +93,9 @@ class Projector(Folder[Partition]):
         self.runtime.stop()
 
     async def finish(self) -> None:
-        """Write the snapshots that are due."""
+        """Record what halted, and write the snapshots that are due."""
+        with contextlib.suppress(KafkaUnavailable):
+            await self.halts.record()
         await self.snapshot_writer.finish(LAST_SNAPSHOTS)
 
     async def _check_snapshots(self) -> None:
@@ -109,6 +112,9 @@ class Projector(Folder[Partition]):
         async with partition.turn:
             due = await partition.process(rows)
             await self._scheduler.ask(partition, due)
+        if partition.excess is not None:
+            self.halts.begin(partition.number, partition.generation, partition.excess)
+            partition.excess = None
         self._consider_snapshots(partition)
 
     def _consider_snapshots(self, partition: Partition) -> None:
@@ -127,8 +133,10 @@ class Projector(Folder[Partition]):
         async with partition.turn:
             await partition.check()
             self.snapshot_writer.check(partition.number)
-            due = await partition.due_windows(_now_ms())
-            await self._scheduler.ask(partition, due, again=True)
+            if self.halts.after(partition.number) is None:
+                # In a halted partition no summary would be accepted, and each request costs one.
+                due = await partition.due_windows(_now_ms())
+                await self._scheduler.ask(partition, due, again=True)
         # While there is more to fold, or how much is not known yet, time stands where the log has
         # been folded to.
         left = await self.runtime.left(partition)
@@ -141,8 +149,19 @@ class Projector(Folder[Partition]):
     def let_go(self, number: int) -> None:
         self.snapshot_writer.forget([number])
 
+    def halted_after(self, number: int) -> int | None:
+        return self.halts.after(number)
+
+    async def tick(self) -> None:
+        await self.halts.record()
+
     def goes_on(self) -> bool:
-        """Follow the live generation: where it is another one, all partitions begin anew."""
+        """Follow the control topic: where another generation is live, all partitions begin anew;
+        halted ones that an operator accepted go on.
+        """
+        for number in self.halts.lifted() & self.partitions.keys():
+            self.share.accept(number)
+            self.runtime.prepare_again(number, 0.0)
         live = self.control.state.live_generation
         if live.number != self.generation:
             self.generation = live.number
@@ -213,8 +232,11 @@ class Projector(Folder[Partition]):
         if start.other:
             committed, runtime.served[number] = 0, start.end - 1
             self.share.forget(number)
+            await self.halts.forget(number)
         runtime.commits.known[number] = committed
         self.publisher.announced_before[number] = committed
+        known = self.control.state.halts.get(number)
+        self.share.begin(number, max(committed, 0 if known is None else known.offset + 1))
         if start.checkpoint == Checkpoint():
             await self.store.drop_partition(generation, number)
         return start

@@ -32,13 +32,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Everything a service of threadfold is configured with; each field is ``THREADFOLD_<NAME>``
     in the environment.
 
-    ``kafka`` is a list of ``host:port`` joined by commas, ``redis`` a URL of one server, of
-    sentinels or of a cluster (``projections.redis.address``). ``partitions``, ``replication`` and
+    ``kafka`` is a list of ``host:port`` joined by commas; ``kafka_user`` and ``kafka_password`` log
+    in by SASL/PLAIN, without TLS. ``redis`` is a URL of one server, of sentinels or of a cluster
+    (``projections.redis.address``). ``partitions``, ``replication`` and
     ``min_isr`` are used when topics are created; a replication of 0 is 3, or as many as there are
     brokers, and a min ISR of 0 follows from it. Sizes are bytes, times seconds. ``snapshot_events``
     is after how many events of a partition its changed windows are written as snapshots; 0: never.
-    A worker stops when more than ``max_poison_share`` of its last 1,000 records (20 at least) could
-    not be applied; 1: never. Conversations of which nothing came for ``hibernate_after`` seconds
+    A partition halts when the fold fails on more than ``max_poison_share`` of its last 1,000 events
+    (20 at least); 1: never. Conversations of which nothing came for ``hibernate_after`` seconds
     leave Redis but for a stub (``streams.recovery.hibernation``); 0: never, nor without snapshots.
 
     ``summarizers`` are endpoints by name, tables ``[summarizers.NAME]`` in the file or one JSON
@@ -65,6 +66,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return f"Settings(kafka={self.kafka!r}, topic_prefix={self.topic_prefix!r}, ...)"
 
     kafka: str = ""
+    kafka_user: str = ""
+    kafka_password: str = ""
     redis: str = ""
     topic_prefix: str = "threadfold"
     group: str = "threadfold.projector"
@@ -102,6 +105,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     log_level: str = "info"
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8080
+    connections_per_address: int = 0
     gateway_url: str = ""
     auth: str = "on"
     auth_tenant: str = "default"
@@ -119,6 +123,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     quota_tokens_burst: float = 10.0
     quota_concurrent_requests: int = 0
     quota_streams: int = 0
+    quota_body_bytes: int = 0
 
     @classmethod
     def load(
@@ -179,6 +184,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             ("read_cache_bytes", 0, 1 << 50),
             ("snapshot_events", 0, 1_000_000_000),
             ("gateway_port", 0, 65_535),
+            ("connections_per_address", 0, 1_000_000),
             ("append_timeout", 0.1, 3600),
             ("session_timeout", 1, 3600),
             ("watchdog_seconds", 0, 86_400),
@@ -210,12 +216,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             self.quota()
         except (InvalidName, InvalidQuota) as error:
             raise InvalidSettings(f"settings: {error}") from None
-        together = ("jwt_issuer", "jwt_audience", "jwt_keys")
-        missing = [name for name in together if not getattr(self, name)]
-        if 0 < len(missing) < len(together):
-            raise InvalidSettings(
-                f"setting {missing[0]!r} is missing: {', '.join(together)} are needed together"
-            )
+        for together in (
+            ("jwt_issuer", "jwt_audience", "jwt_keys"),
+            ("kafka_user", "kafka_password"),
+        ):
+            missing = [name for name in together if not getattr(self, name)]
+            if 0 < len(missing) < len(together):
+                raise InvalidSettings(
+                    f"setting {missing[0]!r} is missing: {', '.join(together)} are needed together"
+                )
 
     def quota(self) -> Quota:
         """The quota of tenants that have none of their own; raises :class:`InvalidQuota`."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from streams.settings.settings import Settings
+from threadfold.embedded.folder import write_private
 
 ALWAYS = frozenset(
     {
@@ -32,7 +32,7 @@ HEAD = (
 def write_config(path: Path, settings: Settings) -> None:
     """Write addresses, topic settings and all that differs from its default.
 
-    The write is atomic. Only the owner can read the file: a URL may hold a password.
+    Only the owner can read the file: it holds the passwords of Kafka and Redis.
     """
     lines = [HEAD]
     for field in msgspec.structs.fields(Settings):
@@ -42,13 +42,7 @@ def write_config(path: Path, settings: Settings) -> None:
         )
         if field.name in ALWAYS or value != default:
             lines.append(f"{field.name} = {_toml(value)}\n")
-    part = path.with_suffix(".part")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write("".join(lines))
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    write_private(path, "".join(lines))
 
 
 def _toml(value: Any) -> str:

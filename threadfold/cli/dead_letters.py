@@ -1,4 +1,4 @@
-"""``dead-letters list|inspect|retry|drop``: events that could not be applied."""
+"""``dead-letters list|inspect|retry|drop|accept``: events that could not be applied."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from projections.errors import InvalidPosition, ThreadfoldError
 from projections.fold.quarantine import quarantine_of
 from projections.names import Key, Position, parse_key, parse_position, partition_of
 from projections.window.meta import Quarantine
+from streams.control.halts import Halt
 from streams.log.clients import SharedProducer, TopicPartition, kafka_errors, sequential_consumer
 from streams.log.kafka_log import KafkaLog
 from streams.log.log import Raw
@@ -43,7 +45,7 @@ FIRST_BYTES = 400
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """List, inspect, retry or drop events that cannot be applied."""
+    """List, inspect, retry or drop events that cannot be applied; let halted partitions go on."""
 
 
 @asynccontextmanager
@@ -80,16 +82,22 @@ async def opened(settings: Settings) -> AsyncIterator[tuple[Stack, DeadLetters]]
 @data_option
 def list_(tenant: str | None, as_json: bool, data: Path | None) -> None:
     """List parked conversations with their waiting events, and records that belong to no
-    conversation. The last line counts both.
+    conversation. The last line counts both. Halted partitions come first.
 
     A conversation is listed while it is parked, a record while the topic keeps its letter.
     """
 
-    async def look() -> tuple[list[QuarantinedHere], list[OpenRecord]]:
-        async with opened(load_settings(data)) as (_, letters):
-            return await letters.quarantined(tenant), await letters.records(tenant)
+    async def look() -> tuple[dict[int, Halt], list[QuarantinedHere], list[OpenRecord]]:
+        async with opened(load_settings(data)) as (stack, letters):
+            halted = stack.control.state.halted()
+            return halted, await letters.quarantined(tenant), await letters.records(tenant)
 
-    quarantined, records = run(look())
+    halted, quarantined, records = run(look())
+    for number, halt in halted.items():
+        if as_json:
+            print_json({"kind": "halted", "partition": number, **msgspec.to_builtins(halt)})
+        else:
+            print_line(halt.sentence(number))
     for one in quarantined:
         at, name, waiting, cause = str(one.position), str(one.key), one.waiting, one.cause
         if as_json:
@@ -298,6 +306,31 @@ def drop(
             return folded and quarantine is None
 
     ctx.exit(0 if run(go()) else 1)
+
+
+@dead_letters.command()
+@click.argument("partition", type=click.IntRange(min=0))
+@data_option
+def accept(partition: int, data: Path | None) -> None:
+    """Let the halted PARTITION go on, and record that in the control topic.
+
+    What failed so far counts no more. If as many events fail again, it halts again.
+    """
+
+    async def go() -> None:
+        async with opened(load_settings(data)) as (stack, _):
+            halt = (await stack.control.sync()).halted().get(partition)
+            if halt is None:
+                raise InvalidPosition(
+                    f"partition {partition} is not halted: `threadfold doctor` names those that are"
+                )
+            await stack.control.write({f"halt/{partition}": halt.accept()})
+            print_line(
+                f"partition {partition} goes on after offset {halt.offset}; {halt.failing} events"
+                " that failed stay parked: `threadfold dead-letters list`"
+            )
+
+    run(go())
 
 
 async def _close(settings: Settings, at: Position, raw: Raw) -> None:

@@ -18,7 +18,7 @@ from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldErr
 from projections.redis.store import RedisStore
 from projections.storage.records import Checkpoint
 from streams.control.control_topic import Control
-from streams.control.state import Generation
+from streams.control.state import Generation, State
 from streams.log.clients import admin_client
 from streams.log.kafka_log import KafkaLog
 from streams.log.topics import check_topics, partition_count, replication_for
@@ -82,9 +82,7 @@ async def examine(settings: Settings) -> Findings:
             ):
                 log = KafkaLog(settings, control.state.live_generation.partitions)
                 closing.push_async_callback(log.stop)
-                await _check(
-                    found, "lag", lambda: _lag(found, control.state.live_generation, log, store)
-                )
+                await _check(found, "lag", lambda: _lag(found, control.state, log, store))
     return found
 
 
@@ -162,16 +160,19 @@ async def _generation(found: Findings, settings: Settings, control: Control) -> 
         others = len(control.state.generations) - 1
         more = f", {others} others exist" if others else ""
         found.ok("generation", f"{generation.number} is live, {partitions} partitions{more}")
+    for number, halt in control.state.halted().items():
+        found.fault("halted", halt.sentence(number))
 
 
-async def _lag(found: Findings, generation: Generation, log: KafkaLog, store: RedisStore) -> None:
+async def _lag(found: Findings, state: State, log: KafkaLog, store: RedisStore) -> None:
     """Compare the log's ends with the checkpoints. A partition that lags and does not move within
-    :data:`PATIENCE` has no worker.
+    :data:`PATIENCE` has no worker, unless it is halted.
     """
+    generation, halted = state.live_generation, state.halted()
     ends = await log.last_records()
     first = await _checkpoints(generation, store)
-    lag = _lag_of(ends, first)
-    if not lag:
+    lag = {p: behind for p, behind in _lag_of(ends, first).items() if p not in halted}
+    if not lag and not halted:
         found.ok("lag", f"none: {sum(ends.values())} events applied")
         return
     deadline = time.monotonic() + PATIENCE

@@ -15,6 +15,7 @@ from pathlib import Path
 from projections.errors import ThreadfoldError
 from streams.settings.settings import PREFIX, Settings
 from threadfold.cli.common import CONFIG_FILE, say
+from threadfold.embedded.folder import make_private
 from threadfold.embedded.process import GuardedProcess, last_lines, rotate_log
 from threadfold.embedded.server import EmbeddedServer
 
@@ -80,7 +81,7 @@ class Fleet:
 
     def start(self) -> None:
         """Start all services, each with its log in ``DIR/logs``."""
-        self.logs.mkdir(exist_ok=True)
+        make_private(self.logs)
         for service in (*self.workers, self.gateway):
             rotate_log(service.log)
             self._launch(service)

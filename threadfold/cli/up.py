@@ -18,7 +18,7 @@ from streams.settings.settings import PREFIX, Settings
 from threadfold.cli.common import CONFIG_FILE, DEFAULT_DATA, open_control, run, say
 from threadfold.cli.configuration import write_config
 from threadfold.cli.fleet import Fleet
-from threadfold.embedded.folder import DataFolder
+from threadfold.embedded.folder import DataFolder, write_private
 from threadfold.embedded.ports import HOST, free_port
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway.key_sets import check_source, is_url
@@ -69,10 +69,14 @@ def up(port: int | None, data: Path, workers: int) -> None:
     fleet: Fleet | None = None
     try:
         folder.acquire()
+        if folder.note:
+            say(folder.note)
         base = configured(data)
         chosen = base.gateway_port if port is None else port or free_port()
         check_port(chosen)
-        stack = EmbeddedStack(data / "stack", kafka=base.kafka or None, redis=base.redis or None)
+        stack = EmbeddedStack(
+            data / "stack", kafka=base.kafka or None, redis=base.redis or None, passwords=True
+        )
         settings = _start(stack, base, data, chosen)
         # The services hold the folder as well: if this process is killed, the folder is free once
         # the last of them has ended.
@@ -142,8 +146,7 @@ def _start(stack: EmbeddedStack, base: Settings, data: Path, port: int) -> Setti
     stack.start()
     url = f"http://{HOST}:{port}"
     changes = {
-        "kafka": stack.kafka,
-        "redis": stack.redis,
+        **stack.addresses,
         "gateway_host": HOST,
         "gateway_port": port,
         "gateway_url": url,
@@ -176,16 +179,11 @@ def master_key_file(data: Path) -> Path:
     """
     path = data / MASTER_KEYS
     if not path.exists():
-        part = path.with_suffix(".part")
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(
-                "# Master keys, the current one first. Without them, all that is encrypted here is"
-                f" lost.\n{new_master()}\n"
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        write_private(
+            path,
+            "# Master keys, the current one first. Without them, all that is encrypted here is"
+            f" lost.\n{new_master()}\n",
+        )
     return path
 
 

@@ -26,6 +26,7 @@ from threadfold.demo.display import Display
 from threadfold.demo.parts import demo_settings, generation_number
 from threadfold.demo.run import Demo, Place
 from threadfold.demo.sources import Script, join_sessions, load_sessions
+from threadfold.embedded.folder import make_private
 from threadfold.embedded.stack import EmbeddedStack
 
 USUAL, QUICK = (48, 12, 40), (6, 3, 12)
@@ -115,12 +116,14 @@ def _run(options: argparse.Namespace, show: Display) -> None:
     folder = (
         Path(tempfile.mkdtemp(prefix="threadfold-demo-")) if options.keep is None else options.keep
     )
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     try:
         began = time.monotonic()
         # `threadfold up --data` looks for it there.
         data = None if options.keep is None else options.keep / "stack"
-        with EmbeddedStack(data, kafka=base.kafka or None, redis=base.redis or None) as stack:
+        with EmbeddedStack(
+            data, kafka=base.kafka or None, redis=base.redis or None, passwords=True
+        ) as stack:
             for name, address, own in (
                 ("Kafka", stack.kafka, stack.embedded_kafka),
                 ("Redis", stack.redis, stack.embedded_redis),

@@ -47,8 +47,7 @@ def demo_settings(base: Settings, stack: EmbeddedStack, run: str) -> Settings:
     that nothing else is touched.
     """
     own: dict[str, Any] = {
-        "kafka": stack.kafka,
-        "redis": stack.redis,
+        **stack.addresses,
         "partitions": PARTITIONS,
         "policy": "",
         "compactor_concurrency": 4,

@@ -1,10 +1,11 @@
-"""A data folder that one stack at a time may use."""
+"""A data folder that one stack at a time may use, and that only its owner can read."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import time
 from pathlib import Path
@@ -15,6 +16,42 @@ LOCK_FILE = "threadfold.lock"
 
 HANDOVER = 20.0
 """Seconds to wait for the servers of a stack whose own process ended: their guards stop them."""
+
+
+def make_private(path: Path) -> str:
+    """Make a folder that only its owner can read, and close one that others can.
+
+    Returns a sentence about an existing folder that was open to others: that it is closed now, or
+    why it is not; empty if nothing had to be done. Raises OSError if the folder cannot be made.
+    """
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if not mode & 0o077:
+        return ""
+    if mode & stat.S_ISVTX:  # like /tmp: others have their own things there
+        return (
+            f"{path} is shared with other users, so it stays open to them (mode {mode:o}); only"
+            " what is made in it is private"
+        )
+    try:
+        path.chmod(0o700)
+    except OSError as error:
+        return (
+            f"other users can read {path} (mode {mode:o}), and that cannot be changed:"
+            f" {error.strerror}"
+        )
+    return f"other users could read {path} (mode {mode:o}); now only its owner can (mode 700)"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, in one step: it is there whole, or as before."""
+    part = path.with_suffix(".part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
 
 
 class DataFolder:
@@ -29,6 +66,8 @@ class DataFolder:
     def __init__(self, path: Path, *, temporary: bool = False) -> None:
         self.path = path
         self.is_temporary = temporary
+        self.note = ""
+        """Once acquired: what :func:`make_private` says of the folder."""
         self._descriptor: int | None = None
 
     @classmethod
@@ -52,9 +91,9 @@ class DataFolder:
         holder is dead but its servers are not, and when the folder cannot be made or written to.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.note = make_private(self.path)
             descriptor = os.open(
-                self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+                self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
             )
         except OSError as error:
             raise DataFolderInUse(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from projections.errors import EmbeddedUnavailable
 from threadfold.embedded.archive import ClassArchive
+from threadfold.embedded.folder import write_private
 from threadfold.embedded.jars import kafka_jars
 from threadfold.embedded.java import Java, find_java, require
 from threadfold.embedded.ports import HOST, free_ports
@@ -26,6 +27,11 @@ SESSION_TIMEOUT_MS = 4000
 FORMAT_TIMEOUT = 60.0
 TRAINING_GRACE = 60.0
 """Seconds for a stop that writes the class archive: once per Java and cache folder."""
+
+USER = "threadfold"
+"""Who logs in where a password is asked for."""
+_SASL = "PLAIN"
+_OWN_CLIENTS = ("inter.broker", "controller")
 
 CLUSTER_FILE = "cluster.id"
 _CONFIG_FILE = "server.properties"
@@ -69,8 +75,9 @@ class EmbeddedKafka(EmbeddedServer):
         timeout: float = 90.0,
         cache: Path | None = None,
         archive: bool = True,
+        password: str = "",
     ) -> None:
-        super().__init__(data, port=port, hold=hold, timeout=timeout)
+        super().__init__(data, port=port, hold=hold, timeout=timeout, password=password)
         self.java = java
         self.heap = heap
         self.skip_system = skip_system
@@ -130,7 +137,7 @@ class EmbeddedKafka(EmbeddedServer):
         jars = kafka_jars(self.cache)
         self._cluster = self._stable_cluster_id()
         properties = self.properties(chosen, controller).items()
-        (self.data / _CONFIG_FILE).write_text("".join(f"{k}={v}\n" for k, v in properties))
+        write_private(self.data / _CONFIG_FILE, "".join(f"{k}={v}\n" for k, v in properties))
         (self.data / _LOGGING_FILE).write_text(_LOGGING)
         self._settle(tidy=False)  # of an earlier try
         self._archive = ClassArchive(java, jars) if self._use_archive else None
@@ -149,7 +156,7 @@ class EmbeddedKafka(EmbeddedServer):
             "controller.quorum.voters": f"1@{HOST}:{controller}",
             "listeners": f"BROKER://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
             "advertised.listeners": f"BROKER://{HOST}:{port}",
-            "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            **self._access(),
             "inter.broker.listener.name": "BROKER",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": _STORAGE,
@@ -173,6 +180,26 @@ class EmbeddedKafka(EmbeddedServer):
             # Kafka's default, 128 MiB, is a third of the heap.
             "log.cleaner.dedupe.buffer.size": 16 << 20,
         }
+
+    def _access(self) -> dict[str, object]:
+        """Who may connect, to the controller as well: with a password those who log in with it by
+        SASL/PLAIN, else everybody.
+        """
+        listeners = ("BROKER", "CONTROLLER")
+        protocol = "SASL_PLAINTEXT" if self.password else "PLAINTEXT"
+        access = {
+            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name in listeners)
+        }
+        if self.password:
+            login = (
+                "org.apache.kafka.common.security.plain.PlainLoginModule required"
+                f' username="{USER}" password="{self.password}" user_{USER}="{self.password}";'
+            )
+            access |= {f"sasl.mechanism.{use}.protocol": _SASL for use in _OWN_CLIENTS}
+            for name in map(str.lower, listeners):
+                access[f"listener.name.{name}.sasl.enabled.mechanisms"] = _SASL
+                access[f"listener.name.{name}.plain.sasl.jaas.config"] = login
+        return dict(access)
 
     def _run(
         self, java: Java, jars: list[Path], flags: list[str], main: list[str]
@@ -215,7 +242,8 @@ class EmbeddedKafka(EmbeddedServer):
         return file.read_text().strip()
 
     def _answers(self, port: int, process: GuardedProcess) -> bool:
-        return kafka_cluster(HOST, port) == self._cluster
+        login = (USER, self.password) if self.password else None
+        return kafka_cluster(HOST, port, login) == self._cluster
 
 
 def new_cluster_id() -> str:

@@ -11,25 +11,37 @@ TIMEOUT = 2.0  # seconds for one question
 
 # Kafka's Metadata request in its last version before compact encoding; Kafka 2.1 to 4.x know it.
 _METADATA, _VERSION = 3, 7
+_SASL_HANDSHAKE, _SASL_AUTHENTICATE = (17, 1), (36, 0)
 
 
-def kafka_cluster(host: str, port: int) -> str | None:
+def kafka_cluster(host: str, port: int, login: tuple[str, str] | None = None) -> str | None:
     """Return the cluster id if the Kafka at ``host:port`` has a live broker, None if it does not
-    (yet) answer so.
+    (yet) answer so. ``login``: user and password, for SASL/PLAIN.
 
     Asks for the metadata of no topic (https://kafka.apache.org/protocol#The_Messages_Metadata):
     brokers are listed in it only once the controller has let them in, which is later than the
     port's opening.
     """
-    body = struct.pack(">hhih", _METADATA, _VERSION, 1, -1) + struct.pack(">i?", 0, False)
     try:
         with socket.create_connection((host, port), TIMEOUT) as connection:
             connection.settimeout(TIMEOUT)
-            connection.sendall(struct.pack(">i", len(body)) + body)
-            (size,) = struct.unpack(">i", _read(connection, 4))
-            return _cluster_id(_read(connection, min(size, 1 << 20)))
+            if login is not None:
+                token = b"\0" + b"\0".join(part.encode() for part in login)
+                _ask(connection, *_SASL_HANDSHAKE, struct.pack(">h5s", 5, b"PLAIN"))
+                _ask(connection, *_SASL_AUTHENTICATE, struct.pack(">i", len(token)) + token)
+            return _cluster_id(_ask(connection, _METADATA, _VERSION, struct.pack(">i?", 0, False)))
     except (OSError, struct.error, UnicodeDecodeError):
         return None  # not listening, not ready, or not Kafka: in each case it does not answer
+
+
+def _ask(connection: socket.socket, api: int, version: int, body: bytes) -> bytes:
+    """The answer to one request, from its correlation id on. A login that is refused closes the
+    connection, so that the next request fails.
+    """
+    request = struct.pack(">hhih", api, version, 1, -1) + body
+    connection.sendall(struct.pack(">i", len(request)) + request)
+    (size,) = struct.unpack(">i", _read(connection, 4))
+    return _read(connection, min(size, 1 << 20))
 
 
 def _cluster_id(answer: bytes) -> str | None:
@@ -49,7 +61,7 @@ def _after_string(answer: bytes, at: int) -> int:
     return at + 2 + max(0, int(length))
 
 
-def redis_pid(host: str, port: int) -> int | None:
+def redis_pid(host: str, port: int, password: str = "") -> int | None:
     """Return the process id of the Redis at ``host:port`` if it answers PING with PONG, None if it
     does not (yet).
 
@@ -58,6 +70,10 @@ def redis_pid(host: str, port: int) -> int | None:
     try:
         with socket.create_connection((host, port), TIMEOUT) as connection:
             connection.settimeout(TIMEOUT)
+            if password:
+                connection.sendall(f"AUTH {password}\r\n".encode())
+                if _line(connection) != b"+OK":
+                    return None
             connection.sendall(b"PING\r\n")
             if _read(connection, 7) != b"+PONG\r\n":
                 return None

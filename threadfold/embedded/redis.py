@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from projections.errors import EmbeddedUnavailable
+from threadfold.embedded.folder import write_private
 from threadfold.embedded.ports import HOST, free_port
 from threadfold.embedded.probe import redis_pid
 from threadfold.embedded.process import GuardedProcess, version_output
@@ -17,6 +18,7 @@ from threadfold.embedded.server import EmbeddedServer
 MINIMUM = (6, 2)
 VARIABLE = "THREADFOLD_REDIS_SERVER"
 NAMES = ("redis-server", "valkey-server")
+_CONFIG_FILE = "redis.conf"
 
 
 def find_server(*, skip_system: bool = False) -> Path:
@@ -95,16 +97,20 @@ class EmbeddedRedis(EmbeddedServer):
         skip_system: bool = False,
         hold: Sequence[int] = (),
         timeout: float = 60.0,
+        password: str = "",
     ) -> None:
-        super().__init__(data, port=port, hold=hold, timeout=timeout)
+        super().__init__(data, port=port, hold=hold, timeout=timeout, password=password)
         self.server = server
         self.persist = persist
         self.skip_system = skip_system
 
     @property
     def url(self) -> str:
-        """``redis://127.0.0.1:port/0``; raises RuntimeError when the server was not started."""
-        return f"redis://{self.address}/0"
+        """``redis://127.0.0.1:port/0``, with the password if it has one; raises RuntimeError when
+        the server was not started.
+        """
+        login = f":{self.password}@" if self.password else ""
+        return f"redis://{login}{self.address}/0"
 
     def _launch(self, port: int | None) -> tuple[int, GuardedProcess]:
         chosen = free_port() if port is None else port
@@ -118,18 +124,20 @@ class EmbeddedRedis(EmbeddedServer):
             "bind": HOST,
             "protected-mode": "yes",
             "daemonize": "no",
-            "save": "",
+            "save": '""',
             "appendonly": "yes" if self.persist else "no",
             "appendfsync": "everysec",
             "maxmemory-policy": "noeviction",
         }
-        command = [
-            str(server.absolute()),
-            *(part for key, value in settings.items() for part in (f"--{key}", value)),
-        ]
+        if self.password:
+            settings["requirepass"] = self.password
+        # A file, because anybody can read a command line.
+        lines = (f"{name} {value}\n" for name, value in settings.items())
+        write_private(self.data / _CONFIG_FILE, "".join(lines))
+        command = [str(server.absolute()), _CONFIG_FILE]
         process = GuardedProcess(command, log=self.log, cwd=self.data, pass_fds=self.hold)
         process.start()
         return chosen, process
 
     def _answers(self, port: int, process: GuardedProcess) -> bool:
-        return redis_pid(HOST, port) == process.pid
+        return redis_pid(HOST, port, self.password) == process.pid

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from projections.errors import EmbeddedUnavailable
+from threadfold.embedded.folder import make_private
 from threadfold.embedded.ports import HOST
 from threadfold.embedded.process import GuardedProcess, Lifecycle, last_lines, rotate_log
 
@@ -26,7 +27,9 @@ TAIL_LINES = 15
 class EmbeddedServer(Lifecycle):
     """A real server as a guarded child on 127.0.0.1, with its data and log in a folder of its own.
 
-    ``hold`` are descriptors that the server inherits, such as the data folder's lock. ``start`` and
+    ``hold`` are descriptors that the server inherits, such as the data folder's lock. ``password``
+    is what its clients log in with, the same over restarts; empty: anybody on this machine can.
+    ``start`` and
     ``stop`` can be repeated; ``stop`` may be called from another thread while ``start`` waits,
     which then raises EmbeddedUnavailable.
     """
@@ -36,13 +39,20 @@ class EmbeddedServer(Lifecycle):
     """Seconds between SIGTERM and SIGKILL on ``stop``."""
 
     def __init__(
-        self, data: Path, *, port: int | None, hold: Sequence[int] = (), timeout: float = 60.0
+        self,
+        data: Path,
+        *,
+        port: int | None,
+        hold: Sequence[int] = (),
+        timeout: float = 60.0,
+        password: str = "",
     ) -> None:
         self.data = data.absolute()
         self.log = self.data / f"{self.name}.log"
         self.wanted_port = port
         self.hold = tuple(hold)
         self.timeout = timeout
+        self.password = password
         self.port: int | None = None
         self._process: GuardedProcess | None = None
         self._stopped = threading.Event()
@@ -91,7 +101,7 @@ class EmbeddedServer(Lifecycle):
             return
         self._stopped.clear()
         try:
-            self.data.mkdir(parents=True, exist_ok=True)
+            make_private(self.data)
             rotate_log(self.log)
         except OSError as error:
             raise EmbeddedUnavailable(

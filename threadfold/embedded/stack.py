@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import TypeVar
 
 from threadfold.embedded.folder import DataFolder
-from threadfold.embedded.kafka import EmbeddedKafka
+from threadfold.embedded.kafka import USER, EmbeddedKafka
 from threadfold.embedded.process import Lifecycle
 from threadfold.embedded.redis import EmbeddedRedis
 from threadfold.embedded.server import EmbeddedServer
@@ -20,9 +21,10 @@ class EmbeddedStack(Lifecycle):
 
     ``data``: a folder that keeps their data across restarts, for one stack at a time; None: a
     temporary folder, which ``stop`` removes. ``kafka`` (host:port) and ``redis`` (URL): configured
-    servers, which are neither started nor stopped here. ``skip_system``: use the wheels' Java and
-    Redis even if the system has its own. If the process that owns a stack dies, the guards end its
-    servers, and the folder can be used again at once.
+    servers, which are neither started nor stopped here. ``passwords``: the embedded servers let in
+    only who has the password in :attr:`addresses`, a new one for each stack. ``skip_system``: use
+    the wheels' Java and Redis even if the system has its own. If the process that owns a stack
+    dies, the guards end its servers, and the folder can be used again at once.
     """
 
     def __init__(
@@ -32,8 +34,10 @@ class EmbeddedStack(Lifecycle):
         kafka: str | None = None,
         redis: str | None = None,
         skip_system: bool = False,
+        passwords: bool = False,
     ) -> None:
         self.data = data
+        self._passwords = passwords
         self._configured_kafka = kafka
         self._configured_redis = redis
         self._skip_system = skip_system
@@ -50,6 +54,16 @@ class EmbeddedStack(Lifecycle):
     def redis(self) -> str:
         """The URL of Redis; raises RuntimeError before the start."""
         return self._configured_redis or _started(self.embedded_redis).url
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """What reaches both servers, by the names of :class:`~streams.settings.settings.Settings`:
+        addresses, and the password of an embedded Kafka. Raises RuntimeError before the start.
+        """
+        found = {"kafka": self.kafka, "redis": self.redis}
+        if self.embedded_kafka is not None and self.embedded_kafka.password:
+            found |= {"kafka_user": USER, "kafka_password": self.embedded_kafka.password}
+        return found
 
     @property
     def servers(self) -> list[EmbeddedServer]:
@@ -70,17 +84,27 @@ class EmbeddedStack(Lifecycle):
             root = self._folder.path
             if not self._configured_kafka:
                 self.embedded_kafka = EmbeddedKafka(
-                    root / "kafka", skip_system=self._skip_system, hold=hold
+                    root / "kafka",
+                    skip_system=self._skip_system,
+                    hold=hold,
+                    password=self._new_password(),
                 )
             if not self._configured_redis:
                 persist = self.data is not None
                 self.embedded_redis = EmbeddedRedis(
-                    root / "redis", skip_system=self._skip_system, persist=persist, hold=hold
+                    root / "redis",
+                    skip_system=self._skip_system,
+                    persist=persist,
+                    hold=hold,
+                    password=self._new_password(),
                 )
             self._start_servers()
         except BaseException:
             self.stop()
             raise
+
+    def _new_password(self) -> str:
+        return token_urlsafe(24) if self._passwords else ""
 
     def _start_servers(self) -> None:
         servers = self.servers

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
@@ -93,10 +93,10 @@ class Gateway:
         if self.state.live is not None:
             self.state.live.end_streams()
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _serve(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         route, parts = TABLE.find(scope["method"], scope["path"])
         scope["route"] = route
-        await self._admission.serve(route, parts, scope, receive, send)
+        return self._admission.serve(route, parts, scope, receive, send)
 
     async def _answer(
         self, route: Route, parts: Sequence[str], scope: Scope, receive: Receive
@@ -109,13 +109,14 @@ class Gateway:
             injected = route.injected
             if "caller" in injected:
                 arguments["caller"] = self._admission.caller(route, scope)
-            arguments.update(route.parameters.read(scope))
+            if not route.refuses:
+                arguments.update(route.parameters.read(scope))
             if "request" in injected or "body" in injected:
                 request = Request(scope, receive, self.state)
                 if "request" in injected:
                     arguments["request"] = request
                 if route.body is not None:
-                    arguments["body"] = await request.json(route.body)
+                    arguments["body"] = await request.read(route.body)
             result = await route.handler(**arguments)
             return result if isinstance(result, Response) else answer(result, route.status)
         except QuotaExceeded:

@@ -50,7 +50,7 @@ class Cost(Enum):
     @property
     def appends(self) -> bool:
         """Whether it needs events and tokens in the quota."""
-        return self in (Cost.APPEND, Cost.PARTIAL)
+        return self is Cost.APPEND or self is Cost.PARTIAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,8 @@ class Route:
     injected: frozenset[str] = field(init=False)
     names: tuple[str, ...] = field(init=False)
     status: int = field(init=False)
+    streams: bool = field(init=False)
+    """Whether its answer is a stream, which has no end of its own."""
 
     def __post_init__(self) -> None:
         names = () if self.refuses else tuple(re.findall(r"{(\w+)", self.path))
@@ -112,14 +114,10 @@ class Route:
         if self.body is not None:
             injected["body"] = "body"
         object.__setattr__(self, "status", next(iter(self.answers), 200))
+        object.__setattr__(self, "streams", self.cost is Cost.STREAM)
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "injected", frozenset(injected))
         object.__setattr__(self, "parameters", Parameters(self.handler, names))
-
-    @property
-    def streams(self) -> bool:
-        """Whether its answer is a stream, which has no end of its own."""
-        return self.cost is Cost.STREAM
 
     @property
     def template(self) -> str:
@@ -134,13 +132,13 @@ class Route:
     @property
     def all_problems(self) -> tuple[int, ...]:
         """The status of every problem document it may answer, in order."""
-        found = set(self.problems)
+        found = {422, *self.problems}
         if self.cost is not Cost.FREE:
-            found |= {401, 403, 422, 429, 503}
+            found |= {401, 403, 429, 503}
         if self.cost is Cost.APPEND:
             found |= {400, 409, 410}
         if self.body is not None:
-            found |= {400, 413, 422}
+            found |= {400, 413}
         if "conversation" in self.names and self.scope != "erase":
             found.add(410)
         if self.names and (self.names != ("conversation",) or self.scope != "append"):

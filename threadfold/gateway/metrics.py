@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -43,9 +43,17 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
-        self.under_way = Gauge(
+        self.under_way = 0
+        """Requests that are not answered yet."""
+        Gauge(
             "threadfold_http_under_way",
             "Requests that are not answered yet.",
+            registry=self.registry,
+        ).set_function(lambda: self.under_way)
+        self.halted = Gauge(
+            "threadfold_partition_halted",
+            "1 for each partition that is halted: `threadfold doctor` says why.",
+            ("partition",),
             registry=self.registry,
         )
         self._series: dict[tuple[str, str, int | str], tuple[Counter, Histogram | None]] = {}
@@ -64,8 +72,11 @@ class Metrics:
         if series[1] is not None and seconds is not None:
             series[1].observe(seconds)
 
-    def page(self) -> bytes:
-        """All of it in Prometheus' text format."""
+    def page(self, halted: Iterable[int]) -> bytes:
+        """All of it in Prometheus' text format, with the partitions that are halted now."""
+        self.halted.clear()
+        for number in halted:
+            self.halted.labels(str(number)).set(1)
         return generate_latest(self.registry)
 
 
@@ -93,7 +104,7 @@ class Measured:
                 status = message["status"]
             await send(message)
 
-        metrics.under_way.inc()
+        metrics.under_way += 1
         try:
             await self._app(scope, receive, noted)
         except asyncio.CancelledError:
@@ -108,7 +119,7 @@ class Measured:
             logger.exception("an error that was not foreseen")
             await unforeseen(error)(scope, receive, noted)
         finally:
-            metrics.under_way.dec()
+            metrics.under_way -= 1
             route = scope.get("route")
             path, method = ("none", "any") if route is None else (route.path, route.method)
             seconds = None if route is not None and route.streams else time.perf_counter() - began

@@ -14,9 +14,10 @@ import msgspec
 from threadfold.gateway.answers import AnthropicMessage, OpenAIMessage, Problem
 from threadfold.gateway.declaration import JSON, PROBLEM, Answer, Route, Schema
 from threadfold.gateway.parameters import Parameter
-from threadfold.gateway.request import MAX_ITEMS, Body
+from threadfold.gateway.request import Body
 from threadfold.schemas.forms import APPENDED, LOG_TYPES, flat, logged, other
 from threadfold.schemas.structs import DATA, POSITION, components, fields_of, plain_text
+from threadfold.service.append_body import MAX_ITEMS
 
 _REF = "#/components/schemas/{name}"
 _SECURITY = "HTTPBearer"

@@ -118,24 +118,29 @@ class Parameters:
         self._required = [p for p in own if p.required and p.place != "path"]
         groups = [name for group in self._groups.values() for name in group.names]
         self._known = frozenset(name.encode() for name in (*self._headers, *groups))
-        self._remembered = lru_cache(_CACHED)(self._of_query)
+        self._query_names = frozenset(p.name for p in self.shown if p.place == "query")
+        self._remembered = lru_cache(_CACHED)(self._pairs)
 
     def read(self, scope: Scope) -> dict[str, Any]:
         """The arguments that a request gives; those it does not give keep their defaults.
 
         Raises:
-            InvalidRequest: a parameter is not of its type, or a required one is missing.
+            InvalidRequest: a parameter of the query is not declared or comes twice, one is not of
+                its type, or a required one is missing.
         """
         query: bytes = scope["query_string"]
-        found: dict[str, Any] = {}
-        if query and self._query:
-            read = self._remembered if len(query) <= _CACHED else self._of_query
-            found.update(read(query))
+        if not query:
+            return self._read({}, scope)
+        pairs = self._remembered(query) if len(query) <= _CACHED else self._pairs(query)
+        return self._read(pairs, scope)
+
+    def _read(self, query: Mapping[str, str], scope: Scope) -> dict[str, Any]:
+        found = {p.argument: p.convert(query[n]) for n, p in self._query.items() if n in query}
         # Nearly no request has such a header: one look at all names is cheaper than one for each.
         if self._known and not self._known.isdisjoint([name for name, _ in scope["headers"]]):
             found.update(self._of_headers(scope["headers"]))
         for argument, (group, parameters) in self._nested.items():
-            if given := parameters.read(scope):
+            if given := parameters._read(query, scope):
                 found[argument] = group(**given)
         for parameter in self._required:
             if parameter.argument not in found:
@@ -144,10 +149,20 @@ class Parameters:
                 )
         return found
 
-    def _of_query(self, query: bytes) -> dict[str, Any]:
-        pairs = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
-        known = self._query
-        return {known[n].argument: known[n].convert(v) for n, v in pairs.items() if n in known}
+    def _pairs(self, query: bytes) -> Mapping[str, str]:
+        """The parameters of a query string; a misspelt one must not be taken for one left out."""
+        known = self._query_names
+        pairs: dict[str, str] = {}
+        for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+            if name not in known:
+                there = f"it has {', '.join(sorted(known))}" if known else "it has none"
+                raise InvalidRequest(
+                    f"query parameter {name[:60]!r}: this route has no such parameter ({there})"
+                )
+            if name in pairs:
+                raise InvalidRequest(f"query parameter {name}: it is given twice: give it once")
+            pairs[name] = value
+        return pairs
 
     def _of_headers(self, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
         given: dict[str, str] = {}

@@ -6,11 +6,17 @@ one that does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from projections.errors import Erased, InvalidPosition, InvalidRequest, UnknownConversation
+from projections.errors import (
+    Erased,
+    InvalidPosition,
+    InvalidRequest,
+    UnknownConversation,
+    WaitTimedOut,
+)
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
@@ -32,7 +38,7 @@ from streams.settings.settings import Settings
 from threadfold.service.checkpoint_waits import CheckpointWaits
 from threadfold.service.documents import check_format, document_of
 from threadfold.service.ledger import Ledger
-from threadfold.service.pages import MAX_PAGE, flat_event, page
+from threadfold.service.pages import MAX_PAGE, check_types, flat_event, page
 from threadfold.service.spill import check_page, unfold
 from threadfold.service.stored_windows import StoredWindows
 
@@ -123,9 +129,15 @@ class ConversationReader:
         """Wait until the windows of the position's partition include it.
 
         Raises:
-            WaitTimedOut: they do not within ``timeout`` seconds.
+            WaitTimedOut: they do not within ``timeout`` seconds, or the partition halted before it.
             RedisUnavailable: the checkpoint cannot be read.
         """
+        halt = self.control.state.halted().get(position.partition)
+        if halt is not None and position.offset > halt.offset:
+            raise WaitTimedOut(
+                f"partition {position.partition} is halted, so the window does not include position"
+                f" {position} for now: the events are safe in the log, read it later"
+            )
         await self._waiting.wait_for(position, timeout)
 
     async def window(
@@ -215,20 +227,42 @@ class ConversationReader:
         return document_of(window, render, fmt)
 
     async def history(
-        self, tenant: str, conversation: str, *, before: str | None = None, limit: int = 50
+        self,
+        tenant: str,
+        conversation: str,
+        *,
+        before: str | None = None,
+        limit: int = 50,
+        types: Collection[str] | None = None,
+        after: str | None = None,
+        wait: bool = False,
     ) -> dict[str, Any]:
         """A page of the conversation's events, newest first, as ``{"events": […], "next_before":
         cursor | None}`` (``threadfold.service.pages``).
 
+        Args:
+            types: the short names of the events that are wanted; None: all.
+            after: a position that the page must be able to show.
+            wait: whether to wait for everything that is in the log when this is called.
+
         Raises:
-            InvalidRequest: ``limit`` is not 1 to 500.
+            InvalidRequest: ``limit`` is not 1 to 500, or there is no such type.
             InvalidPosition: ``before`` is not a cursor of this conversation.
             KafkaUnavailable: the log cannot be read now.
             Others: as :meth:`window` says.
         """
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidRequest(f"limit is {limit}: it must be 1 to {MAX_PAGE}")
-        return await page(self.log, await self.window(tenant, conversation), before, limit)
+        check_types(types)
+        if wait:
+            key = make_key(tenant, conversation)
+            self._refuse_erased(key)
+            partition = partition_of(key, self.log.partitions)
+            end = (await self.log.last_records())[partition]
+            if end:
+                await self.wait_for(Position(partition, end - 1))
+        window = await self.window(tenant, conversation, after=after)
+        return await page(self.log, window, before, limit, types)
 
     async def event_at(
         self,

@@ -110,6 +110,44 @@ async def test_messages_come_back_equal_from_both_halves_of_the_interface(
     assert await both(history) == messages
 
 
+async def test_results_of_parallel_calls_and_late_system_messages_come_back_where_they_were(
+    history: ThreadfoldChatMessageHistory,
+) -> None:
+    calls = [CALL | {"id": f"p{i}"} for i in range(3)]
+    messages: list[BaseMessage] = [
+        SystemMessage("You help.", id="s-1", additional_kwargs={"cache": True}),
+        SystemMessage([{"type": "text", "text": "Be brief.", "cache_control": {"ttl": "5m"}}]),
+        HumanMessage("look three times"),
+        AIMessage("", tool_calls=calls),
+        ToolMessage("second", tool_call_id="p1", name="look"),
+        ToolMessage("third", tool_call_id="p2", name="look"),
+        ToolMessage("first", tool_call_id="p0", name="look"),
+        SystemMessage("From now on in French.", id="s-2"),
+        AIMessage("Trois fois rien."),
+        SystemMessage("And politely."),
+    ]
+    await history.aadd_messages(messages[:5])
+    await history.aadd_messages(messages[5:])
+    assert await both(history) == messages
+
+
+async def test_a_result_that_nobody_gave_says_so_and_is_never_appended(
+    history: ThreadfoldChatMessageHistory, client: Client
+) -> None:
+    calls = [CALL | {"id": "u0"}, CALL | {"id": "u1"}]
+    given = ToolMessage("found", tool_call_id="u1", name="look")
+    await history.aadd_messages([HumanMessage("go"), AIMessage("", tool_calls=calls), given])
+    *stored, invented = await both(history)
+    assert stored[-1] == given
+    assert isinstance(invented, ToolMessage)
+    assert invented.tool_call_id == "u0"
+    assert invented.additional_kwargs == {"threadfold_stored": False}
+    copy = ThreadfoldChatMessageHistory(f"l-{uuid4().hex[:12]}", client)
+    await copy.aadd_messages([*stored, invented])
+    page = await asyncio.to_thread(client.history, copy.session_id)
+    assert [event["type"] for event in page.events].count("tool.result") == 1
+
+
 async def test_a_new_history_is_empty_and_a_cleared_one_begins_anew(
     history: ThreadfoldChatMessageHistory, client: Client
 ) -> None:

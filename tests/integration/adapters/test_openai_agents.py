@@ -93,6 +93,44 @@ async def test_the_settings_limit_holds_unless_one_is_given(client: AsyncClient)
     assert len(await session.get_items(limit=2)) == 2
 
 
+async def test_settings_may_be_a_dictionary_and_unknown_ones_are_refused(
+    client: AsyncClient,
+) -> None:
+    name = f"s-{uuid4().hex[:12]}"
+    session = ThreadfoldSession(name, client, session_settings={"limit": 1})
+    await session.add_items([user("a"), said("b")])
+    assert await session.get_items() == [said("b")]
+    assert session.session_settings == SessionSettings(limit=1)
+    with pytest.raises(TypeError, match="limits"):
+        ThreadfoldSession(name, client, session_settings={"limits": 1})
+    with pytest.raises(TypeError, match="session_settings"):
+        ThreadfoldSession(name, client, session_settings=5)
+
+
+async def test_outputs_of_parallel_calls_and_late_system_items_come_back_where_they_were(
+    session: ThreadfoldSession,
+) -> None:
+    calls = [
+        {"type": "function_call", "call_id": f"p{i}", "name": "look", "arguments": "{}"}
+        for i in range(2)
+    ]
+    outputs = [
+        {"type": "function_call_output", "call_id": f"p{i}", "output": str(i)} for i in (1, 0)
+    ]
+    late = {"type": "message", "role": "developer", "content": "now in French", "id": "msg_9"}
+    items = [user("go"), *calls, *outputs, late, said("rien")]
+    await session.add_items(items)
+    assert await session.get_items() == items
+
+
+async def test_an_output_that_nobody_gave_is_incomplete(session: ThreadfoldSession) -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
+    await session.add_items([user("go"), call])
+    *stored, invented = await session.get_items()
+    assert stored == [user("go"), call]
+    assert (invented["call_id"], invented["status"]) == ("c1", "incomplete")
+
+
 async def test_a_new_session_is_empty_and_so_is_its_pop(session: ThreadfoldSession) -> None:
     assert await session.get_items() == []
     assert await session.pop_item() is None

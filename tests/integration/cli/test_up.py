@@ -11,13 +11,17 @@ import re
 import signal
 import tomllib
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError
 
 from tests.support.commands import cli, ok
 from tests.support.processes import alive
 from tests.support.up import request, running
 from tests.support.worker import until
+from threadfold.embedded.probe import kafka_cluster
 
 HELLO = {"type": "message", "role": "user", "content": "hello"}
 pytestmark = pytest.mark.timeout(400)
@@ -43,6 +47,21 @@ async def test_up_serves_and_ends_cleanly(tmp_path: Path) -> None:
         assert (await ok("doctor", env={"THREADFOLD_CONFIG": str(data / "threadfold.toml")})).lines[
             -1
         ] == "ok    lag: none: 1 events applied"
+
+        # Chat text and passwords are for the owner alone: on disk, in `ps`, and over the ports.
+        secrets = [config["kafka_password"], urlsplit(config["redis"]).password]
+        assert all(secrets)
+        for folder in (data, data / "stack", data / "logs"):
+            assert folder.stat().st_mode & 0o077 == 0
+        commands = " ".join(first.children().values())
+        logs = [*data.glob("stack/*/*.log"), *data.glob("logs/*.log")]
+        assert len(logs) == 4
+        told = commands + "".join(log.read_text() for log in logs)
+        assert not [secret for secret in secrets if secret in told]
+        async with Redis(port=urlsplit(config["redis"]).port) as stranger:
+            with pytest.raises(AuthenticationError):
+                await stranger.keys("*")
+        assert kafka_cluster(*config["kafka"].split(":")) is None
 
         second = await cli("up", "--data", data, "--port", "0")
         assert second.code == 2

@@ -16,7 +16,7 @@ from tests.support.histories import KEY, PARTITION, RULES, make_event
 from threadfold.service.documents import document
 from threadfold_client import AsyncClient, Call, Client, ServerSent
 from threadfold_client.adapters.extras import MissingExtra, needs_asynchronous, require
-from threadfold_client.adapters.kept import keep, kept, shown_messages
+from threadfold_client.adapters.kept import in_log_order, keep, kept, shown_messages
 
 
 def test_a_missing_package_is_one_line_that_says_what_to_install() -> None:
@@ -87,6 +87,20 @@ def test_what_is_kept_for_one_framework_is_nothing_to_another() -> None:
     assert kept(shown, "a") == {"n": 1}
     assert kept(shown, "b") is None
     assert kept({**shown, "reasoning": [{"provider": "a", "signature": "{"}]}, "a") is None
+
+
+def test_a_late_system_message_stands_where_it_was_and_an_old_one_in_front() -> None:
+    def said(role: str, offset: int | None) -> dict[str, object]:
+        position = None if offset is None else f"3-{offset}"
+        return {"type": "message", "role": role, "content": "x", "position": position}
+
+    result = {"type": "tool.result", "tool_call_id": "c", "content": "", "position": "3-9"}
+    old, middle, late = said("system", 2), said("developer", 8), said("system", 12)
+    summary, asked, called = said("assistant", None), said("user", 6), said("assistant", 7)
+    shown = [old, middle, late, summary, asked, called, result]
+    ordered = [old, summary, asked, called, result, middle, late]
+    assert in_log_order(shown) == ordered
+    assert in_log_order([old, late]) == [old, late]
 
 
 class Recorded:

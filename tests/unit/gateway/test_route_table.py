@@ -80,12 +80,12 @@ def read(query: bytes, *headers: tuple[bytes, bytes]) -> dict[str, Any]:
 
 def test_parameters_are_read_as_the_handlers_signature_declares_them() -> None:
     assert read(b"") == {}
-    assert read(b"limit=3&wait=applied&from=a%20b&other=1") == {
+    assert read(b"limit=3&wait=applied&from=a%20b") == {
         "limit": 3,
         "wait": "applied",
         "begin": "a b",
     }
-    assert read(b"limit=3&limit=4", (b"x-key", b"abc"), (b"host", b"h")) == {
+    assert read(b"limit=4", (b"x-key", b"abc"), (b"host", b"h")) == {
         "limit": 4,
         "key": "abc",
     }
@@ -99,8 +99,27 @@ def test_parameters_are_read_as_the_handlers_signature_declares_them() -> None:
         (b"limit=", b"", "query parameter limit"),
         (b"wait=maybe", b"", "query parameter wait"),
         (b"", b"abcd", "header X-Key"),
+        (b"limit=3&limit=4", b"", "query parameter limit: it is given twice"),
+        (b"limit=3&x=4", b"", "query parameter 'x': .* no such parameter .*from, limit, wait"),
+        (b"Limit=3", b"", "query parameter 'Limit'"),
+        (b"begin=a", b"", "query parameter 'begin'"),
     ],
 )
 def test_a_wrong_parameter_is_named(query: bytes, value: bytes, named: str) -> None:
     with pytest.raises(InvalidRequest, match=named):
         read(query, *([(b"x-key", value)] if value else []))
+
+
+@pytest.mark.parametrize("route", list(TABLE), ids=lambda route: f"{route.method} {route.path}")
+def test_every_route_refuses_a_parameter_that_it_does_not_declare(route: Route) -> None:
+    scope = {"query_string": b"usre=u-7", "headers": []}
+    with pytest.raises(InvalidRequest, match="query parameter 'usre': this route has no such"):
+        route.parameters.read(scope)
+
+
+def test_a_group_of_parameters_stands_beside_those_of_the_route() -> None:
+    route, _ = TABLE.find("POST", "/v1/conversations/c/messages")
+    scope = {"query_string": b"format=anthropic&wait=applied", "headers": []}
+    found = route.parameters.read(scope)
+    assert found["format"] == "anthropic"
+    assert found["options"].wait == "applied"

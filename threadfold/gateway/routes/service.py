@@ -14,7 +14,7 @@ from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import FileResponse, Response
 
@@ -55,11 +55,14 @@ class Alive(Struct):
 
 
 class Ready(Struct):
-    """Kafka, Redis and the live generation answer: its number, and the log's partitions."""
+    """Kafka, Redis and the live generation answer: its number, the log's partitions, and which of
+    them are halted: nothing new is folded there.
+    """
 
     status: Literal["ready"]
     generation: Count
     partitions: Count
+    halted: list[Count] | UnsetType = UNSET
 
 
 class AsyncApi(Struct):
@@ -85,7 +88,7 @@ async def healthz() -> dict[str, str]:
 @_free("/readyz", "Is the gateway ready", Ready, problems=(503,))
 async def readyz(request: Request) -> dict[str, object]:
     """200 if Kafka, Redis and the live generation answer, else 503. The first time, the windows of
-    every partition must be readable, too.
+    every partition must be readable, too. A halted partition is named: the others are served.
     """
     return await _ready(request.state.connection)
 
@@ -102,7 +105,9 @@ async def readyz(request: Request) -> dict[str, object]:
 )
 async def metrics_page(request: Request) -> Response:
     """The gateway's metrics, for Prometheus."""
-    return Response(request.state.metrics.page(), media_type=CONTENT_TYPE_LATEST)
+    backend = request.state.connection.backend
+    halted = {} if backend is None else backend.control.state.halted()
+    return Response(request.state.metrics.page(halted), media_type=CONTENT_TYPE_LATEST)
 
 
 @_free("/docs", hidden=True)
@@ -170,7 +175,13 @@ async def _ready(connection: Connection) -> dict[str, object]:
         raise KafkaUnavailable(
             f"Kafka or Redis did not answer within {READY_TIMEOUT:g} s"
         ) from None
-    return {"status": "ready", "generation": generation.number, "partitions": generation.partitions}
+    halted = list(state.halted())
+    return {
+        "status": "ready",
+        "generation": generation.number,
+        "partitions": generation.partitions,
+        **({"halted": halted} if halted else {}),
+    }
 
 
 async def _all_readable(backend: ConversationService, generation: int) -> None:

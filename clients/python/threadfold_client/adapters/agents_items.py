@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from threadfold_client.adapters.content import converted, plain_text, restored
-from threadfold_client.adapters.kept import keep, kept
+from threadfold_client.adapters.content import converted, is_text, plain_text, restored
+from threadfold_client.adapters.kept import is_stored, keep, kept
 
 PROVIDER = "openai-agents"
 _CALL = ("type", "call_id", "name", "arguments")
@@ -21,7 +21,7 @@ def to_events(items: Sequence[Any]) -> list[dict[str, Any]]:
     """The items as flat events, in order; :func:`to_items` gives the same items back.
 
     Of a function's output only ``call_id`` and ``output`` are kept; of system and developer
-    messages only the text.
+    messages everything but images and files.
     """
     events: list[dict[str, Any]] = []
     for group in _groups([dict(item) for item in items]):
@@ -90,7 +90,7 @@ def _groups(items: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 def _input(item: dict[str, Any]) -> dict[str, Any]:
     made = converted(item.get("content"))
     flat = {"type": "message", "role": item["role"], "content": made.content}
-    if item["role"] != "user":
+    if item["role"] != "user" and not is_text(made.content):
         return {**flat, "content": plain_text(made.content)}
     if _plain(flat) == [item]:
         return flat
@@ -151,13 +151,12 @@ def _plain(flat: dict[str, Any]) -> list[dict[str, Any]]:
     content = flat.get("content")
     if flat["type"] == "tool.result":
         output = content if isinstance(content, str) or not content else _input_parts(content)
-        return [
-            {
-                "type": "function_call_output",
-                "call_id": flat["tool_call_id"],
-                "output": output or "",
-            }
-        ]
+        item = {
+            "type": "function_call_output",
+            "call_id": flat["tool_call_id"],
+            "output": output or "",
+        }
+        return [item if is_stored(flat) else {**item, "status": "incomplete"}]
     found: list[dict[str, Any]] = []
     if flat["role"] != "assistant":
         found.append(

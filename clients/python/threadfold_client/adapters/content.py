@@ -67,6 +67,11 @@ def plain_text(content: Any) -> str:
     return "\n".join(part["text"] for part in content or () if part.get("type") == "text")
 
 
+def is_text(content: str | list[dict[str, Any]]) -> bool:
+    """Whether an event's content holds no image and no file."""
+    return isinstance(content, str) or all(part["type"] == "text" for part in content)
+
+
 def _part(part: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """An event's part, and what is left of the original."""
     kind = part.get("type")

@@ -8,6 +8,7 @@ tokens. Results of tools have none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -52,7 +53,8 @@ async def shown_messages(
     after: str | None = None,
 ) -> list[dict[str, Any]]:
     """The messages a model would be sent, as flat events with their ``reasoning`` and ``is_error``;
-    empty for a conversation that does not exist yet.
+    empty for a conversation that does not exist yet. The results of one message's calls are in
+    the order in which they were appended.
     """
     try:
         found = await client.context(
@@ -60,4 +62,50 @@ async def shown_messages(
         )
     except NotFound:
         return []
-    return found.messages
+    return [flat for unit in _units(found.messages) for flat in unit]
+
+
+def in_log_order(flats: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Shown messages with each system message where it was appended, and not before all others;
+    one that is older than all that is shown stays in front.
+    """
+    systems = [flat for flat in flats if _is_system(flat)]
+    units = _units([flat for flat in flats if not _is_system(flat)])
+    first = min((_offset(unit[0], _END) for unit in units), default=_END)
+    front = [flat for flat in systems if _offset(flat, -1) < first]
+    for flat in systems[len(front) :]:
+        later = (i for i, unit in enumerate(units) if _offset(unit[0], -1) > _offset(flat, -1))
+        units.insert(next(later, len(units)), [flat])
+    return [*front, *(flat for unit in units for flat in unit)]
+
+
+def is_stored(flat: dict[str, Any]) -> bool:
+    """Whether a shown message is an event of the conversation, and none that the render made: the
+    summary, the line for what was left out, the answer to a call that has no result.
+    """
+    return "position" not in flat or flat["position"] is not None
+
+
+_END = 1 << 63
+
+
+def _is_system(flat: dict[str, Any]) -> bool:
+    return flat.get("role") in ("system", "developer") and flat.get("position") is not None
+
+
+def _offset(flat: dict[str, Any], unknown: int) -> int:
+    position = flat.get("position")
+    return unknown if position is None else int(position.rpartition("-")[2])
+
+
+def _units(flats: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The messages, each with the results behind it in the log's order; those that the render made
+    come last.
+    """
+    units: list[list[dict[str, Any]]] = []
+    for flat in flats:
+        if flat["type"] == "tool.result" and units:
+            units[-1].append(flat)
+        else:
+            units.append([flat])
+    return [[head, *sorted(rest, key=lambda flat: _offset(flat, _END))] for head, *rest in units]

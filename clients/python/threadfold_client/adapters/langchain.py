@@ -20,8 +20,13 @@ require("langchain_core", "langchain")
 from langchain_core.chat_history import BaseChatMessageHistory  # noqa: E402
 
 from threadfold_client import AsyncClient, Client  # noqa: E402
-from threadfold_client.adapters.kept import shown_messages  # noqa: E402
-from threadfold_client.adapters.langchain_messages import PROVIDER, to_event, to_messages  # noqa: E402
+from threadfold_client.adapters.kept import in_log_order, shown_messages  # noqa: E402
+from threadfold_client.adapters.langchain_messages import (  # noqa: E402
+    PROVIDER,
+    is_invented,
+    to_event,
+    to_messages,
+)
 from threadfold_client.adapters.sessions import SessionLog  # noqa: E402
 
 if TYPE_CHECKING:
@@ -33,9 +38,12 @@ T = TypeVar("T")
 class ThreadfoldChatMessageHistory(BaseChatMessageHistory):  # type: ignore[misc]
     """LangChain's ``BaseChatMessageHistory`` over one conversation.
 
-    ``messages`` is the bounded window: system text, the summary (as an assistant's message), then
-    the verbatim tail. Adding returns once the window holds the messages. ``clear`` goes back to the
-    beginning; the log keeps everything.
+    ``messages`` is the bounded window: the summary (as an assistant's message), then the verbatim
+    tail; system messages stand where they were added, those that are older than the tail before
+    the summary. What nobody added has ``additional_kwargs["threadfold_stored"] = False``: the
+    summary, the line for what was left out, the answer to a call without a result. Adding returns
+    once the window holds the messages. ``clear`` goes back to the beginning; the log keeps
+    everything.
 
     Args:
         session_id: the conversation.
@@ -85,13 +93,15 @@ class ThreadfoldChatMessageHistory(BaseChatMessageHistory):  # type: ignore[misc
         await self._await(self._log.clear())
 
     async def _read(self) -> list[BaseMessage]:
-        return to_messages(
-            await shown_messages(self._asynchronous, self.session_id, max_tokens=self._max_tokens)
+        shown = await shown_messages(
+            self._asynchronous, self.session_id, max_tokens=self._max_tokens
         )
+        return to_messages(in_log_order(shown))
 
     async def _add(self, messages: Sequence[BaseMessage]) -> None:
-        if messages:
-            await self._log.add([to_event(message) for message in messages])
+        events = [to_event(message) for message in messages if not is_invented(message)]
+        if events:
+            await self._log.add(events)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if isinstance(self._client, Client):

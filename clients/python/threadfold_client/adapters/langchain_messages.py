@@ -18,10 +18,12 @@ from langchain_core.messages import (
     messages_from_dict,
 )
 
-from threadfold_client.adapters.content import converted, plain_text, restored
-from threadfold_client.adapters.kept import keep, kept
+from threadfold_client.adapters.content import converted, is_text, plain_text, restored
+from threadfold_client.adapters.kept import is_stored, keep, kept
 
 PROVIDER = "langchain"
+_STORED = "threadfold_stored"
+"""False in the ``additional_kwargs`` of a message that stands in the window and not in the log."""
 _ROLES = {"human": "user", "ai": "assistant", "system": "system"}
 _USAGE = ("input_tokens", "output_tokens", "total_tokens")
 
@@ -30,7 +32,7 @@ def to_event(message: BaseMessage) -> dict[str, Any]:
     """One message as a flat event; :func:`to_message` gives it back equal.
 
     Of a tool's message ``tool_call_id``, ``name``, content and whether it is an error are kept; of
-    a system message only the text.
+    a system message everything but images and files.
     """
     made = converted(message.content)
     if isinstance(message, ToolMessage):
@@ -42,9 +44,9 @@ def to_event(message: BaseMessage) -> dict[str, Any]:
         "type": "message",
         "role": role if role in ("user", "assistant", "system", "developer") else "user",
     }
-    if flat["role"] in ("system", "developer"):
-        return {**flat, "content": plain_text(made.content)}
     flat["content"] = made.content or ""
+    if flat["role"] in ("system", "developer") and not is_text(made.content):
+        return {**flat, "content": plain_text(made.content)}
     if message.name:
         flat["name"] = message.name
     if isinstance(message, AIMessage):
@@ -80,8 +82,21 @@ def to_message(flat: dict[str, Any]) -> BaseMessage:
 
 
 def to_messages(flats: Sequence[dict[str, Any]]) -> list[BaseMessage]:
-    """All of them, in order."""
-    return [to_message(flat) for flat in flats]
+    """All of them, in order; those that are no events of the conversation are marked
+    (:func:`is_invented`).
+    """
+    messages = []
+    for flat in flats:
+        message = to_message(flat)
+        if not is_stored(flat):
+            message.additional_kwargs[_STORED] = False
+        messages.append(message)
+    return messages
+
+
+def is_invented(message: BaseMessage) -> bool:
+    """Whether it is the result that a render gave to a call without one."""
+    return isinstance(message, ToolMessage) and message.additional_kwargs.get(_STORED) is False
 
 
 def _of_model(message: AIMessage) -> dict[str, Any]:

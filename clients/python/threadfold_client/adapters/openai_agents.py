@@ -9,12 +9,14 @@ result = await Runner.run(agent, "hello", session=session)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from threadfold_client import AsyncClient, Conflict
 from threadfold_client.adapters.agents_items import PROVIDER, items_of, to_events, to_items
 from threadfold_client.adapters.extras import needs_asynchronous, require
-from threadfold_client.adapters.kept import shown_messages
+from threadfold_client.adapters.kept import in_log_order, shown_messages
 from threadfold_client.adapters.sessions import SessionLog
 
 POPS = 5
@@ -32,8 +34,12 @@ class ThreadfoldSession:
         session_id: the conversation.
         client: the session does not close it.
         max_tokens: a limit of this reader's own.
-        session_settings: openai-agents' ``SessionSettings`` (``limit``: the newest so many items).
+        session_settings: openai-agents' ``SessionSettings``, or a dictionary of them (``limit``:
+            the newest so many items).
         fence: a turn's fencing token, sent with every append.
+
+    Raises:
+        TypeError: a setting is unknown, or the settings are neither.
     """
 
     def __init__(
@@ -48,7 +54,7 @@ class ThreadfoldSession:
         require("agents", "openai-agents")
         needs_asynchronous(client, "ThreadfoldSession")
         self.session_id = session_id
-        self.session_settings = session_settings
+        self.session_settings = _settings_of(session_settings)
         self._client = client
         self._max_tokens = max_tokens
         self._log = SessionLog(client, session_id, PROVIDER, fence)
@@ -57,9 +63,8 @@ class ThreadfoldSession:
         """The window's items, oldest first; with ``limit`` (or the settings') the newest so many of
         them.
         """
-        items = to_items(
-            await shown_messages(self._client, self.session_id, max_tokens=self._max_tokens)
-        )
+        shown = await shown_messages(self._client, self.session_id, max_tokens=self._max_tokens)
+        items = to_items(in_log_order(shown))
         most = limit if limit is not None else getattr(self.session_settings, "limit", None)
         return items if most is None else items[-most:] if most > 0 else []
 
@@ -98,3 +103,23 @@ class ThreadfoldSession:
     async def clear_session(self) -> None:
         """Go back to the beginning; the log keeps everything."""
         await self._log.clear()
+
+
+def _settings_of(given: Any) -> Any:
+    """openai-agents' settings, also from a dictionary; None stays None."""
+    from agents.memory import SessionSettings
+
+    if isinstance(given, Mapping):
+        known = [field.name for field in fields(SessionSettings)]
+        unknown = sorted(str(name) for name in given if name not in known)
+        if unknown:
+            raise TypeError(
+                f"session_settings: {', '.join(unknown)}: unknown; known are {', '.join(known)}"
+            )
+        return SessionSettings(**given)
+    if given is None or isinstance(given, SessionSettings):
+        return given
+    raise TypeError(
+        "session_settings: expected openai-agents' SessionSettings or a dictionary, got"
+        f" {type(given).__name__}"
+    )
