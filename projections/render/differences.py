@@ -40,7 +40,7 @@ class Seen:
     bodies: tuple[bytes, ...]
     due: bool
     summary: str | None
-    left_out: int
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
