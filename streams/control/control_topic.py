@@ -35,6 +35,7 @@ from streams.settings.quotas import (
     ApiKey,
     Quota,
     Tenant,
+    TokenKeys,
     check_expiry,
     check_key_name,
     check_scopes,
@@ -326,6 +327,14 @@ class Control:
         key = f"tf_{secrets.token_urlsafe(32)}"
         await self.write({f"key/{hash_key(key)}": record})
         return key
+
+    async def set_token_keys(self, tenant: str, keys: list[dict[str, Any]]) -> None:
+        """Replace the public keys of the tokens that a tenant signs for its end users; an empty
+        list ends all these tokens.
+        """
+        record = TokenKeys(keys) if keys else None
+        if record != self.state.token_keys.get(tenant):
+            await self.write({f"token-keys/{tenant}": record})
 
     async def revoke_keys(self, tenant: str, key: str | None = None) -> int:
         """Delete all keys of a tenant, or the one with an id; returns how many there were.
