@@ -156,6 +156,7 @@ class Partition(PartitionWindows):
                 counts.passed += 1
                 continue
             touched[key] = slot
+            slot.at_ms = max(slot.at_ms, row.timestamp)
             if window.meta.quarantine is not None or isinstance(event, InvalidRecord):
                 await self._aside(slot, offset, event, effects)
                 continue
@@ -316,10 +317,10 @@ class Partition(PartitionWindows):
         checkpoint = Checkpoint(
             before.revision, last.offset, last.timestamp, identity(last), before.target
         )
-        writes = [write_of(slot.window, slot.mark, last.timestamp) for slot in touched.values()]
+        writes = [write_of(slot.window, slot.mark, slot.at_ms) for slot in touched.values()]
         await self._apply(checkpoint, writes)
         for slot, write in zip(touched.values(), writes, strict=True):
-            slot.mark = write.after
+            slot.mark, slot.at_ms = write.after, 0
         if self.changed is not None:
             self.changed.update(slot.window.key for slot in touched.values())
         for name in touched.keys() & self._slots.keys():
