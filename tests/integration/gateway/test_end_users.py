@@ -28,6 +28,7 @@ from tests.support.tokens import Signer
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
 from threadfold.gateway.user_tokens import AUDIENCE
+from threadfold_client import AsyncClient, NotFound
 
 PAGE = "https://shop.example"
 
@@ -423,6 +424,24 @@ async def test_a_token_that_cannot_be_is_not_minted(world: World, wrong: dict[st
     is_problem(await world("POST", "/tokens", "acme", body), 422)
 
 
+async def test_the_client_takes_a_token_where_it_takes_a_key(world: World) -> None:
+    mine = await world.begin("ann", "hello")
+    async with AsyncClient(world.url, await world.token("ann")) as client:
+        event = {"type": "message", "role": "user", "content": "by the client"}
+        appended = await client.append(mine, event, wait="applied")
+        assert appended.events[0].status == "applied"
+        context = await client.context(mine)
+        assert context.messages[-1]["content"] == "by the client"
+        await client.append_messages(mine, {"role": "user", "content": "again"})
+        assert mine in [item["conversation"] async for item in client.conversations()]
+        async for received in client.subscribe(mine, after=appended.position):
+            if received.event == "event":
+                assert received.data["content"] == "again"
+                break
+        with pytest.raises(NotFound):
+            await client.context("nothing-here")
+
+
 @pytest.fixture(scope="module")
 async def signer(world: World) -> Signer:
     made = Signer("k1")
@@ -507,6 +526,16 @@ async def test_signed_tokens_end_with_their_key(world: World) -> None:
     assert [(await world("GET", path, token)).status_code for token in tokens] == [401, 200]
 
 
+def rsa_key(bits: int, exponent: int = 65_537) -> dict[str, Any]:
+    """A public key of RSA, of any odd number."""
+
+    def text(number: int) -> str:
+        raw = number.to_bytes((number.bit_length() + 7) // 8)
+        return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+    return {"kty": "RSA", "alg": "RS256", "n": text(2**bits - 1), "e": text(exponent)}
+
+
 @pytest.mark.parametrize(
     ("change", "part"),
     [
@@ -516,6 +545,10 @@ async def test_signed_tokens_end_with_their_key(world: World) -> None:
         ({"kid": None}, "kid"),
         ({"use": "enc"}, "cannot check"),
         ({"x": "AA"}, "cannot check"),
+        (rsa_key(1024), "4096 bits"),
+        (rsa_key(2048, 2**31 + 11), "exponent"),
+        (rsa_key(8192), "4096 bits"),
+        ({"kty": "OKP", "crv": "X25519", "x": "A" * 43, "y": None}, "cannot check"),
     ],
     ids=str,
 )
