@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -56,6 +56,12 @@ class Metrics:
             ("partition",),
             registry=self.registry,
         )
+        self.behind = Gauge(
+            "threadfold_partition_behind",
+            "Events of each partition that are in the log and not in the windows yet.",
+            ("partition",),
+            registry=self.registry,
+        )
         self._series: dict[tuple[str, str, int | str], tuple[Counter, Histogram | None]] = {}
 
     def answered(self, route: str, method: str, status: int | str, seconds: float | None) -> None:
@@ -72,8 +78,13 @@ class Metrics:
         if series[1] is not None and seconds is not None:
             series[1].observe(seconds)
 
-    def page(self, halted: Iterable[int]) -> bytes:
-        """All of it in Prometheus' text format, with the partitions that are halted now."""
+    def page(self, halted: Iterable[int], behind: Mapping[int, int]) -> bytes:
+        """All of it in Prometheus' text format, with the partitions that are halted now, and how
+        far each is behind.
+        """
+        self.behind.clear()
+        for number, events in behind.items():
+            self.behind.labels(str(number)).set(events)
         self.halted.clear()
         for number in halted:
             self.halted.labels(str(number)).set(1)

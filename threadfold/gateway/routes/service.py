@@ -8,6 +8,7 @@ policy lets the browser ask only this host.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path as FilePath
@@ -18,7 +19,7 @@ from msgspec import UNSET, Struct, UnsetType
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import FileResponse, Response
 
-from projections.errors import Healing, KafkaUnavailable
+from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
 from threadfold.gateway.access import Connection
 from threadfold.gateway.answers import Count
 from threadfold.gateway.declaration import Answer, Cost, Routes
@@ -32,6 +33,8 @@ routes = Routes("Service")
 _free = partial(routes.add, "GET", cost=Cost.FREE)
 READY_TIMEOUT = 3.0
 """Seconds for all checks of ``/readyz``."""
+METRICS_TIMEOUT = 1.0
+"""Seconds for what ``/metrics`` asks of Kafka and Redis; what is unknown then is left out."""
 _OWN = FilePath(__file__).parents[1] / "page"
 _JAVASCRIPT = "text/javascript; charset=utf-8"
 _ASSETS = {
@@ -55,13 +58,15 @@ class Alive(Struct):
 
 
 class Ready(Struct):
-    """Kafka, Redis and the live generation answer: its number, the log's partitions, and which of
-    them are halted: nothing new is folded there.
+    """Kafka, Redis and the live generation answer: its number, the log's partitions, how many
+    events are in the log and not in the windows yet (`behind`, in all partitions), and which
+    partitions are halted: nothing new is folded there.
     """
 
     status: Literal["ready"]
     generation: Count
     partitions: Count
+    behind: Count
     halted: list[Count] | UnsetType = UNSET
 
 
@@ -107,7 +112,12 @@ async def metrics_page(request: Request) -> Response:
     """The gateway's metrics, for Prometheus."""
     backend = request.state.connection.backend
     halted = {} if backend is None else backend.control.state.halted()
-    return Response(request.state.metrics.page(halted), media_type=CONTENT_TYPE_LATEST)
+    behind: dict[int, int] = {}
+    if backend is not None:
+        with contextlib.suppress(TimeoutError, ThreadfoldError):
+            async with asyncio.timeout(METRICS_TIMEOUT):
+                behind = await backend.behind()
+    return Response(request.state.metrics.page(halted, behind), media_type=CONTENT_TYPE_LATEST)
 
 
 @_free("/docs", hidden=True)
@@ -171,6 +181,7 @@ async def _ready(connection: Connection) -> dict[str, object]:
                 # its reads say so themselves.
                 await _all_readable(backend, generation.number)
                 connection.was_ready = True
+            behind = await backend.behind()
     except TimeoutError:
         raise KafkaUnavailable(
             f"Kafka or Redis did not answer within {READY_TIMEOUT:g} s"
@@ -180,6 +191,7 @@ async def _ready(connection: Connection) -> dict[str, object]:
         "status": "ready",
         "generation": generation.number,
         "partitions": generation.partitions,
+        "behind": sum(behind.values()),
         **({"halted": halted} if halted else {}),
     }
 
