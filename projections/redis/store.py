@@ -204,7 +204,13 @@ class RedisStore:
         await self._again(self._timers(generation, partition), timers)
 
     async def listed(
-        self, generation: int, partition: int, name: str, before: Found | None, limit: int
+        self,
+        generation: int,
+        partition: int,
+        name: str,
+        before: Found | None,
+        limit: int,
+        since: int = 0,
     ) -> list[Found]:
         top = "+inf" if before is None else before.at_ms
         key = f"{self._tag(generation, partition)}:{name}"
@@ -215,7 +221,7 @@ class RedisStore:
             while len(found) < limit:
                 # Those of the very time of ``before`` may stand on either side of it.
                 answer = await node.redis.zrevrangebyscore(
-                    key, top, "-inf", start=at, num=limit + 1, withscores=True
+                    key, top, since, start=at, num=limit + 1, withscores=True
                 )
                 rows = cast("list[tuple[bytes, float]]", answer)
                 at += len(rows)
@@ -249,7 +255,7 @@ class RedisStore:
 
         async def work(node: Node) -> tuple[Checkpoint | None, Index]:
             lists: list[bytes] = []
-            for kind in ("recent:*", "waiting:*", "user:*", QUARANTINED):
+            for kind in ("recent:*", "waiting:*", "user:*", "channel:*", "state:*", QUARANTINED):
                 lists += [
                     name
                     async for name in node.redis.scan_iter(

@@ -178,6 +178,7 @@ class Partition(PartitionWindows):
                 counts.passed += 1
                 continue
             touched[key] = slot
+            slot.at_ms = max(slot.at_ms, row.timestamp)
             if window.meta.quarantine is not None or isinstance(event, InvalidRecord):
                 slice_.give_up()
                 await self._aside(slot, offset, event, effects)
@@ -332,12 +333,12 @@ class Partition(PartitionWindows):
         writes = []
         with self._slices.begin() as slice_:
             for slot in touched.values():
-                writes.append(write_of(slot.window, slot.mark, last.timestamp))
+                writes.append(write_of(slot.window, slot.mark, slot.at_ms))
                 if slice_.over:
                     await slice_.rest()
         await self._apply(checkpoint, writes)
         for slot, write in zip(touched.values(), writes, strict=True):
-            slot.mark = write.after
+            slot.mark, slot.at_ms = write.after, 0
         if self.changed is not None:
             self.changed.update(slot.window.key for slot in touched.values())
         for name in touched.keys() & self._slots.keys():

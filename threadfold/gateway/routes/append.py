@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from threadfold.gateway.answers import (
 )
 from threadfold.gateway.conditions import Unconditional, conflict
 from threadfold.gateway.declaration import Answer, Cost, Routes
+from threadfold.gateway.end_users import begin
 from threadfold.gateway.examples import CALL, CONVERSATION, POSITION, QUESTION, example_of
 from threadfold.gateway.parameters import Query
 from threadfold.gateway.request import Body
@@ -118,7 +120,7 @@ def _answers(
     return {202: Answer(kind, safe), 200: Answer(kind, _APPLIED, applied)}
 
 
-@_append_route(f"{C}/events", "Append events", _answers(), body=_EVENTS)
+@_append_route(f"{C}/events", "Append events", _answers(), body=_EVENTS, end_users=True)
 async def post_events(
     caller: Caller, body: bytes, conversation: Conversation, options: AppendOptions = NO_OPTIONS
 ) -> Response:
@@ -128,7 +130,7 @@ async def post_events(
     return await _append_body(caller, AppendBody(body, Form.EVENTS, conversation), options)
 
 
-@_append_route(f"{C}/messages", "Append messages", _answers(), body=_MESSAGES)
+@_append_route(f"{C}/messages", "Append messages", _answers(), body=_MESSAGES, end_users=True)
 async def post_messages(
     caller: Caller,
     body: bytes,
@@ -266,6 +268,12 @@ async def post_render(caller: Caller, body: object, conversation: Conversation) 
 
 async def _append_body(caller: Caller, body: AppendBody, options: AppendOptions) -> Response:
     """Append what a body holds to its conversation, and answer for each event."""
+    if caller.end_user is not None:
+        await begin(caller, caller.end_user, body.conversation)
+        body, seed = body._replace(by_user=True), options.idempotency_key
+        # The ids that follow from a key are the user's own: the tenant's cannot be taken.
+        seed = None if seed is None else f"{caller.end_user.user}\n{seed}"
+        options = replace(options, idempotency_key=seed)
     _, appended = await caller.backend.append_body(
         caller.tenant, body, id_seed=options.idempotency_key, conditions=options.conditions
     )
