@@ -8,7 +8,7 @@ policy lets the browser ask only this host.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path as FilePath
@@ -19,7 +19,7 @@ from msgspec import UNSET, Struct, UnsetType
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import FileResponse, Response
 
-from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
+from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, ThreadfoldError
 from threadfold.gateway.access import Connection
 from threadfold.gateway.answers import Count
 from threadfold.gateway.declaration import Answer, Cost, Routes
@@ -60,7 +60,8 @@ class Alive(Struct):
 class Ready(Struct):
     """Kafka, Redis and the live generation answer: its number, the log's partitions, how many
     events are in the log and not in the windows yet (`behind`, in all partitions), and which
-    partitions are halted: nothing new is folded there.
+    partitions are halted: nothing new is folded there. ``redis`` says why Redis takes no writes:
+    windows stand still then, and appends go on.
     """
 
     status: Literal["ready"]
@@ -68,6 +69,7 @@ class Ready(Struct):
     partitions: Count
     behind: Count
     halted: list[Count] | UnsetType = UNSET
+    redis: str | UnsetType = UNSET
 
 
 class AsyncApi(Struct):
@@ -93,7 +95,8 @@ async def healthz() -> dict[str, str]:
 @_free("/readyz", "Is the gateway ready", Ready, problems=(503,))
 async def readyz(request: Request) -> dict[str, object]:
     """200 if Kafka, Redis and the live generation answer, else 503. The first time, the windows of
-    every partition must be readable, too. A halted partition is named: the others are served.
+    every partition must be readable, too. A halted partition is named: the others are served. So is
+    a Redis that takes no writes: every gateway has the same, and reads and appends go on.
     """
     return await _ready(request.state.connection)
 
@@ -112,12 +115,17 @@ async def metrics_page(request: Request) -> Response:
     """The gateway's metrics, for Prometheus."""
     backend = request.state.connection.backend
     halted = {} if backend is None else backend.control.state.halted()
+    server = None
     behind: dict[int, int] = {}
     if backend is not None:
-        with contextlib.suppress(TimeoutError, ThreadfoldError):
+        with suppress(RedisUnavailable, TimeoutError):
+            async with asyncio.timeout(METRICS_TIMEOUT):
+                server = await backend.store.ping()
+        with suppress(ThreadfoldError, TimeoutError):
             async with asyncio.timeout(METRICS_TIMEOUT):
                 behind = await backend.behind()
-    return Response(request.state.metrics.page(halted, behind), media_type=CONTENT_TYPE_LATEST)
+    page = request.state.metrics.page(halted, behind, server)
+    return Response(page, media_type=CONTENT_TYPE_LATEST)
 
 
 @_free("/docs", hidden=True)
@@ -174,7 +182,7 @@ async def _ready(connection: Connection) -> dict[str, object]:
     backend = connection.get()
     try:
         async with asyncio.timeout(READY_TIMEOUT):
-            state, _ = await asyncio.gather(backend.control.sync(), backend.store.ping())
+            state, server = await asyncio.gather(backend.control.sync(), backend.store.ping())
             generation = state.live_generation
             if not connection.was_ready:
                 # Later on, a partition that heals must not take the whole gateway out of service:
@@ -193,6 +201,7 @@ async def _ready(connection: Connection) -> dict[str, object]:
         "partitions": generation.partitions,
         "behind": sum(behind.values()),
         **({"halted": halted} if halted else {}),
+        **({"redis": server["refuses"]} if server["refuses"] else {}),
     }
 
 
