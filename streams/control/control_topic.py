@@ -337,7 +337,8 @@ class Control:
             await self.write({f"token-keys/{tenant}": record})
 
     async def revoke_keys(self, tenant: str, key: str | None = None) -> int:
-        """Delete all keys of a tenant, or the one with an id; returns how many there were.
+        """Delete all keys of a tenant, or the one with an id; returns how many there were. With all
+        of them go the public keys of the tokens that it signs: the tenant is closed.
 
         Raises:
             UnknownTenant: an id was given that none of its keys has.
@@ -349,6 +350,9 @@ class Control:
                 f"tenant {tenant} has no key {key[:40]!r}: its keys are"
                 f" {', '.join(map(key_id, mine)) or 'none'}"
             )
-        if revoked:
-            await self.write({f"key/{hashed}": None for hashed in revoked})
+        gone = [f"key/{hashed}" for hashed in revoked]
+        if key is None and tenant in self.state.token_keys:
+            gone.append(f"token-keys/{tenant}")
+        if gone:
+            await self.write(dict.fromkeys(gone))
         return len(revoked)

@@ -17,6 +17,7 @@ from typing import Annotated, Any, NamedTuple
 
 import jwt
 import msgspec
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from msgspec import Meta, Struct
 
 from projections.errors import InvalidKey, InvalidName, Unauthorized
@@ -44,7 +45,9 @@ LONGEST = 86_400
 """Seconds that a token may last. It cannot be revoked alone."""
 MOST_CONVERSATIONS = 100
 MOST_KEYS = 20
-LEAST_RSA_BITS = 2048
+RSA_BITS = range(2048, 4097)
+"""More bits or a large exponent would let a tenant choose how long the gateway checks a signature.
+"""
 VERBS = {"read": "read", "stream": "subscribe", "append": "append"}
 """What a token may allow, and the scope that this is."""
 _PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
@@ -170,8 +173,8 @@ class UserTokens:
             raise Unauthorized(_MALFORMED) from None
         keys = [
             (hashed, key)
-            for hashed, key in state.keys_of(said.t).items()
-            if key_id(hashed) == said.k and hmac.compare_digest(self._mac(hashed, payload), mac)
+            for hashed, key in state.keys_by_id(said.k)
+            if key.tenant == said.t and hmac.compare_digest(self._mac(hashed, payload), mac)
         ]
         if not keys:
             raise Unauthorized(
@@ -191,12 +194,11 @@ class UserTokens:
     def _signed(self, token: str, state: State, now: float) -> Verified:
         algorithm, kid = read_header(token, ALGORITHMS)
         tenant = claim_of(token, "tenant")
-        known = state.token_keys.get(tenant) if isinstance(tenant, str) else None
-        if known is None or not isinstance(tenant, str):
-            raise Unauthorized(
-                "the token's claim 'tenant' names no tenant that has registered keys for tokens"
-            )
-        found = fitting_key(self._keys(tenant, known), kid, algorithm)
+        if not isinstance(tenant, str):
+            raise Unauthorized("the token lacks the claim 'tenant'")
+        # Of a tenant that has registered no keys the same is said as of one without this key.
+        known = state.token_keys.get(tenant)
+        found = fitting_key({} if known is None else self._keys(tenant, known), kid, algorithm)
         claims = checked(token, found.key, algorithm, None, AUDIENCE, ("exp", "aud", "sub"))
         try:
             said = msgspec.convert(claims, _Claims)
@@ -278,9 +280,16 @@ def check_public_keys(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
                 f"key {i} ({kid}) cannot check a signature: expected a public key of kty RSA, EC or"
                 " OKP with use sig"
             )
-        if getattr(found.key, "key_size", LEAST_RSA_BITS) < LEAST_RSA_BITS and found.kind == "RSA":
-            raise InvalidKey(f"key {i} ({kid}): an RSA key needs {LEAST_RSA_BITS} bits or more")
+        if found.kind == "RSA" and not _quick(found.key):
+            raise InvalidKey(
+                f"key {i} ({kid}): an RSA key has {RSA_BITS.start} to {RSA_BITS.stop - 1} bits and"
+                " the exponent 65537 or less"
+            )
     return [{name: entry[name] for name in _PUBLIC if name in entry} for entry in entries]
+
+
+def _quick(key: RSAPublicKey) -> bool:
+    return key.key_size in RSA_BITS and key.public_numbers().e <= 65_537
 
 
 def _encoded(raw: bytes) -> str:

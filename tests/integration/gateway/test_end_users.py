@@ -28,6 +28,7 @@ from tests.support.tokens import Signer
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
 from threadfold.gateway.user_tokens import AUDIENCE
+from threadfold_client import AsyncClient, NotFound
 
 PAGE = "https://shop.example"
 
@@ -423,6 +424,24 @@ async def test_a_token_that_cannot_be_is_not_minted(world: World, wrong: dict[st
     is_problem(await world("POST", "/tokens", "acme", body), 422)
 
 
+async def test_the_client_takes_a_token_where_it_takes_a_key(world: World) -> None:
+    mine = await world.begin("ann", "hello")
+    async with AsyncClient(world.url, await world.token("ann")) as client:
+        event = {"type": "message", "role": "user", "content": "by the client"}
+        appended = await client.append(mine, event, wait="applied")
+        assert appended.events[0].status == "applied"
+        context = await client.context(mine)
+        assert context.messages[-1]["content"] == "by the client"
+        await client.append_messages(mine, {"role": "user", "content": "again"})
+        assert mine in [item["conversation"] async for item in client.conversations()]
+        async for received in client.subscribe(mine, after=appended.position):
+            if received.event == "event":
+                assert received.data["content"] == "again"
+                break
+        with pytest.raises(NotFound):
+            await client.context("nothing-here")
+
+
 @pytest.fixture(scope="module")
 async def signer(world: World) -> Signer:
     made = Signer("k1")
@@ -470,10 +489,10 @@ async def test_signed_tokens_of_another_making_open_nothing(world: World, signer
         (confused, "algorithms"),
         (signed(signer, headers={"kid": "../../etc/passwd"}), "not in the key set"),
         (signed(signer, headers={"kid": "k2", "jwk": stranger.jwk}), "not in the key set"),
-        (signed(signer, tenant="rival"), "registered"),
-        (signed(signer, tenant="nobody"), "registered"),
-        (signed(signer, tenant=None), "registered"),
-        (signed(signer, tenant={"a": 1}), "registered"),
+        (signed(signer, tenant="rival"), "not in the key set"),
+        (signed(signer, tenant="nobody"), "not in the key set"),
+        (signed(signer, tenant=None), "'tenant'"),
+        (signed(signer, tenant={"a": 1}), "'tenant'"),
         (signed(signer, exp=now - 60), "expired"),
         (signed(signer, exp=now + 200_000), "lasts longer"),
         (signed(signer, exp=None), "exp"),
@@ -507,6 +526,16 @@ async def test_signed_tokens_end_with_their_key(world: World) -> None:
     assert [(await world("GET", path, token)).status_code for token in tokens] == [401, 200]
 
 
+def rsa_key(bits: int, exponent: int = 65_537) -> dict[str, Any]:
+    """A public key of RSA, of any odd number."""
+
+    def text(number: int) -> str:
+        raw = number.to_bytes((number.bit_length() + 7) // 8)
+        return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+    return {"kty": "RSA", "alg": "RS256", "n": text(2**bits - 1), "e": text(exponent)}
+
+
 @pytest.mark.parametrize(
     ("change", "part"),
     [
@@ -516,6 +545,10 @@ async def test_signed_tokens_end_with_their_key(world: World) -> None:
         ({"kid": None}, "kid"),
         ({"use": "enc"}, "cannot check"),
         ({"x": "AA"}, "cannot check"),
+        (rsa_key(1024), "4096 bits"),
+        (rsa_key(2048, 2**31 + 11), "exponent"),
+        (rsa_key(8192), "4096 bits"),
+        ({"kty": "OKP", "crv": "X25519", "x": "A" * 43, "y": None}, "cannot check"),
     ],
     ids=str,
 )
@@ -628,6 +661,22 @@ async def test_a_stream_ends_with_its_token_and_with_the_conversations_owner(wor
     await asyncio.gather(*tasks)
     assert "not yours any more" in until_lost.text
     assert "bob" not in until_lost.text
+
+
+async def test_a_conversation_whose_opening_is_rolled_back_is_nobodys(world: World) -> None:
+    name = f"back-{uuid4().hex[:12]}"
+    path = f"/conversations/{name}/events?wait=applied"
+    first = (await world("POST", path, "acme", say("before"))).json()["position"]
+    await world.begin("ann", "secret", name=name)
+    token, seen = await world.token("ann"), Followed()
+    stream = f"/conversations/{name}/stream?token={token}"
+    task = asyncio.create_task(follow(world, stream, {}, seen))
+    await seen.has("event: state")
+    await world("POST", path, "acme", {"type": "rollback", "to": first})
+    await asyncio.wait_for(seen.ended.wait(), 10)
+    await task
+    assert "not yours any more" in seen.text
+    is_problem(await world("GET", f"/conversations/{name}/context", token), 404)
 
 
 # -- pages of other origins
