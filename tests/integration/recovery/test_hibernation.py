@@ -40,7 +40,7 @@ from tests.support.grep import raw_records
 from tests.support.worker import running_worker, until
 from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.stack import EmbeddedStack
-from threadfold.service import lists
+from threadfold.service import conversation_list
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
 
@@ -132,7 +132,7 @@ async def shown(backend: ConversationService, tenant: str, name: str) -> tuple[A
     contexts = [
         await backend.context(tenant, name, fmt=fmt) for fmt in ("openai", "anthropic", "events")
     ]
-    listed = (await lists.conversations(backend, tenant, limit=100))["conversations"]
+    listed = (await conversation_list.conversations(backend, tenant, limit=100))["conversations"]
     return (
         window.image(),
         contexts,
