@@ -16,6 +16,7 @@ from threadfold.gateway.key_sets import KeySet
 from threadfold.gateway.tokens import Principal, Tokens
 
 _NO_KEY = "no key was given: send the header `Authorization: Bearer KEY`"
+_SEVERAL = "the request has several Authorization headers: send one"
 
 
 class Credentials:
@@ -45,7 +46,8 @@ class Credentials:
             return self._open
         given = bearer(headers)
         if given is None:
-            raise Unauthorized(_NO_KEY)
+            several = sum(name == b"authorization" for name, _ in headers) > 1
+            raise Unauthorized(_SEVERAL if several else _NO_KEY)
         if given.count(".") == 2:
             if self._tokens is None:
                 raise Unauthorized(
