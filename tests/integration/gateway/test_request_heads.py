@@ -155,7 +155,9 @@ async def test_requests_one_behind_the_other_leave_no_error_behind(
                 else:
                     writer.close()
         assert (await asked(place, kinds[0] * 20 + no_key)).count(b"HTTP/1.1 200 OK") == 20
-    assert [record for record in caplog.records if "gateway" in record.name or record.exc_info] == []
+    assert [
+        record for record in caplog.records if "gateway" in record.name or record.exc_info
+    ] == []
 
 
 async def test_two_authorization_headers_are_refused_as_two(place: tuple[str, int]) -> None:
