@@ -108,7 +108,8 @@ def join_context(partition: int, head: Head, base: Base, pieces: Sequence[Piece]
     """The context document of a window of which :func:`is_joined` is true, from its parts; no
     message is parsed.
     """
-    bodies = lead_of(base.state, base.summary)
+    omitted = head.read_header.omitted
+    bodies = lead_of(base.state, base.summary, omitted, partition)
     pinned, positions = base.state.pinned, []
     if pinned:
         positions.append(_positions(partition, [item.offset for item in pinned]))
@@ -122,6 +123,8 @@ def join_context(partition: int, head: Head, base: Base, pieces: Sequence[Piece]
         positions.append(b"null")
     for pin in base.state.pins:
         positions += (b"null", _positions(partition, [pin.offset]))
+    if omitted is not None:
+        positions.append(b"null")
     bodies += [piece.joined for piece in pieces if piece.joined]
     positions += [piece.positions for piece in pieces if piece.joined]
     trace = [step.to_dict() for step in head.read_header.trace]

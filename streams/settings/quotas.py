@@ -15,7 +15,7 @@ import msgspec
 
 from projections.errors import InvalidKey, InvalidQuota
 
-SCOPES = ("append", "read", "subscribe", "admin", "erase")
+SCOPES = ("append", "read", "subscribe", "tokens", "admin", "erase")
 DEFAULT_SCOPES = ("append", "read", "subscribe")
 RATES = ("requests_per_second", "events_per_second", "tokens_per_minute")
 BURSTS = ("requests_burst", "events_burst", "tokens_burst")
@@ -122,6 +122,12 @@ class ApiKey(msgspec.Struct, omit_defaults=True):
     def expired(self, now: float) -> bool:
         """Whether it opens nothing any more at that Unix time."""
         return bool(self.expires_at) and now >= moment(self.expires_at)
+
+
+class TokenKeys(msgspec.Struct):
+    """The public keys (JWK) of the tokens that a tenant signs for its end users."""
+
+    keys: list[dict[str, Any]]
 
 
 def hash_key(key: str) -> str:

@@ -15,7 +15,7 @@ Count = Annotated[int, Meta(ge=0)]
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Position = Annotated[str, Meta(extra_json_schema=POSITION_SCHEMA)]
 State = Literal["active", "awaiting_input", "awaiting_approval", "idle", "closed"]
-KeyScope = Literal["append", "read", "subscribe", "admin", "erase"]
+KeyScope = Literal["append", "read", "subscribe", "tokens", "admin", "erase"]
 
 
 _COMPONENTS = "#/components/schemas/"

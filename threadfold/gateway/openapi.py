@@ -12,10 +12,11 @@ from http import HTTPStatus
 import msgspec
 
 from threadfold.gateway.answers import AnthropicMessage, OpenAIMessage, Problem
-from threadfold.gateway.declaration import JSON, PROBLEM, Answer, Route, Schema
+from threadfold.gateway.declaration import JSON, PROBLEM, Answer, Cost, Route, Schema
 from threadfold.gateway.parameters import Parameter
 from threadfold.gateway.request import Body
 from threadfold.schemas.forms import APPENDED, LOG_TYPES, flat, logged, other
+from threadfold.schemas.messages import new_messages
 from threadfold.schemas.structs import DATA, POSITION, components, fields_of, plain_text
 from threadfold.service.append_body import MAX_ITEMS
 
@@ -34,6 +35,7 @@ _TAGS = {
     "Streams": "Server-sent events.",
     "Model calls": "Record which messages a model was sent, and render them again.",
     "Erasure": "Delete for good.",
+    "End users": "Tokens for end users, and the keys of those that tenants sign themselves.",
     "Tenants": "Administration of tenants, keys, policies and quotas.",
     "Service": "Health and documents. No key is needed.",
 }
@@ -69,6 +71,11 @@ _PROBLEMS: dict[int, tuple[str, str, str]] = {
         "event-too-large",
         "The body or an event is over the limit.",
         "event 1: 9437184 bytes are over the limit of 8388608 bytes for one event",
+    ),
+    415: (
+        "unsupported-media",
+        "With `auth` off a body must be declared as JSON.",
+        "with auth off a body needs the header Content-Type: application/json",
     ),
     422: (
         "invalid-event",
@@ -108,8 +115,8 @@ def openapi_document(routes: Iterable[Route]) -> Schema:
         "type": "http",
         "scheme": "bearer",
         "description": (
-            "A key that `threadfold tenants add` printed, or a token of an issuer that the"
-            " deployment trusts."
+            "A key that `threadfold tenants add` printed, a token of an end user, or a token of an"
+            " issuer that the deployment trusts."
         ),
     }
     used = {route.tag for route in shown}
@@ -132,9 +139,12 @@ def _operation(route: Route, schemas: dict[int, Schema]) -> Schema:
         "description": route.description,
         "operationId": f"{name}_{route.method.lower()}",
     }
-    if route.scope is not None:
-        operation["description"] += f"\n\nScope: `{route.scope}`."
+    if route.cost is not Cost.FREE:
+        users = " Also for end users." if route.end_users else ""
+        operation["description"] += f"\n\nScope: `{route.scope or 'any'}`.{users}"
         operation |= {"x-scope": route.scope, "security": [{_SECURITY: []}]}
+        if route.end_users:
+            operation["x-end-users"] = True
     if route.parameters.shown:
         operation["parameters"] = [_parameter(one) for one in route.parameters.shown]
     if route.body is not None:
@@ -211,7 +221,11 @@ def _schemas(routes: list[Route]) -> tuple[dict[int, Schema], dict[str, Schema]]
     for part in parts.values():
         if "description" in part:
             part["description"] = plain_text(part["description"])
-    return schemas, dict(sorted((parts | _events()).items()))
+    events = _events()
+    for name in parts.keys() & events.keys():
+        if parts[name] != events[name]:
+            raise TypeError(f"two schemas are named {name}: give the route's type another name")
+    return schemas, dict(sorted((parts | events).items()))
 
 
 @lru_cache(maxsize=1)
@@ -240,17 +254,21 @@ def _events() -> dict[str, Schema]:
         "additionalProperties": False,
     }
     of_several = {"allOf": [_ref("NewEvent"), {"required": ["conversation"]}]}
-    messages = {"anyOf": [_ref("OpenAIMessage"), _ref("AnthropicMessage")]}
+    made |= new_messages(parts)
     made["OneOrMoreEvents"] = _one_or_list(_ref("NewEvent"))
     made["OneOrMoreEventsOfSeveral"] = _one_or_list(of_several)
-    made["OneOrMoreMessages"] = _one_or_list(messages)
-    made["RenderedMessage"] = {"anyOf": [*messages["anyOf"], _ref("LoggedEvent")]}
+    made["OneOrMoreMessages"] = _one_or_list(_ref("NewOpenAIMessage"), _ref("NewAnthropicMessage"))
+    rendered = ("OpenAIMessage", "AnthropicMessage", "LoggedEvent")
+    made["RenderedMessage"] = {"anyOf": [_ref(name) for name in rendered]}
     return made
 
 
-def _one_or_list(item: Schema) -> Schema:
-    several = {"type": "array", "items": item, "minItems": 1, "maxItems": MAX_ITEMS}
-    return {"anyOf": [item, several]}
+def _one_or_list(*items: Schema) -> Schema:
+    """An item, or a list of items of the same kind."""
+    lists = [
+        {"type": "array", "items": item, "minItems": 1, "maxItems": MAX_ITEMS} for item in items
+    ]
+    return {"anyOf": [*items, *lists]}
 
 
 def _logged_event(names: dict[str, str]) -> Schema:

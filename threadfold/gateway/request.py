@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope
 from projections.errors import InvalidRequest, RequestTooLarge
 from projections.events.json_text import decode
 from projections.events.validation import explain
-from threadfold.gateway.access import PRINCIPAL, GatewayState
+from threadfold.gateway.access import CREDENTIAL, PRINCIPAL, GatewayState
 
 MAX_BODY = 1 << 20
 """Bytes of one request's body, where its route declares no other limit."""
@@ -93,7 +93,7 @@ class Request:
             return lambda: True  # a caller in this process
         connection = self.state.connection
         return connection.credentials.holds(
-            self.scope["headers"], lambda: connection.get().control.state, principal
+            self.scope.get(CREDENTIAL), lambda: connection.get().control.state, principal
         )
 
 

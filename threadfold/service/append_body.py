@@ -20,6 +20,7 @@ from projections.window import bodies
 from projections.window.bodies import to_flat
 from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter
 from threadfold.service.spill import Drafts
+from threadfold.service.user_messages import check_message
 
 MAX_ITEMS = 500
 """Events or messages in one request; more answers 422, because the list is not too large but too
@@ -55,13 +56,15 @@ class Place(Enum):
 class AppendBody(NamedTuple):
     """A body as it came, and what it is to be read as. ``conversation`` is the path's; empty where
     each event names its own. Fields of a message that its format does not have are refused, if
-    they are not to be left out (``lenient``); an event's always are.
+    they are not to be left out (``lenient``); an event's always are. An end user (``by_user``) may
+    send messages of the role user only.
     """
 
     text: bytes
     form: Form
     conversation: str = ""
     lenient: bool = False
+    by_user: bool = False
 
     def place(self) -> Place:
         """Where it is to be read."""
@@ -83,6 +86,7 @@ class AppendBody(NamedTuple):
             InvalidRequest: it has no item, or too many items or values.
             InvalidName, InvalidEvent, EventTooLarge, InvalidPolicy: the first item that is wrong,
                 named.
+            Forbidden: an end user may not send an item.
         """
         fields = _FIELDS.get(self.form)
         items = as_list(decode(self.text), "message" if fields else "event")
@@ -100,6 +104,7 @@ class AppendBody(NamedTuple):
             flats: list[Any] = [to_flat(item, f"message {i}") for i, item in enumerate(items, 1)]
         else:
             flats = [self._of_this(i, flat) for i, flat in enumerate(items, 1)]
+        self._check_user(flats, self.form.value)
         pairs = [(self.conversation, flat) for flat in flats]
         return drafter.drafts(pairs, self.form.value, False, id_seed, conditions)
 
@@ -113,6 +118,11 @@ class AppendBody(NamedTuple):
                 f" {self.conversation} only, POST /v1/events to several"
             )
         return flat
+
+    def _check_user(self, flats: list[Any], noun: str) -> None:
+        if self.by_user:
+            for i, flat in enumerate(flats, 1):
+                check_message(flat, f"{noun} {i}")
 
     def _from_anthropic(
         self,
@@ -130,6 +140,7 @@ class AppendBody(NamedTuple):
         owners = [i for i, of_one in enumerate(lists, 1) for _ in of_one]
         pairs = [(self.conversation, flat) for flat in flats]
         try:
+            self._check_user(flats, "event")
             return drafter.drafts(pairs, "event", False, id_seed, conditions)
         except ThreadfoldError as error:
             # The caller knows its messages, not the events that were made of them.

@@ -44,7 +44,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 @dataclass(frozen=True, slots=True)
 class Filter:
     """Which conversations a list shows: those that have all that is given. ``since`` and ``until``
-    bound the time of the last activity, both included.
+    bound the time of the last activity, both included. ``names`` are all that may be shown.
     """
 
     user: str | None = None
@@ -52,6 +52,7 @@ class Filter:
     state: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    names: frozenset[str] | None = None
 
     def kind(self, tenant: str) -> str:
         """The stored list that holds all these conversations; of several, the shortest."""
@@ -67,6 +68,8 @@ class Filter:
         """Whether a conversation is one of these. A stored list may be ahead of its window, and
         keeps the conversations of a user that were given to another.
         """
+        if self.names is not None and shown["conversation"] not in self.names:
+            return False
         return all(
             wanted is None or shown[name] == wanted
             for name, wanted in (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from projections.errors import (
     Erased,
@@ -21,9 +21,10 @@ from projections.names import Key, Position, make_key, parse_key, parse_position
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
 from projections.render.render import render_openai
+from projections.storage.card import CARD, decode_card
 from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.records import stored_form
-from projections.storage.stubs import STUB
+from projections.storage.stubs import STUB, decode_stub
 from projections.window.window import Window
 from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
@@ -44,6 +45,14 @@ from threadfold.service.stored_windows import StoredWindows
 
 PATIENCE = 5.0
 """Seconds that a read waits while a window is folded from the log; then it raises Healing."""
+
+
+class Owner(NamedTuple):
+    """Whose a conversation is: the ``user`` of its last ``conversation.opened`` that stands, None
+    if it was opened without one.
+    """
+
+    user: str | None
 
 
 class ConversationReader:
@@ -163,7 +172,7 @@ class ConversationReader:
             await self.wait_for(self._own_position(key, after), timeout)
         window = await self.window_or_none(key)
         if window is None:
-            raise _unknown(key)
+            raise unknown(key)
         return window
 
     async def window_or_none(self, key: Key) -> Window | None:
@@ -183,8 +192,23 @@ class ConversationReader:
         self._refuse_erased(key)
         fields = await self.windows.fields(key, [HEAD])
         if HEAD not in fields:
-            raise _unknown(key)
+            raise unknown(key)
         return head_of(key, fields)
+
+    async def owner(self, key: Key) -> Owner | None:
+        """Whose the conversation is now; None if there is none, or if it was erased. A conversation
+        that sleeps stays asleep.
+
+        Raises:
+            Healing, CorruptWindow, RedisUnavailable: it cannot be known now.
+        """
+        fields = await self.windows.fields(key, [HEAD, STUB, CARD])
+        with stored_form(key):
+            if STUB in fields:
+                return Owner(decode_card(decode_stub(fields[STUB]).card).user)
+            if HEAD not in fields or decode_head(fields[HEAD]).erased:
+                return None
+            return Owner(decode_card(fields.get(CARD, b"")).user)
 
     async def context(
         self,
@@ -347,7 +371,8 @@ def head_of(key: Key, fields: Mapping[bytes, bytes]) -> Head:
     return head
 
 
-def _unknown(key: Key) -> UnknownConversation:
+def unknown(key: Key) -> UnknownConversation:
+    """The error for a conversation that is not there, or that the caller may not know of."""
     return UnknownConversation(
         f"conversation {key.conversation} is not known: nothing was appended to it"
     )

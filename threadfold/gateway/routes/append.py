@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from threadfold.gateway.answers import (
 )
 from threadfold.gateway.conditions import Unconditional, conflict
 from threadfold.gateway.declaration import Answer, Cost, Routes
+from threadfold.gateway.end_users import begin
 from threadfold.gateway.examples import CALL, CONVERSATION, POSITION, QUESTION, example_of
 from threadfold.gateway.parameters import Query
 from threadfold.gateway.request import Body
@@ -42,6 +44,8 @@ from threadfold.service.drafts import UNCONDITIONED
 
 routes = Routes("Appending")
 _append_route = partial(routes.add, "POST", scope="append", cost=Cost.APPEND)
+MESSAGE_FORMATS = ("openai", "anthropic")
+UNKNOWN = ("refuse", "ignore")
 _SAFE = "The events are safe in the log."
 _APPLIED = "With `wait=applied` or a condition: the window has the events, too."
 _MESSAGE = {"type": "message", **QUESTION}
@@ -98,7 +102,7 @@ _MODEL_CALL = {
 }
 
 
-class Rollback(Struct, forbid_unknown_fields=True):
+class RollbackTarget(Struct, forbid_unknown_fields=True):
     """Where to go back to."""
 
     to: Annotated[
@@ -118,7 +122,7 @@ def _answers(
     return {202: Answer(kind, safe), 200: Answer(kind, _APPLIED, applied)}
 
 
-@_append_route(f"{C}/events", "Append events", _answers(), body=_EVENTS)
+@_append_route(f"{C}/events", "Append events", _answers(), body=_EVENTS, end_users=True)
 async def post_events(
     caller: Caller, body: bytes, conversation: Conversation, options: AppendOptions = NO_OPTIONS
 ) -> Response:
@@ -128,17 +132,22 @@ async def post_events(
     return await _append_body(caller, AppendBody(body, Form.EVENTS, conversation), options)
 
 
-@_append_route(f"{C}/messages", "Append messages", _answers(), body=_MESSAGES)
+@_append_route(f"{C}/messages", "Append messages", _answers(), body=_MESSAGES, end_users=True)
 async def post_messages(
     caller: Caller,
     body: bytes,
     conversation: Conversation,
-    format: Annotated[str, Query("`openai` or `anthropic`", "openai")] = "openai",  # noqa: A002 (the contract's name)
+    format: Annotated[  # noqa: A002 (the contract's name)
+        str,
+        Query("`openai` or `anthropic`", "openai"),
+        Meta(extra_json_schema={"enum": list(MESSAGE_FORMATS)}),
+    ] = "openai",
     unknown: Annotated[
         str,
         Query(
             "`refuse` or `ignore`: what to do with fields that the format does not have", "refuse"
         ),
+        Meta(extra_json_schema={"enum": list(UNKNOWN)}),
     ] = "refuse",
     options: AppendOptions = NO_OPTIONS,
 ) -> Response:
@@ -147,9 +156,9 @@ async def post_messages(
     One Anthropic message may become several events, at most 500 in all. The answer lists each
     event, in order. Send Anthropic's `system` as a first message with the role system.
     """
-    check_format(format, ("openai", "anthropic"))
+    check_format(format, MESSAGE_FORMATS)
     form = Form.ANTHROPIC if format == "anthropic" else Form.OPENAI
-    if unknown not in ("refuse", "ignore"):
+    if unknown not in UNKNOWN:
         raise InvalidRequest(f"unknown is {unknown!r}: give refuse or ignore")
     lenient = unknown == "ignore"
     return await _append_body(caller, AppendBody(body, form, conversation, lenient), options)
@@ -201,10 +210,13 @@ async def post_events_of_several(
     f"{C}/rollback",
     "Roll back",
     _answers(),
-    body=Body(Rollback, {"by position": {"to": POSITION}}),
+    body=Body(RollbackTarget, {"by position": {"to": POSITION}}),
 )
 async def post_rollback(
-    caller: Caller, body: Rollback, conversation: Conversation, options: AppendOptions = NO_OPTIONS
+    caller: Caller,
+    body: RollbackTarget,
+    conversation: Conversation,
+    options: AppendOptions = NO_OPTIONS,
 ) -> Response:
     """Go back to a position, or to one of the last 1,024 events by its id. Later events stay in the
     log and leave the window.
@@ -266,6 +278,12 @@ async def post_render(caller: Caller, body: object, conversation: Conversation) 
 
 async def _append_body(caller: Caller, body: AppendBody, options: AppendOptions) -> Response:
     """Append what a body holds to its conversation, and answer for each event."""
+    if caller.end_user is not None:
+        await begin(caller, caller.end_user, body.conversation)
+        body, seed = body._replace(by_user=True), options.idempotency_key
+        # The ids that follow from a key are the user's own: the tenant's cannot be taken.
+        seed = None if seed is None else f"{caller.end_user.user}\n{seed}"
+        options = replace(options, idempotency_key=seed)
     _, appended = await caller.backend.append_body(
         caller.tenant, body, id_seed=options.idempotency_key, conditions=options.conditions
     )

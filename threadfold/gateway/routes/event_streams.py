@@ -13,12 +13,14 @@ from threadfold.gateway.access import Caller
 from threadfold.gateway.answers import Count
 from threadfold.gateway.conditions import PartialFence
 from threadfold.gateway.declaration import EVENT_STREAM, Answer, Cost, Routes
+from threadfold.gateway.end_users import own_batches
 from threadfold.gateway.event_stream import EventStream
 from threadfold.gateway.examples import POSITION
 from threadfold.gateway.parameters import Header, Query
 from threadfold.gateway.request import Body, Request
 from threadfold.gateway.routes.common import C, Conversation
 from threadfold.schemas.structs import NAME
+from threadfold.schemas.structs import POSITION as POSITION_SCHEMA
 
 routes = Routes("Streams")
 _stream = partial(routes.add, "GET", scope="subscribe", cost=Cost.STREAM)
@@ -32,11 +34,10 @@ _SUMMARIES = (
     'retry: 1000\n\nevent: summary\nid: 0-5.1-0\ndata: {"id":"s-1","type":"summary",'
     '"summary_id":"s-1","text":"The order is shipped."}\n\n'
 )
-_LastEventId = Annotated[
-    str | None,
-    Header("the id of the last event received: the stream begins after it", name="Last-Event-ID"),
-    Meta(max_length=16_384),
-]
+_LAST_EVENT = Header(
+    "the id of the last event received: the stream begins after it", name="Last-Event-ID"
+)
+_IS_POSITION = Meta(extra_json_schema=POSITION_SCHEMA)
 
 
 class Piece(Struct, forbid_unknown_fields=True):
@@ -63,23 +64,32 @@ class TextInProgress(Struct):
         _EVENTS,
         EVENT_STREAM,
     ),
+    end_users=True,
 )
 async def get_stream(
     request: Request,
     caller: Caller,
     conversation: Conversation,
     after: Annotated[
-        str | None, Query("the stream begins after this position; without it, now", POSITION)
+        str | None,
+        Query("the stream begins after this position; without it, now", POSITION),
+        _IS_POSITION,
     ] = None,
-    last_event_id: _LastEventId = None,
+    last_event_id: Annotated[str | None, _LAST_EVENT, _IS_POSITION] = None,
 ) -> Response:
     """The conversation's new events as server-sent events: `event`, `summary`, `partial` (text in
     progress) and `state` (docs/streams.md).
+
+    An end user's token may be in the query (`token`) or in the cookie `threadfold_token`, because a
+    browser's `EventSource` sends no header.
     """
     subscription = await request.state.streams().open(
         caller.tenant, conversation, last_event_id or after, request.still_allowed()
     )
-    return EventStream(subscription.batches(), subscription.close)
+    batches = subscription.batches()
+    if caller.end_user is not None:
+        batches = own_batches(caller, caller.end_user, conversation, batches)
+    return EventStream(batches, subscription.close)
 
 
 @_stream(
@@ -104,7 +114,7 @@ async def get_summaries_stream(
         Literal["beginning"] | None,
         Query("`beginning`: all earlier summaries come first", "beginning", "from"),
     ] = None,
-    last_event_id: _LastEventId = None,
+    last_event_id: Annotated[str | None, _LAST_EVENT, Meta(max_length=16_384)] = None,
 ) -> Response:
     """The summaries of all the tenant's conversations: accepted (`summary`), voided by a rollback
     (`voided`), or erased with their conversation (`erased`).

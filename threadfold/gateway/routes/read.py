@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 from starlette.responses import Response
 
+from projections.errors import Forbidden
 from threadfold.gateway.access import Caller
 from threadfold.gateway.answers import (
     Context,
@@ -24,6 +25,7 @@ from threadfold.gateway.declaration import Answer, Routes
 from threadfold.gateway.examples import CURSOR, EVENT, POSITION, RENDER, example_of
 from threadfold.gateway.parameters import Path, Query
 from threadfold.gateway.routes.common import Before, C, Conversation, JsonBytes
+from threadfold.schemas.structs import POSITION as POSITION_SCHEMA
 from threadfold.service import lists
 from threadfold.service.conversation_list import Filter, conversations
 from threadfold.service.documents import FORMATS
@@ -32,19 +34,25 @@ from threadfold.service.spill import MAX_PAGE_CHARS, PAGE_CHARS
 
 routes = Routes("Reading")
 _read = partial(routes.add, "GET", scope="read")
+_read_own = partial(_read, end_users=True)
 _Limit = Annotated[int, Query(example=50), Meta(ge=1, le=lists.MAX_LISTED)]
 After = Annotated[
     str | None,
     Query("a position that the window must include: the answer waits for it up to 10 s", POSITION),
+    Meta(extra_json_schema=POSITION_SCHEMA),
 ]
 _CONTEXT = example_of(Context, positions=["3-16", POSITION])
 
 
-@_read(f"{C}/context", "Read the context", Answer(Context, example=_CONTEXT))
+@_read_own(f"{C}/context", "Read the context", Answer(Context, example=_CONTEXT))
 async def get_context(
     caller: Caller,
     conversation: Conversation,
-    format: Annotated[str, Query(", ".join(f"`{name}`" for name in FORMATS), "openai")] = "openai",  # noqa: A002 (the contract's name)
+    format: Annotated[  # noqa: A002 (the contract's name)
+        str,
+        Query(", ".join(f"`{name}`" for name in FORMATS), "openai"),
+        Meta(extra_json_schema={"enum": list(FORMATS)}),
+    ] = "openai",
     max_tokens: Annotated[
         int | None,
         Query("a lower limit than the policy's ceiling", 8000),
@@ -64,7 +72,7 @@ async def get_context(
     return JsonBytes(document)
 
 
-@_read(f"{C}/history", "Read a page of history", History)
+@_read_own(f"{C}/history", "Read a page of history", History)
 async def get_history(
     caller: Caller,
     conversation: Conversation,
@@ -96,7 +104,7 @@ async def get_history(
     )
 
 
-@_read(
+@_read_own(
     f"{C}/events/{{position}}",
     "Read one event whole",
     Answer(LoggedEvent, "The event; with `offset` or `limit`, a page of its text.", EVENT),
@@ -105,7 +113,7 @@ async def get_history(
 async def get_event(
     caller: Caller,
     conversation: Conversation,
-    position: Annotated[str, Path(example=POSITION)],
+    position: Annotated[str, Path(example=POSITION), Meta(extra_json_schema=POSITION_SCHEMA)],
     offset: Annotated[
         int | None, Query("the first character of the page", 0), Meta(ge=0, le=1 << 40)
     ] = None,
@@ -139,7 +147,7 @@ async def get_render(
     return await caller.backend.ledger.show(render_id, caller.tenant)
 
 
-@_read("/v1/conversations", "List conversations", Conversations)
+@_read_own("/v1/conversations", "List conversations", Conversations)
 async def get_conversations(
     caller: Caller,
     user: Annotated[str | None, Query("whose conversations", "u-7")] = None,
@@ -163,13 +171,19 @@ async def get_conversations(
 
     Times are the broker's. `title` is `metadata.title`. `metadata` holds the first members, up to
     1 KiB; `metadata_cut` says that there are more. A page may have fewer than `limit` conversations
-    and still have a `next_before`: it looks at 2,000 conversations at most.
+    and still have a `next_before`: it looks at 2,000 conversations at most. An end user is shown
+    the user's own conversations.
     """
-    only = Filter(user, channel, state, since, until)
+    names = None
+    if (end_user := caller.end_user) is not None:
+        if user not in (None, end_user.user):
+            raise Forbidden("parameter user: an end user lists the user's own conversations")
+        user, names = end_user
+    only = Filter(user, channel, state, since, until, names)
     return await conversations(caller.backend, caller.tenant, only=only, before=before, limit=limit)
 
 
-@_read(f"{C}/summaries", "List a conversation's summaries", Summaries)
+@_read_own(f"{C}/summaries", "List a conversation's summaries", Summaries)
 async def get_summaries(
     caller: Caller, conversation: Conversation, before: Before = None, limit: _Limit = 20
 ) -> dict[str, Any]:
