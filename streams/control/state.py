@@ -13,7 +13,7 @@ from projections.errors import TopicMismatch, UnknownTenant
 from projections.policy.policy import Callables, Rules
 from streams.control.custom_projections import ProjectionRecord, take_record
 from streams.control.halts import Halt
-from streams.settings.quotas import ApiKey, Tenant, TokenKeys, hash_key
+from streams.settings.quotas import ApiKey, Tenant, TokenKeys, hash_key, key_id
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ class State:
         self.live: int | None = None
         self.tenants: dict[str, Tenant] = {}
         self.keys: dict[str, ApiKey] = {}
+        self._key_ids: dict[str, set[str]] = {}
         self.token_keys: dict[str, TokenKeys] = {}
         """The public keys of each tenant that signs tokens for its end users."""
         self.projections: dict[str, ProjectionRecord] = {}
@@ -81,6 +82,8 @@ class State:
             self._put_tenant(name, value)
         elif kind == "key":
             _set(self.keys, name, value, ApiKey)
+            same_id = self._key_ids.setdefault(key_id(name), set())
+            (same_id.add if value else same_id.discard)(name)
         elif kind == "token-keys":
             _set(self.token_keys, name, value, TokenKeys)
         elif kind == "halt":
@@ -146,6 +149,10 @@ class State:
         to see.
         """
         return self.keys.get(hash_key(key))
+
+    def keys_by_id(self, id_: str) -> list[tuple[str, ApiKey]]:
+        """The keys of an id with their hashes: nearly always one, or none."""
+        return [(hashed, self.keys[hashed]) for hashed in self._key_ids.get(id_, ())]
 
     def keys_of(self, tenant: str) -> dict[str, ApiKey]:
         """A tenant's keys by their hashes, oldest first."""
