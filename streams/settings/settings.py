@@ -26,6 +26,7 @@ from streams.settings.endpoints import CHEAP, EXTRACTIVE, EndpointSettings, read
 from streams.settings.quotas import Quota, read_quota
 
 PREFIX = "THREADFOLD_"
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
@@ -88,6 +89,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     A context that misses events which have been in the log for more than ``stale_after`` seconds
     says so (``"stale"``); 0: never.
 
+    ``public_codec`` compresses what is written to the topic of summaries, which clients of any kind
+    read.
+
     A stream is silent for ``stream_heartbeat`` seconds at most. Assistant text in progress of which
     nothing more came for ``partial_timeout`` seconds is kept as an interrupted message
     (``threadfold.streaming``).
@@ -105,6 +109,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     partitions: int = 16
     replication: int = 0
     min_isr: int = 0
+    public_codec: str = "gzip"
     policy: str = ""
     max_event_bytes: int = 8 << 20
     append_timeout: float = 15.0
@@ -210,6 +215,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             raise InvalidSettings(
                 f"setting 'log_level' is {self.log_level[:60]!r}: it must be one of"
                 f" {', '.join(_LOG_LEVELS)}"
+            )
+        if self.public_codec not in _CODECS:
+            raise InvalidSettings(
+                f"setting 'public_codec' is {self.public_codec[:60]!r}: it must be one of"
+                f" {', '.join(_CODECS)}"
             )
         for name, least, most in (
             ("partitions", 1, 100_000),
