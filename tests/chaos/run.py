@@ -132,6 +132,7 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
     for producer in producers:
         outcome.trouble += [f"producer {producer.number}: {text}" for text in producer.refused]
     outcome.trouble += [f"while it ran, {text}" for reader in readers for text in reader.found]
+    outcome.trouble += await made.end()
     asked = (
         f"{sum(p.unknown for p in producers)} unknown answers,"
         f" {sum(reader.reads for reader in readers)} reads meanwhile"
@@ -183,7 +184,12 @@ def _told(evidence: Evidence, asked: str, intruder: Intruder, made: Platform) ->
         ),
         (
             f"{chain} summaries in force ({intruder.rivals} rivals, {taken} taken),"
-            f" {len(evidence.summaries)} announcements"
+            f" {len(evidence.summaries)} announcements, {made.switches} switches,"
+            f" {len(evidence.letters)} dead letters"
+        ),
+        (
+            f"{max(service.peak for service in made.services) >> 20} MiB at most, ended within"
+            f" {max((s for service in made.services for s in service.endings), default=0):.1f} s"
         ),
     )
     return "; ".join((*counts, *made.notes, *ended, *traced))
