@@ -9,6 +9,7 @@ import msgspec
 ContextFormat = Literal["openai", "anthropic", "events", "rendered"]
 MessageFormat = Literal["openai", "anthropic"]
 TurnPolicy = Literal["queue", "reject", "interrupt"]
+TurnStatus = Literal["active", "queued", "over"]
 
 
 class AppendedEvent(msgspec.Struct, frozen=True):
@@ -92,6 +93,27 @@ class TurnInfo(msgspec.Struct, frozen=True):
     status: str = "started"
     position: str | None = None
     place: int = 0
+
+
+class LiveTurn(msgspec.Struct, frozen=True):
+    """The active turn, and the seconds of its lease (0: it does not end)."""
+
+    turn_id: str
+    fencing_token: int
+    seconds: int = 0
+
+
+class Turns(msgspec.Struct, frozen=True):
+    """The turns of a conversation: the active one, and the ids of those that wait for it."""
+
+    live: LiveTurn | None = None
+    waiting: list[str] = []
+
+    def status_of(self, turn_id: str) -> TurnStatus:
+        """How a turn stands."""
+        if self.live is not None and self.live.turn_id == turn_id:
+            return "active"
+        return "queued" if turn_id in self.waiting else "over"
 
 
 def context_of(document: bytes, fmt: ContextFormat, max_tokens: int | None) -> Context:

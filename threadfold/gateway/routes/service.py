@@ -8,6 +8,7 @@ policy lets the browser ask only this host.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path as FilePath
@@ -18,7 +19,7 @@ from msgspec import UNSET, Struct, UnsetType
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import FileResponse, Response
 
-from projections.errors import Healing, KafkaUnavailable
+from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, ThreadfoldError
 from threadfold.gateway.access import Connection
 from threadfold.gateway.answers import Count
 from threadfold.gateway.declaration import Answer, Cost, Routes
@@ -32,6 +33,8 @@ routes = Routes("Service")
 _free = partial(routes.add, "GET", cost=Cost.FREE)
 READY_TIMEOUT = 3.0
 """Seconds for all checks of ``/readyz``."""
+METRICS_TIMEOUT = 1.0
+"""Seconds for what ``/metrics`` asks of Kafka and Redis; what is unknown then is left out."""
 _OWN = FilePath(__file__).parents[1] / "page"
 _JAVASCRIPT = "text/javascript; charset=utf-8"
 _ASSETS = {
@@ -55,14 +58,18 @@ class Alive(Struct):
 
 
 class Ready(Struct):
-    """Kafka, Redis and the live generation answer: its number, the log's partitions, and which of
-    them are halted: nothing new is folded there.
+    """Kafka, Redis and the live generation answer: its number, the log's partitions, how many
+    events are in the log and not in the windows yet (`behind`, in all partitions), and which
+    partitions are halted: nothing new is folded there. ``redis`` says why Redis takes no writes:
+    windows stand still then, and appends go on.
     """
 
     status: Literal["ready"]
     generation: Count
     partitions: Count
+    behind: Count
     halted: list[Count] | UnsetType = UNSET
+    redis: str | UnsetType = UNSET
 
 
 class AsyncApi(Struct):
@@ -88,7 +95,8 @@ async def healthz() -> dict[str, str]:
 @_free("/readyz", "Is the gateway ready", Ready, problems=(503,))
 async def readyz(request: Request) -> dict[str, object]:
     """200 if Kafka, Redis and the live generation answer, else 503. The first time, the windows of
-    every partition must be readable, too. A halted partition is named: the others are served.
+    every partition must be readable, too. A halted partition is named: the others are served. So is
+    a Redis that takes no writes: every gateway has the same, and reads and appends go on.
     """
     return await _ready(request.state.connection)
 
@@ -107,7 +115,17 @@ async def metrics_page(request: Request) -> Response:
     """The gateway's metrics, for Prometheus."""
     backend = request.state.connection.backend
     halted = {} if backend is None else backend.control.state.halted()
-    return Response(request.state.metrics.page(halted), media_type=CONTENT_TYPE_LATEST)
+    server = None
+    behind: dict[int, int] = {}
+    if backend is not None:
+        with suppress(RedisUnavailable, TimeoutError):
+            async with asyncio.timeout(METRICS_TIMEOUT):
+                server = await backend.store.ping()
+        with suppress(ThreadfoldError, TimeoutError):
+            async with asyncio.timeout(METRICS_TIMEOUT):
+                behind = await backend.behind()
+    page = request.state.metrics.page(halted, behind, server)
+    return Response(page, media_type=CONTENT_TYPE_LATEST)
 
 
 @_free("/docs", hidden=True)
@@ -164,13 +182,14 @@ async def _ready(connection: Connection) -> dict[str, object]:
     backend = connection.get()
     try:
         async with asyncio.timeout(READY_TIMEOUT):
-            state, _ = await asyncio.gather(backend.control.sync(), backend.store.ping())
+            state, server = await asyncio.gather(backend.control.sync(), backend.store.ping())
             generation = state.live_generation
             if not connection.was_ready:
                 # Later on, a partition that heals must not take the whole gateway out of service:
                 # its reads say so themselves.
                 await _all_readable(backend, generation.number)
                 connection.was_ready = True
+            behind = await backend.behind()
     except TimeoutError:
         raise KafkaUnavailable(
             f"Kafka or Redis did not answer within {READY_TIMEOUT:g} s"
@@ -180,7 +199,9 @@ async def _ready(connection: Connection) -> dict[str, object]:
         "status": "ready",
         "generation": generation.number,
         "partitions": generation.partitions,
+        "behind": sum(behind.values()),
         **({"halted": halted} if halted else {}),
+        **({"redis": server["refuses"]} if server["refuses"] else {}),
     }
 
 
