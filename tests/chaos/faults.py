@@ -13,7 +13,7 @@ import psutil
 import redis.asyncio as aredis
 from redis.exceptions import RedisError
 
-from tests.chaos.operators import rebuild
+from tests.chaos.operators import erase, rebuild
 from tests.chaos.platform import Platform
 from tests.chaos.proxy import Proxy
 from tests.chaos.schedule import Fault
@@ -235,6 +235,11 @@ async def policy_change(platform: Platform, fault: Fault) -> None:
     )
 
 
+async def conversation_erase(platform: Platform, fault: Fault) -> None:
+    """A conversation is erased while it is appended to."""
+    await erase(platform, f"t{fault.target % platform.plan.tenants}", f"c{fault.target % 6}")
+
+
 # -- Kafka
 # ------------------------------------------------------------------------------------------
 
@@ -298,4 +303,5 @@ FAULTS: dict[str, Do] = {
     "gateway-stop": gateway_stop,
     "generation-switch": generation_switch,
     "policy-change": policy_change,
+    "conversation-erase": conversation_erase,
 }

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import sys
+import time
 from collections.abc import Mapping
+
+import aiohttp
 
 from tests.chaos.platform import Platform
 
@@ -26,6 +30,45 @@ async def rebuild(platform: Platform, policy: Mapping[str, object] | None = None
             platform.switches += 1
             return
     platform.notes.append(f"a rebuild ended with {code}: {said}")
+
+
+async def erase(platform: Platform, tenant: str, conversation: str) -> None:
+    """``DELETE`` of a conversation, repeated until it is answered."""
+    key = f"{tenant}/{conversation}"
+    platform.erased.add(key)
+    headers = {"Authorization": f"Bearer {platform.keys[tenant]}"}
+    deadline = time.monotonic() + LIMIT
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as http:
+        while time.monotonic() < deadline:
+            url = f"{random.choice(platform.urls)}/v1/conversations/{conversation}"
+            try:
+                async with http.delete(url, headers=headers) as answer:
+                    if answer.status == 200:
+                        return
+                    if answer.status == 404:  # nothing was said in it yet
+                        platform.erased.discard(key)
+                        return
+                    said = f"{answer.status}: {(await answer.text())[:200]}"
+            except (aiohttp.ClientError, TimeoutError) as error:
+                said = type(error).__name__
+            await asyncio.sleep(0.3)
+    platform.wrongs.append(f"{key} could not be erased within {LIMIT:g} s: {said}")
+
+
+async def still_served(platform: Platform) -> list[str]:
+    """What of erased conversations a gateway still serves."""
+    found: list[str] = []
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as http:
+        for key in sorted(platform.erased):
+            tenant, _, conversation = key.partition("/")
+            headers = {"Authorization": f"Bearer {platform.keys[tenant]}"}
+            for url in platform.urls:
+                for what in ("context", "history", "summaries"):
+                    path = f"{url}/v1/conversations/{conversation}/{what}"
+                    async with http.get(path, headers=headers) as answer:
+                        if answer.status != 410:
+                            found.append(f"{key} was erased: {what} answered {answer.status}")
+    return found
 
 
 async def _command(platform: Platform, *args: str) -> tuple[int | None, str]:

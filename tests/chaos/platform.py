@@ -134,6 +134,10 @@ class Platform:
         self.urls: list[str] = []
         self.keys: dict[str, str] = {}
         self.notes: list[str] = []
+        self.erased: set[str] = set()
+        """Conversations that were erased, or are just being so."""
+        self.wrongs: list[str] = []
+        """What a fault's own steps found wrong."""
         self.switches = 0
         """How often another generation became the live one."""
         self.server_locks = {"kafka": asyncio.Lock(), "redis": asyncio.Lock()}

@@ -239,6 +239,9 @@ class Producer:
                     if answer.status in (200, 202):
                         self._acknowledged(sent, await answer.json(), repeat)
                         return
+                    keys = {f"{self.tenant}/{conversation}" for conversation, _ in sent.flats}
+                    if answer.status == 410 and keys & self.platform.erased:
+                        return
                     if answer.status < 500 and answer.status != 429:
                         self.refused.append(
                             f"{sent.path} answered {answer.status}: {(await answer.text())[:300]}"

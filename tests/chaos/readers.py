@@ -65,6 +65,8 @@ class Reader:
 
     def _judge(self, served: tuple[int, int] | None, key: str, status: int, document: Any) -> None:
         """``served`` is what any gateway had served before this was asked for."""
+        if status == 410 and key in self.platform.erased:
+            return
         if status == 404 and served is not None:
             self.found.append(f"{key}: {self.gateway.name} answered 404 for what it had served")
         elif status == 200:

@@ -21,8 +21,10 @@ from streams.control.control_topic import Control
 from streams.control.state import Generation
 from streams.log.kafka_log import KafkaLog
 from streams.maintenance.verify import verify
+from streams.stack import open_stack
 from tests.chaos.evidence import Ack, Evidence, Row, Seen, is_garbage
 from tests.chaos.platform import Platform
+from threadfold.cli.common import open_snapshots
 
 SETTLE = 90.0
 """Seconds in which everything has to be folded and every due summary taken, once all runs again; a
@@ -117,9 +119,12 @@ async def collect(platform: Platform, log: KafkaLog, acks: list[Ack]) -> Evidenc
 
 
 async def _collect(platform: Platform, acks: list[Ack]) -> Evidence:
-    evidence = Evidence(acks)
-    evidence.log = await read_topic(platform, "events")
-    evidence.summaries = await read_topic(platform, "summaries")
+    gone = platform.erased
+    evidence = Evidence([ack for ack in acks if ack.key not in gone])
+    evidence.log = [row for row in await read_topic(platform, "events") if row.key not in gone]
+    evidence.summaries = [
+        row for row in await read_topic(platform, "summaries") if row.key not in gone
+    ]
     evidence.letters = await read_topic(platform, "dead-letters")
     rng = random.Random(platform.plan.seed)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15)) as http:
@@ -207,13 +212,13 @@ async def _get(http: aiohttp.ClientSession, url: str, key: str, limit: float = 3
         await asyncio.sleep(0.1)
 
 
-async def differing(platform: Platform, log: KafkaLog, store: RedisStore) -> list[str]:
+async def differing(platform: Platform) -> list[str]:
     """Conversations whose windows are not, byte for byte, what the log folds to from its first
     event.
     """
-    control = await Control(platform.direct).start()
-    try:
-        record = control.state.live_generation
-        return (await verify(log, store, record, control.state.rules(record))).differing
-    finally:
-        await control.stop()
+    async with open_stack(platform.direct) as stack, open_snapshots(stack) as snapshots:
+        rules = stack.control.state.rules(stack.generation)
+        report = await verify(
+            stack.log, stack.store, stack.generation, rules, snapshots=snapshots, deep=True
+        )
+        return report.differing

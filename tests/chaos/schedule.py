@@ -35,6 +35,7 @@ KINDS = (
     "generation-switch",
     "kafka-disk-full",
     "policy-change",
+    "conversation-erase",
 )
 """Every kind of fault; seed n always has the n-th, so as many seeds in a row as there are kinds
 have them all.
