@@ -27,7 +27,7 @@ from threadfold.cli.configuration import write_config
 from threadfold.embedded.ports import free_port
 from threadfold.embedded.stack import EmbeddedStack
 
-WELL = ["versions", "redis", "kafka", "topics", "generation", "lag"]
+WELL = ["versions", "descriptors", "redis", "kafka", "topics", "generation", "lag"]
 """What ``doctor`` looks at, in order."""
 TIGHT = (
     "working_budget = 600\nkeep_recent_tokens = 200\nmin_messages = 4\nsummary_max_tokens = 150\n"
@@ -118,6 +118,7 @@ async def test_doctor_finds_a_worker_missing_and_a_stack_that_is_well(
         await window_of(data, "t", "c", 1)
         well = await ok("doctor", "--data", data)
     assert [line.split(":")[0] for line in well.lines] == [f"ok    {what}" for what in WELL]
+    assert "a gateway raises it to" in well.lines[1]
 
 
 async def test_redis_away_is_one_line(data: Path, worker: Runtime) -> None:
