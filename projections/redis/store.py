@@ -149,6 +149,7 @@ class RedisStore:
             checkpoint.digest,
             checkpoint.target,
             LAYOUT,
+            checkpoint.ahead,
         ]
         args.append(len(writes))
         lists = Lists()

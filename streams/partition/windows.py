@@ -208,6 +208,7 @@ class PartitionWindows(OwnedPartition):
             checkpoint.timestamp,
             checkpoint.digest,
             checkpoint.target,
+            ahead=checkpoint.ahead,
         )
         return answer.verdict
 

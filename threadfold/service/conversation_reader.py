@@ -63,7 +63,7 @@ class ConversationReader:
         self.store = RedisStore(settings.redis, settings.topic_prefix)
         self.store.reader = self._reader = HydratingReader(self.store)
         self._waiting = CheckpointWaits(
-            self.store, lambda: self.control.state.live_generation.number
+            self.store, lambda: self.control.state.live_generation.number, self.store
         )
         self._rules: Rules | None = None
         self.windows = StoredWindows(
@@ -125,8 +125,15 @@ class ConversationReader:
     ) -> None:
         await self.stop()
 
-    async def wait_for(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
-        """Wait until the windows of the position's partition include it.
+    async def wait_for(
+        self,
+        position: Position,
+        timeout: float = 10.0,  # noqa: ASYNC109
+        *,
+        key: Key | None = None,
+    ) -> None:
+        """Wait until the windows of the position's partition include it; with a ``key`` its window
+        is enough: it does not wait while another conversation goes back to an old event.
 
         Raises:
             WaitTimedOut: they do not within ``timeout`` seconds, or the partition halted before it.
@@ -138,7 +145,7 @@ class ConversationReader:
                 f"partition {position.partition} is halted, so the window does not include position"
                 f" {position} for now: the events are safe in the log, read it later"
             )
-        await self._waiting.wait_for(position, timeout)
+        await self._waiting.wait_for(position, timeout, key)
 
     async def window(
         self,
@@ -160,7 +167,7 @@ class ConversationReader:
         key = make_key(tenant, conversation)
         self._refuse_erased(key)
         if after is not None:
-            await self.wait_for(self._own_position(key, after), timeout)
+            await self.wait_for(self._own_position(key, after), timeout, key=key)
         window = await self.window_or_none(key)
         if window is None:
             raise _unknown(key)
@@ -210,7 +217,7 @@ class ConversationReader:
         check_format(fmt)
         self._refuse_erased(key)
         if after is not None:
-            await self.wait_for(self._own_position(key, after), timeout)
+            await self.wait_for(self._own_position(key, after), timeout, key=key)
         if fmt == "openai":
             joined = await self.windows.context(key, max_tokens)
             if joined is not None:
