@@ -5,6 +5,7 @@ span, then the summary before it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from projections.events.codec import Undecodable
@@ -20,8 +21,13 @@ EVERY = 500
 """Events between two copies of a fold that is made for a rollback: earlier rollbacks on its way
 begin at one.
 """
-READ_PART = 2_000
+READ_PART = 16_000
 """Events read at once for a rollback."""
+SLICE = 100
+PAUSE = 0.001
+"""A thread that folds for a rollback lets the event loop have its turn after so many events, for so
+many seconds: without, each step of the loop waits five milliseconds for the interpreter's lock.
+"""
 SCAN_PART = 2_000
 """Offsets read at once where only the bounds of a range are known."""
 
@@ -216,7 +222,11 @@ async def fetch_history(log: Log, window: Window, target: int) -> History:
             for position, row in rows.items()
             if position.offset <= target or position.offset in summaries or _may_drop(row)
         }
-        fold.extend(_events(needed, window.key, log.seals), upto=target)
+        order = sorted(needed)
+        for i in range(0, len(order), SLICE):
+            some = {position: needed[position] for position in order[i : i + SLICE]}
+            fold.extend(_events(some, window.key, log.seals), upto=target)
+            time.sleep(PAUSE)
 
     order = sorted(offsets)
     for i in range(0, len(order), READ_PART):
