@@ -221,7 +221,8 @@ def sent_messages(window: Window) -> tuple[list[bytes], list[Step]]:
     header = read_header_of(window)
     if header.flat:
         bodies = [entry.body for entry in window.tail if entry.kind in RENDERED and entry.body]
-        return lead_of(window.state, window.meta.summary)[lead:] + bodies, header.trace
+        before = lead_of(window.state, window.meta.summary, window.omitted, window.partition)
+        return before[lead:] + bodies, header.trace
     render = render_openai(window)
     return render.bodies[lead:], render.trace
 

@@ -21,7 +21,8 @@ from benchmarks.harness import Args, Measured, Result, interleave, rounded
 from benchmarks.support.children import run_side
 from benchmarks.support.flats import flats
 from benchmarks.support.stacks import filled_log, running_stack
-from projections.events.tokenizer import DEFAULT_ENCODING, count_all, get_encoding
+from projections.events.encodings import DEFAULT_ENCODING, get_encoding
+from projections.events.tokenizer import count_all
 
 SIZE = 500
 Count = Callable[[Sequence[str]], list[int]]

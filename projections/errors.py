@@ -134,9 +134,15 @@ class Unauthorized(ThreadfoldError):
 
 
 class Forbidden(ThreadfoldError):
-    """The key lacks the scope; the message names the scope."""
+    """The key lacks the scope, which the message names, or the caller may not do this at all."""
 
     problem = 403
+
+
+class UnsupportedMedia(ThreadfoldError):
+    """A body is not declared as JSON."""
+
+    problem = 415
 
 
 class InvalidKey(ThreadfoldError):

@@ -11,13 +11,12 @@ from typing import Any, Self
 import msgspec
 
 from benchmarks.support.long_talks import Message, Talk
+from projections.events.encodings import DEFAULT_ENCODING, get_encoding
 from projections.events.token_cost import CALL_OVERHEAD
 from projections.events.tokenizer import (
-    DEFAULT_ENCODING,
     LONGEST_TOKEN_BYTES,
     MESSAGE_OVERHEAD,
     count,
-    get_encoding,
 )
 
 _encode = msgspec.json.Encoder().encode

@@ -33,6 +33,9 @@ real one.
 CALL_OVERHEAD = 8
 """Tokens a tool call costs beside its name and arguments (the call's id and structure)."""
 
+MOST_SLOW = 1_000_000
+"""Characters of one request that may be slow to count: a second or two of a core."""
+
 CountText = Callable[[str], int]
 
 
@@ -117,7 +120,7 @@ class Bill:
         """For each event taken in, in order, its tokens and whether they are exact; raises
         ``InvalidPolicy`` for an unknown encoding.
         """
-        counts, inexact = count_all(self._texts, self._encoding)
+        counts, inexact = count_all(self._texts, self._encoding, MOST_SLOW)
         found, start = [], 0
         for fixed, end in zip(self._fixed, self._ends, strict=True):
             count = counts[start] if end - start == 1 else sum(counts[start:end])

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 import orjson
 
-from projections.errors import EventTooLarge, InvalidEvent, InvalidPosition
+from projections.errors import EventTooLarge, InvalidEvent, InvalidPosition, RequestTooLarge
 from projections.events import codec, token_cost
 from projections.events import types as events
 from projections.events.fast_path import quick_data
 from projections.events.json_limits import why_not_kept
+from projections.events.known_fields import explain_unknown, known_fields, unknown_field
 from projections.events.size_limits import out_of_bounds
 from projections.names import Key, parse_position
 
@@ -173,8 +174,14 @@ class Intake:
         Raises:
             InvalidEvent: an event holds what JSON cannot carry.
             EventTooLarge: a value is over the limit.
+            RequestTooLarge: too much of the text takes long to count.
         """
-        counted = iter(self._bill.counted())
+        try:
+            counted = iter(self._bill.counted())
+        except RequestTooLarge:
+            for _, where, envelope in self._drafts:
+                self._value(envelope, where)  # an error that names an event says more
+            raise
         records = []
         self.tokens = []
         for key, where, envelope in self._drafts:
@@ -182,15 +189,19 @@ class Intake:
             if "tokens" in envelope:
                 count, exact = next(counted)
                 envelope["tokens"] = {"count": count, "encoding": self._encoding, "exact": exact}
-            value = _dump(envelope, where)
-            if len(value) > self._max_bytes:
-                raise EventTooLarge(
-                    f"{where}: {len(value)} bytes are over the limit of {self._max_bytes} bytes for"
-                    " one event"
-                )
+            value = self._value(envelope, where)
             self.tokens.append(count)
             records.append(Record(key, envelope["id"], envelope["type"], value))
         return records
+
+    def _value(self, envelope: dict[str, Any], where: str) -> bytes:
+        value = _dump(envelope, where)
+        if len(value) > self._max_bytes:
+            raise EventTooLarge(
+                f"{where}: {len(value)} bytes are over the limit of {self._max_bytes} bytes for"
+                " one event"
+            )
+        return value
 
 
 @lru_cache(maxsize=16384)
@@ -223,13 +234,10 @@ def _typed(name: str, fields: dict[str, Any], where: str, operator: bool) -> msg
         writer = "threadfold itself" if name in OWN else "an operator's command"
         raise InvalidEvent(f"{where}: field type: {name!r} is written by {writer} only")
     struct = codec.DATA_TYPES[name]
-    allowed = _field_names(struct)
-    for field in fields:
-        if field not in allowed:
-            raise InvalidEvent(
-                f"{where}: field {str(field)[:60]}: unknown to {name} (it has"
-                f" {', '.join(sorted(allowed))})"
-            )
+    known = known_fields(struct)
+    unknown = unknown_field(fields, known)
+    if unknown is not None:
+        raise InvalidEvent(f"{where}: {explain_unknown(unknown, name, known)}")
     try:
         data = msgspec.convert(fields, struct)
     except msgspec.ValidationError as error:
@@ -273,14 +281,6 @@ def _check_ids(data: msgspec.Struct, where: str) -> None:
                 )
     if isinstance(data, events.ToolResult) and not data.tool_call_id:
         raise InvalidEvent(f"{where}: field tool_call_id: expected 1 or more characters")
-
-
-@cache
-def _field_names(struct: type[msgspec.Struct]) -> frozenset[str]:
-    """A struct's field names as they stand in JSON (msgspec evaluates annotations each time it is
-    asked).
-    """
-    return frozenset(field.encode_name for field in msgspec.structs.fields(struct))
 
 
 def _check_positions(data: msgspec.Struct, where: str) -> None:

@@ -217,7 +217,7 @@ def _summary(
 ) -> Outcome | str:
     data = event.data
     tokens = trusted_tokens(data, event.tokens, window.policy.encoding)
-    reason = why_not(window, data, tokens)
+    reason = why_not(window, data)
     if reason is not None:
         return reason
     due, kept = window.meta.due, set(events.absolute(data.span.kept))

@@ -102,10 +102,7 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
     for at, event in reversed(chain):
         data = event.data
         tokens = trusted_tokens(data, event.tokens, restored.policy.encoding)
-        if (
-            parse_position(data.span.to).offset <= target
-            and why_not(restored, data, tokens) is None
-        ):
+        if parse_position(data.span.to).offset <= target and why_not(restored, data) is None:
             accept_summary(restored, at, data, tokens, history.texts)
     new = restored.meta.summary
     gone = abandoned_since(window.recent_ids, target, offset)
@@ -133,7 +130,10 @@ def _standing(
         if offset is None or not isinstance(event, events.SummaryEvent):
             break
         summary = active_summary(
-            event.data, offset, trusted_tokens(event.data, event.tokens, window.policy.encoding)
+            window,
+            event.data,
+            offset,
+            trusted_tokens(event.data, event.tokens, window.policy.encoding),
         )
     return found
 

@@ -3,7 +3,8 @@
 A summary is an event of the log like any other. It is accepted when its predecessor is the summary
 in force, the last rollback it knew is the latest, and its span begins where the window's uncovered
 part begins. So rival, late, repeated and stale answers resolve the same way live and on replay. A
-span may go around events (``span.kept``); they stay in the tail.
+span may go around events (``span.kept``); they stay in the tail. Its length does not matter: a
+summary that other rules asked for is cut to what these allow (``projections.fold.summary_length``).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 
 
-def why_not(window: Window, summary: Summary, tokens: int) -> str | None:
+def why_not(window: Window, summary: Summary) -> str | None:
     """Why the window does not take this summary, or None when it does."""
     meta = window.meta
     if summary.previous != (meta.summary.summary_id if meta.summary else None):
@@ -27,8 +28,6 @@ def why_not(window: Window, summary: Summary, tokens: int) -> str | None:
         return "its previous_position is not where its predecessor stands"
     if summary.rollback != (None if meta.rollback is None else window.position_of(meta.rollback)):
         return "it does not know the latest rollback"
-    if tokens > window.policy.summary_max_tokens + 16:
-        return "it is longer than summary_max_tokens"
     try:
         first, last = parse_position(summary.span.from_), parse_position(summary.span.to)
     except InvalidPosition:

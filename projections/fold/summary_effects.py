@@ -10,6 +10,7 @@ from projections.events import types as events
 from projections.fold.append import refold
 from projections.fold.rehydration import has_text, refill, tools_of
 from projections.fold.summary_acceptance import drop_span
+from projections.fold.summary_length import fit_summary
 from projections.names import parse_position
 from projections.reducers.variants import Variants
 from projections.window.entry import RANGES
@@ -30,14 +31,22 @@ def made_since(window: Window, at: int, after: int, kept: Collection[int] = ()) 
     return tuple(e.offset for e in shaped if e.variants[-1][0] > at)
 
 
-def active_summary(data: events.Summary, offset: int, tokens: int) -> ActiveSummary:
-    """What a window keeps of a summary that it takes: its predecessor is the one it names, or it
-    would not be taken.
+def active_summary(window: Window, data: events.Summary, offset: int, tokens: int) -> ActiveSummary:
+    """What a window keeps of a summary that it takes: as much of its text as the policy allows. Its
+    predecessor is the one it names, or it would not be taken.
     """
+    policy = window.policy
+    text, tokens = fit_summary(
+        data.text,
+        tokens,
+        policy.summary_max_tokens,
+        policy.encoding,
+        window.position_of(offset),
+    )
     return ActiveSummary(
         summary_id=data.summary_id,
         offset=offset,
-        text=data.text,
+        text=text,
         tokens=tokens,
         to=parse_position(data.span.to).offset,
         trust=data.trust,
@@ -66,7 +75,7 @@ def accept_summary(
     kept = set(events.absolute(data.span.kept))
     undo_reductions(window, due.at if due else offset, last, texts, kept)
     drop_span(window, last, data.span.count, kept)
-    summary = active_summary(data, offset, tokens)
+    summary = active_summary(window, data, offset, tokens)
     window.activate_summary(summary)
     refold(window, due.at if due else offset)
     window.note_cut(

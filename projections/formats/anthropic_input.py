@@ -14,7 +14,34 @@ from typing import Any
 import msgspec
 
 from projections.errors import InvalidEvent
+from projections.events.known_fields import ByType, Known, fields
 from projections.formats.anthropic import PROVIDER
+
+_SOURCE = "type media_type data url file_id"
+_TEXT = fields("type cache_control text citations")
+_IMAGE = fields("type cache_control", source=fields(_SOURCE))
+_DOCUMENT = fields(
+    "type cache_control title context citations",
+    source=fields(_SOURCE, content=ByType({"text": _TEXT, "image": _IMAGE})),
+)
+_INNER: dict[str, Known] = {"text": _TEXT, "image": _IMAGE, "document": _DOCUMENT}
+_BLOCKS = ByType(
+    {
+        **_INNER,
+        "tool_use": fields("type cache_control id name input caller"),
+        "tool_result": fields("type cache_control tool_use_id is_error", content=ByType(_INNER)),
+        "thinking": fields("type cache_control thinking signature"),
+        "redacted_thinking": fields("type cache_control data"),
+    }
+)
+MESSAGE_FIELDS = fields(
+    "id time role model usage type stop_reason stop_sequence stop_details container"
+    " context_management",
+    content=_BLOCKS,
+)
+"""What a message of Anthropic's may have, a response's included. Those from ``type`` on are left
+out of the events, and of a block ``cache_control``, ``citations``, ``context`` and ``caller``.
+"""
 
 
 def from_anthropic(message: object, where: str) -> list[dict[str, Any]]:

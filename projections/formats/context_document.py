@@ -108,20 +108,25 @@ def join_context(partition: int, head: Head, base: Base, pieces: Sequence[Piece]
     """The context document of a window of which :func:`is_joined` is true, from its parts; no
     message is parsed.
     """
-    pinned = len(base.state.pinned)
-    lead = lead_of(base.state, base.summary)
-    bodies = lead[:pinned]
-    positions = [_positions(partition, [item.offset for item in base.state.pinned])]
+    omitted = head.read_header.omitted
+    bodies = lead_of(base.state, base.summary, omitted, partition)
+    pinned, positions = base.state.pinned, []
+    if pinned:
+        positions.append(_positions(partition, [item.offset for item in pinned]))
+    at = len(pinned)
     for piece in pieces:
-        bodies += piece.system
-        positions.append(piece.system_positions)
-    bodies += lead[pinned:]
-    bodies += [piece.joined for piece in pieces if piece.joined]
+        if piece.system:
+            bodies[at:at] = piece.system
+            at += len(piece.system)
+            positions.append(piece.system_positions)
     if base.summary is not None:
         positions.append(b"null")
     for pin in base.state.pins:
         positions += (b"null", _positions(partition, [pin.offset]))
-    positions += [piece.positions for piece in pieces]
+    if omitted is not None:
+        positions.append(b"null")
+    bodies += [piece.joined for piece in pieces if piece.joined]
+    positions += [piece.positions for piece in pieces if piece.joined]
     trace = [step.to_dict() for step in head.read_header.trace]
     rest = _rest(
         partition,
@@ -132,7 +137,7 @@ def join_context(partition: int, head: Head, base: Base, pieces: Sequence[Piece]
         head.messages.hex(),
         trace,
     )
-    shown = b",".join(filter(None, positions))
+    shown = b",".join(positions)
     return b"".join((b'{"messages":[', b",".join(bodies), b'],"positions":[', shown, b"],", rest))
 
 

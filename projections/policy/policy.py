@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from projections.errors import InvalidPolicy
-from projections.events.tokenizer import get_encoding
+from projections.events.encodings import get_encoding
 from projections.policy.profiles import (
     CALLABLE,
     CompactResults,
@@ -200,6 +200,10 @@ def make_policy(*layers: dict[str, Any] | None) -> Policy:
     return policy
 
 
+def _by_name_only(tool_name: str, call_id: str, text: str) -> str:
+    raise NotImplementedError("callables are registered in the process that folds")
+
+
 class Rules:
     """The policies a generation was built with: deployment and tenants; conversations bring their
     own in the log.
@@ -229,6 +233,17 @@ class Rules:
         self.tenants: dict[str, dict[str, Any]] = {}
         self._resolve = lru_cache(maxsize=4096)(self._resolve_uncached)
         self.learn(tenants or {})
+
+    def alone(self, tenant: str) -> Rules:
+        """The same rules with one tenant only: little to send to another process."""
+        layer = self.tenants.get(tenant)
+        tenants = {} if layer is None else {tenant: layer}
+        return Rules(self.deployment, tenants, self.callables, self._summarizers)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Callables need not pickle: another process checks policies, where their names are enough.
+        names = dict.fromkeys(self.callables, _by_name_only)
+        return Rules, (self.deployment, self.tenants, names, self._summarizers)
 
     def learn(self, tenants: dict[str, dict[str, Any]]) -> None:
         """Take in tenants that were recorded later; what is known of a tenant already stays as it

@@ -9,10 +9,10 @@ for current (a replica that was promoted, an old snapshot that was loaded).
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import sha1
+from types import TracebackType
 from typing import Any
 
 import redis.asyncio as aredis
@@ -107,29 +107,46 @@ class Script:
             return await redis.execute_command(*call)
 
 
-@contextlib.contextmanager
-def redis_errors(url: str, other_type: str) -> Iterator[None]:
-    """Name every failure to reach the server, or to be served by it, by its cause.
-
-    Args:
-        other_type: ends the message of :class:`CorruptWindow`, which says that a key holds a value
-            of another type: whose key, and what is to be done.
+class RedisErrors:
+    """A context, for any number of uses at once, that names every failure to reach the server, or
+    to be served by it, by its cause.
 
     Raises:
         RedisUnavailable, CorruptWindow: as named.
     """
-    where = f"Redis at {shown(url)}"
-    try:
-        yield
-    except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
-        raise RedisUnavailable(f"{where} does not answer ({reason}): check that it runs") from error
-    except ResponseError as error:
-        if "WRONGTYPE" in str(error):
-            raise CorruptWindow(f"{where} has something else under {other_type}") from error
-        raise RedisUnavailable(f"{where} refused: {error}") from error
-    except RedisError as error:
-        raise RedisUnavailable(f"{where} failed: {error}") from error
+
+    # A class, because each read enters it: a generator of contextlib's costs three times as much.
+    __slots__ = ("_other_type", "_where")
+
+    def __init__(self, url: str, other_type: str) -> None:
+        """Args: ``other_type`` ends the message of :class:`CorruptWindow`, which says that a key
+        holds a value of another type: whose key, and what is to be done.
+        """
+        self._where = f"Redis at {shown(url)}"
+        self._other_type = other_type
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, RedisConnectionError | RedisTimeoutError | OSError):
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+            raise RedisUnavailable(
+                f"{self._where} does not answer ({reason}): check that it runs"
+            ) from error
+        if isinstance(error, ResponseError):
+            if "WRONGTYPE" in str(error):
+                raise CorruptWindow(
+                    f"{self._where} has something else under {self._other_type}"
+                ) from error
+            raise RedisUnavailable(f"{self._where} refused: {error}") from error
+        if isinstance(error, RedisError):
+            raise RedisUnavailable(f"{self._where} failed: {error}") from error
 
 
 def is_master(role: Any) -> bool:

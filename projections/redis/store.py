@@ -8,13 +8,12 @@ nothing here is the truth: it can be lost at any moment.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
 from importlib.resources import files
 from typing import Any, TypeVar, cast
 
 from projections.fold.timers import KEEP_TIMER
 from projections.names import Key, parse_key
-from projections.redis.node import Node, Script, redis_errors, server_info
+from projections.redis.node import Node, RedisErrors, Script, server_info
 from projections.redis.router import RedisRouter
 from projections.redis.values import (
     LAYOUT,
@@ -57,6 +56,9 @@ class RedisStore:
         self.reader: WindowReader = self
         self._packed = compressed if compress else bytes
         self.servers = RedisRouter(url, timeout=timeout)
+        self._errors = RedisErrors(
+            url, "a key of the windows: mend it with `threadfold verify --repair`"
+        )
         lua = files("projections.redis")
         self._apply, self._unlink = (
             Script(lua.joinpath(f"{name}.lua").read_text()) for name in ("apply", "unlink")
@@ -70,7 +72,7 @@ class RedisStore:
 
     async def ping(self) -> dict[str, Any]:
         """What the servers report: see :func:`projections.redis.node.server_info`."""
-        with self._guarded():
+        with self._errors:
             return await server_info(await self.servers.each())
 
     async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
@@ -109,9 +111,9 @@ class RedisStore:
         id_blocks = plain(dict(zip(found[::2], found[1::2], strict=True)))
         return checkpoint, Stored(fields, id_blocks) if fields else None
 
-    async def _some(
+    def _some(
         self, generation: int, partition: int, keys: list[str], names: list[bytes]
-    ) -> tuple[Checkpoint | None, dict[bytes, bytes], list[bytes]]:
+    ) -> Awaitable[tuple[Checkpoint | None, dict[bytes, bytes], list[bytes]]]:
         """Checkpoint, and (where ``keys`` are given) some fields of a window and its recent ids
         (``fields.lua``).
         """
@@ -122,17 +124,12 @@ class RedisStore:
         ) -> tuple[Checkpoint | None, dict[bytes, bytes], list[bytes]]:
             found = await node.gathered(self._fields)([state_key, *keys], names)
             first, last = len(STATE), len(STATE) + len(names)
-            state, fields = (
-                {name: value for name, value in pairs if value is not None}
-                for pairs in (
-                    zip(STATE, found[:first], strict=True),
-                    zip(names, found[first:last], strict=True),
-                )
-            )
+            state = {n: v for n, v in zip(STATE, found[:first], strict=True) if v is not None}
+            fields = {n: v for n, v in zip(names, found[first:last], strict=True) if v is not None}
             more = found[last] if len(found) > last else []
             return self._checkpoint(state, node), plain(fields), more
 
-        return await self._run(state_key, work)
+        return self._run(state_key, work)
 
     async def apply(
         self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
@@ -208,7 +205,13 @@ class RedisStore:
         await self._again(self._timers(generation, partition), timers)
 
     async def listed(
-        self, generation: int, partition: int, name: str, before: Found | None, limit: int
+        self,
+        generation: int,
+        partition: int,
+        name: str,
+        before: Found | None,
+        limit: int,
+        since: int = 0,
     ) -> list[Found]:
         top = "+inf" if before is None else before.at_ms
         key = f"{self._tag(generation, partition)}:{name}"
@@ -219,7 +222,7 @@ class RedisStore:
             while len(found) < limit:
                 # Those of the very time of ``before`` may stand on either side of it.
                 answer = await node.redis.zrevrangebyscore(
-                    key, top, "-inf", start=at, num=limit + 1, withscores=True
+                    key, top, since, start=at, num=limit + 1, withscores=True
                 )
                 rows = cast("list[tuple[bytes, float]]", answer)
                 at += len(rows)
@@ -253,7 +256,7 @@ class RedisStore:
 
         async def work(node: Node) -> tuple[Checkpoint | None, Index]:
             lists: list[bytes] = []
-            for kind in ("recent:*", "waiting:*", "user:*", QUARANTINED):
+            for kind in ("recent:*", "waiting:*", "user:*", "channel:*", "state:*", QUARANTINED):
                 lists += [
                     name
                     async for name in node.redis.scan_iter(
@@ -364,10 +367,5 @@ class RedisStore:
 
     async def _run(self, key: str, work: Callable[[Node], Awaitable[T]]) -> T:
         """Do something at the server in charge of a key, its failures named by their cause."""
-        with self._guarded():
+        with self._errors:
             return await self.servers.run(key, work)
-
-    def _guarded(self) -> AbstractContextManager[None]:
-        return redis_errors(
-            self.url, "a key of the windows: mend it with `threadfold verify --repair`"
-        )

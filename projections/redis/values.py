@@ -10,7 +10,7 @@ from projections.storage.records import Checkpoint, Stored
 from projections.storage.stubs import ZSTD
 
 STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout", b"server", b"ahead")
-LAYOUT = b"5"
+LAYOUT = b"6"
 """How windows lie here, in each partition's state: what another release left is not read, its
 partitions are folded anew.
 """

@@ -21,9 +21,9 @@ Shortenings made while a summary is due are taken back when it is accepted
 from __future__ import annotations
 
 from projections.reducers.due import due_span, kept_offsets, span_to
-from projections.reducers.reduction import CLOSED, Reduction
+from projections.reducers.reduction import Reduction
 from projections.reducers.variants import Variants
-from projections.window.entry import Kind
+from projections.window.entry import CLOSED, Kind
 from projections.window.groups import Group, group_tail
 from projections.window.meta import Due
 from projections.window.window import MAX_TAIL_BYTES, Window

@@ -31,7 +31,6 @@ from projections.window.bodies import result_text
 from projections.window.entry import LEFT_OUT, Entry, Kind
 from projections.window.groups import Group, Link
 
-CLOSED = "session_closed"
 _COMPACT = "compact_tool_results"
 _decode = msgspec.json.decode
 

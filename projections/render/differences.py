@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.render import render_openai
+from projections.window.entry import RENDERED, Kind
 from projections.window.window import Window
 
 MOST_LINES = 24
@@ -30,7 +31,8 @@ class Seen:
 
     ``tokens`` is None, and ``bodies`` is empty, where what must not be left out is over the
     ceiling. ``bodies`` are messages in OpenAI's format as JSON; ``due`` tells whether a summary is
-    asked for, ``summary`` is the id of the one in force.
+    asked for, ``summary`` is the id of the one in force. ``left_out`` is of how many older messages
+    a line tells.
     """
 
     image: bytes
@@ -38,6 +40,7 @@ class Seen:
     bodies: tuple[bytes, ...]
     due: bool
     summary: str | None
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,9 @@ def seen(window: Window) -> Seen:
     """Look at a window."""
     try:
         render = render_openai(window)
-        tokens, bodies = render.tokens, tuple(render.bodies)
+        tokens, bodies, omitted = render.tokens, tuple(render.bodies), render.omitted
     except DoesNotFit:
-        tokens, bodies = None, ()
+        tokens, bodies, omitted = None, (), window.omitted
     summary = window.meta.summary
     return Seen(
         window.image(),
@@ -62,6 +65,7 @@ def seen(window: Window) -> Seen:
         bodies,
         window.meta.due is not None,
         summary.summary_id if summary else None,
+        omitted.count if omitted else 0,
     )
 
 
@@ -69,6 +73,43 @@ def difference(before: Seen, after: Seen) -> Difference:
     """Compare two looks at one conversation, folded up to the same event."""
     render = (before.tokens is None) != (after.tokens is None) or before.bodies != after.bodies
     return Difference(before.image != after.image, render)
+
+
+class Past(NamedTuple):
+    """What a fold holds of the past: up to which offset its summary reaches, and of how many
+    different events it is, those that were refused included.
+    """
+
+    reach: int
+    events: int
+
+
+def past_of(window: Window) -> Past:
+    """What a window holds of the past."""
+    return Past(window.covered_to, window.meta.count + window.meta.skipped)
+
+
+def why_lost(before: Past, after: Window) -> str | None:
+    """Why a fold lacks what another one's summary holds: its own reaches less far, and a message up
+    to where that one reaches is not shown. None where it lacks nothing.
+
+    ``after`` is folded as far or further. A log that lost its first events gives a fold of fewer
+    events: it lacks them.
+    """
+    if after.meta.erased or after.covered_to >= before.reach:
+        return None
+    if past_of(after).events < before.events:
+        return "the log does not hold all its events"
+    try:
+        shown = set(render_openai(after).offsets)
+    except DoesNotFit:
+        shown = set()
+    hidden = any(
+        entry.kind == Kind.HELD or (entry.kind in RENDERED and entry.offset not in shown)
+        for entry in after.tail
+        if after.covered_to < entry.offset and entry.start <= before.reach
+    )
+    return "its summaries are refused" if hidden else None
 
 
 def diff_lines(before: Seen, after: Seen, most: int = MOST_LINES, width: int = WIDTH) -> list[str]:

@@ -7,13 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-import msgspec
-
 from projections.policy.thresholds import STUB_TOKENS, SUMMARY_MARK
-from projections.render.read_header import summary_body
+from projections.render.read_header import omitted_line, summary_body
 from projections.window.bodies import text_only
 from projections.window.conversation_state import PinnedResult
-from projections.window.entry import LEFT_OUT, Kind
+from projections.window.entry import Kind, Omitted
 from projections.window.groups import ANSWER_TOKENS, Group, answer_of, group_tail
 from projections.window.trace_steps import Step
 from projections.window.window import Window
@@ -25,7 +23,7 @@ class Render:
 
     ``offsets`` tell for each body whose event it is, -1 for none's (a summary, a stub, a synthetic
     answer). ``made`` are the steps of the trace that were made for this render, and not by the fold
-    before.
+    before; ``omitted`` is what one of its lines tells of.
     """
 
     bodies: list[bytes]
@@ -33,6 +31,7 @@ class Render:
     trace: list[Step]
     offsets: list[int] = field(default_factory=list)
     made: list[Step] = field(default_factory=list)
+    omitted: Omitted | None = None
 
     @property
     def messages(self) -> bytes:
@@ -49,8 +48,8 @@ class Render:
 class Parts:
     """A render in the making: what it is of, in its order, each part still to be shortened.
 
-    ``system`` and ``pins`` are ``(body, tokens, offset)``; ``stub`` tells of groups left out, as
-    ``(messages, first, last)``.
+    ``system`` and ``pins`` are ``(body, tokens, offset)``; ``stub`` is what one line tells of as
+    left out.
     """
 
     window: Window
@@ -58,19 +57,19 @@ class Parts:
     summary: bytes | None
     pins: list[PinnedResult]
     groups: list[Group]
-    stub: tuple[int, int, int] | None
+    stub: Omitted | None
     suspended: set[tuple[int, int]]
 
     def leave_out(self, group: Group) -> None:
         """Take a group out and tell of it in the stub."""
         self.groups.remove(group)
+        self.omit(group, group.messages())
+
+    def omit(self, group: Group, messages: int) -> None:
+        """Tell of a group in the stub."""
         offsets = [entry.offset for entry in group.entries]
-        more = (group.messages(), min(offsets), max(offsets))
-        self.stub = (
-            more
-            if self.stub is None
-            else (self.stub[0] + more[0], min(self.stub[1], more[1]), max(self.stub[2], more[2]))
-        )
+        more = Omitted(messages, min(offsets), max(offsets))
+        self.stub = more if self.stub is None else self.stub.and_(more)
 
     @property
     def fixed_tokens(self) -> int:
@@ -110,11 +109,15 @@ class Parts:
         for pin in self.pins:
             bodies += [(pin.call, -1), (text_only(pin.result), pin.offset)]
         if self.stub:
-            bodies.append((self._stub_line(*self.stub), -1))
+            bodies.append((omitted_line(self.stub, self.window.partition), -1))
         for group in self.groups:
             bodies += self._bodies(group)
         return Render(
-            [body for body, _ in bodies], self.tokens, trace, [offset for _, offset in bodies]
+            [body for body, _ in bodies],
+            self.tokens,
+            trace,
+            [offset for _, offset in bodies],
+            omitted=self.stub,
         )
 
     def _bodies(self, group: Group) -> list[tuple[bytes, int]]:
@@ -129,15 +132,6 @@ class Parts:
             )
         return found
 
-    def _stub_line(self, count: int, first: int, last: int) -> bytes:
-        of = self.window.position_of
-        return msgspec.json.encode(
-            {
-                "role": "system",
-                "content": f"[{count} earlier messages left out: {of(first)} to {of(last)}]",
-            }
-        )
-
 
 def tokens_of(group: Group) -> int:
     """Tokens of a group as it is rendered, synthetic answers included."""
@@ -149,17 +143,7 @@ def tokens_of(group: Group) -> int:
 def parts_of(window: Window) -> Parts:
     """The parts of a window's render as the fold left them."""
     state, summary = window.state, window.meta.summary
-    everything = group_tail(window.tail)
-    left = [
-        e
-        for e in window.tail
-        if e.variant == f"out:{LEFT_OUT}" or (e.kind == Kind.HELD and e.tokens)
-    ]
-    stub = None
-    if left:
-        count = sum(e.count for e in left)
-        stub = (count, min(e.start for e in left), max(e.offset for e in left))
-    shown = [group for group in everything if group.messages()]
+    shown = [group for group in group_tail(window.tail) if group.messages()]
     system = [(item.body, item.tokens, item.offset) for item in state.pinned]
     return Parts(
         window,
@@ -167,6 +151,6 @@ def parts_of(window: Window) -> Parts:
         summary_body(summary) if summary else None,
         list(state.pins),
         shown,
-        stub,
+        window.omitted,
         state.suspended(),
     )

@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from projections.names import Position
 from projections.policy.profiles import Limiting, Shortening
-from projections.policy.thresholds import SUMMARY_MARK
+from projections.policy.thresholds import STUB_TOKENS, SUMMARY_MARK
 from projections.render.trace import steps_of
 from projections.window.conversation_state import ConversationState, OpenSuspension
+from projections.window.entry import Omitted
 from projections.window.meta import ActiveSummary
 from projections.window.trace_steps import Step
 from projections.window.window import Window
@@ -21,6 +23,10 @@ MAX_SUSPENDED = 4_096
 """Characters of open suspensions that a header carries: it is written with every batch, and beyond
 that a reader renders the window.
 """
+AWAITING_APPROVAL = "awaiting_approval"
+AWAITING_INPUT = "awaiting_input"
+AWAITING = (AWAITING_APPROVAL, AWAITING_INPUT)
+"""The states in which somebody has to act."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -28,8 +34,8 @@ class ReadHeader(Struct, array_like=True):
     """Derived from a window, see :func:`read_header_of`.
 
     ``flat``: the render is the system lane, the summary, the pinned results and the tail's messages
-    as they stand, within the ceiling; ``tokens`` are its tokens, ``trace`` what was shortened of
-    it.
+    as they stand, within the ceiling, with a line for what is ``omitted``; ``tokens`` are its
+    tokens, ``trace`` what was shortened of it.
     """
 
     flat: bool
@@ -40,6 +46,7 @@ class ReadHeader(Struct, array_like=True):
     suspensions: list[OpenSuspension]
     guard: dict[str, Any] | None
     trace: list[Step]
+    omitted: Omitted | None = None
 
 
 def read_header_of(window: Window) -> ReadHeader:
@@ -49,6 +56,8 @@ def read_header_of(window: Window) -> ReadHeader:
     tokens = state.pinned_tokens + window.tail_tokens
     if summary is not None:
         tokens += summary.tokens + len(SUMMARY_MARK)
+    if window.omitted is not None:
+        tokens += STUB_TOKENS
     small = (
         sum(len(s.prompt or "") + len(s.suspension_id) for s in state.suspensions) <= MAX_SUSPENDED
     )
@@ -67,6 +76,7 @@ def read_header_of(window: Window) -> ReadHeader:
     trace: list[Step] = []
     if flat and (window.gains or state.pins or any(state.pins_lost) or any(state.pinned_lost)):
         lead = len(state.pinned) + (summary is not None) + 2 * len(state.pins)
+        lead += window.omitted is not None
         trace = steps_of(window, lead + window.shown_messages, tokens)
     return ReadHeader(
         flat,
@@ -77,6 +87,7 @@ def read_header_of(window: Window) -> ReadHeader:
         state.suspensions if small else [],
         guard_of(window),
         trace,
+        window.omitted,
     )
 
 
@@ -95,15 +106,29 @@ def summary_body(summary: ActiveSummary) -> bytes:
     return _encode({"role": "assistant", "content": SUMMARY_MARK + summary.text})
 
 
-def lead_of(state: ConversationState, summary: ActiveSummary | None) -> list[bytes]:
+def omitted_line(omitted: Omitted, partition: int) -> bytes:
+    """The message that tells of what is left out."""
+    first, last = Position(partition, omitted.first), Position(partition, omitted.last)
+    text = f"[{omitted.count} earlier messages left out: {first} to {last}]"
+    return _encode({"role": "system", "content": text})
+
+
+def lead_of(
+    state: ConversationState,
+    summary: ActiveSummary | None,
+    omitted: Omitted | None,
+    partition: int,
+) -> list[bytes]:
     """The messages before the tail: system lane, summary, pinned results with their calls; as they
-    are stored.
+    are stored. Then the line for what is left out.
     """
     bodies = [item.body for item in state.pinned]
     if summary is not None:
         bodies.append(summary_body(summary))
     for pin in state.pins:
         bodies += (pin.call, pin.result)
+    if omitted is not None:
+        bodies.append(omitted_line(omitted, partition))
     return bodies
 
 
@@ -113,16 +138,18 @@ def flat_digest(window: Window) -> bytes:
 
 
 def _lead(window: Window) -> list[bytes]:
-    return lead_of(window.state, window.meta.summary)
+    return lead_of(window.state, window.meta.summary, window.omitted, window.partition)
 
 
 def state_of(state: ConversationState) -> str:
-    """``closed`` | ``idle`` | ``awaiting_input`` (something is suspended, or the last turn ended) |
-    ``active``.
+    """``closed`` | ``idle`` | ``awaiting_approval`` (an approval is open) | ``awaiting_input``
+    (something else is suspended, or the last turn ended) | ``active``.
     """
     if state.closed is not None:
         return "idle" if state.closed == "idle" else "closed"
-    return "awaiting_input" if state.suspensions or state.turn_ended else "active"
+    if any(suspension.kind == "approval" for suspension in state.suspensions):
+        return AWAITING_APPROVAL
+    return AWAITING_INPUT if state.suspensions or state.turn_ended else "active"
 
 
 def guard_of(window: Window) -> dict[str, Any] | None:

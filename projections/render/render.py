@@ -76,11 +76,12 @@ def _reduce(parts: Parts, policy: Policy, trace: list[Step]) -> None:
         name = str(type(reducer).__struct_config__.tag)
         steps.append((name, isinstance(reducer, Shortening), partial(run.run, reducer)))
     for name, shortens, apply in steps:
-        messages, tokens, shown = parts.messages, parts.tokens, len(parts.groups)
+        messages, tokens = parts.messages, parts.tokens
+        shown = [(group, group.messages()) for group in parts.groups]
         apply()
+        for group, count in shown:
+            if not group.messages() and not shortens:
+                parts.omit(group, count)
         parts.groups[:] = [group for group in parts.groups if group.messages()]
-        if len(parts.groups) < shown and not shortens:
-            # What was left out before it is beyond the limit as well.
-            parts.stub = None
         if (parts.messages, parts.tokens) != (messages, tokens):
             trace.append(Step(name, messages, parts.messages, tokens, parts.tokens))

@@ -4,7 +4,9 @@ going on where the one before ended.
 
 from __future__ import annotations
 
-from projections.window.trace_steps import Step, chain
+from projections.policy.thresholds import STUB_TOKENS
+from projections.window.entry import LEFT_OUT, omits
+from projections.window.trace_steps import ORDER, Step, chain
 from projections.window.window import Window
 
 
@@ -17,4 +19,9 @@ def steps_of(window: Window, messages: int, tokens: int) -> list[Step]:
     saved = sum(pin.saved for pin in state.pins)
     gains |= {"shorten_pinned_results": (0, saved)} if saved else {}
     gains |= {name: (window.gains[name][0], window.gains[name][1]) for name in sorted(window.gains)}
+    limits = [name for name in ORDER if name in gains and omits(f"out:{name}")]
+    if window.omitted is not None and limits and limits[-1] != LEFT_OUT:
+        # The line that tells of them came in their place.
+        fewer, less = gains[limits[-1]]
+        gains[limits[-1]] = (fewer - 1, less - STUB_TOKENS)
     return chain(gains, messages, tokens)

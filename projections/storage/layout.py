@@ -1,11 +1,11 @@
 """How a window lies in a store: a few named fields, of which a batch writes those that changed.
 
 ``h`` is the head: counters, and the read header; written with every batch. ``b`` is the
-base: the state before the tail and the active summary; written when they change. Fields with a
-number are the tail's chunks, in order. New entries go to the newest chunk, which is written again
-until it is full; full small chunks are joined by eights. So each entry is written a few times,
-small while it is new, and a read of any length finds few fields. Recent ids lie apart, in numbered
-blocks.
+base: the state before the tail and the active summary; written when they change. ``c`` is the card
+(``projections.storage.card``). Fields with a number are the tail's chunks, in order. New entries go
+to the newest chunk, which is written again until it is full; full small chunks are joined by
+eights. So each entry is written a few times, small while it is new, and a read of any length finds
+few fields. Recent ids lie apart, in numbered blocks.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from msgspec import Struct
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.render.read_header import ReadHeader, flat_digest, read_header_of
+from projections.storage.card import CARD, LastMessage, Opened, encode_card, last_message, opened
 from projections.storage.chunks import (
     MERGED,
     PER_ENTRY,
@@ -38,6 +39,7 @@ from projections.window.window import Window
 
 HEAD = b"h"
 BASE = b"b"
+_OTHERS = frozenset({HEAD, BASE, CARD})
 
 
 class Head(Progress, array_like=True):
@@ -46,7 +48,8 @@ class Head(Progress, array_like=True):
 
     ``base`` and ``chunks`` (by number) are :func:`checksum` of the other fields: whoever has one of
     them already need not read it again, and a field that is not of this head is found out.
-    ``messages`` is the SHA-256 of the rendered messages where the read header is flat.
+    ``messages`` is the SHA-256 of the rendered messages where the read header is flat. ``at_ms`` is
+    the time of its last record, by the broker's clock.
     """
 
     skip: int
@@ -54,6 +57,7 @@ class Head(Progress, array_like=True):
     base: bytes
     chunks: dict[int, bytes]
     messages: bytes
+    at_ms: int
 
 
 class Base(Struct, array_like=True):
@@ -96,6 +100,7 @@ class Mark(NamedTuple):
     chunks: tuple[Placed, ...] = ()
     checksums: dict[int, bytes] = {}  # noqa: RUF012 (never written to)
     base_checksum: bytes = b""
+    opened: Opened = Opened()
 
     @property
     def nothing(self) -> bool:
@@ -116,8 +121,11 @@ class Changes(NamedTuple):
     after: Mark
 
 
-def changes_of(window: Window, mark: Mark) -> Changes:
-    """What has to be written so that a store that is at ``mark`` holds the window as it is now."""
+def changes_of(window: Window, mark: Mark, at_ms: int = 0) -> Changes:
+    """What has to be written so that a store that is at ``mark`` holds the window as it is now.
+
+    ``at_ms`` is the time of its last record.
+    """
     reset = mark.nothing or window.tail_revision != mark.tail_revision or window.start > mark.end
     old = () if reset else mark.chunks
     plan = _plan(window, old, window.start if reset else mark.end)
@@ -127,6 +135,14 @@ def changes_of(window: Window, mark: Mark) -> Changes:
     if reset or window.base_revision != mark.base_revision:
         put.append((BASE, _encode(Base(window.meta.base, window.meta.summary))))
         base_checksum = checksum(put[0][1])
+    now = opened(window.state)
+    gone: list[bytes] = []
+    if reset or now != mark.opened:
+        card = encode_card(now)
+        if card:
+            put.append((CARD, card))
+        elif not reset:
+            gone.append(CARD)
     known, checksums = set(old), {}
     for chunk in plan:
         if chunk in known:
@@ -136,9 +152,9 @@ def changes_of(window: Window, mark: Mark) -> Changes:
             value = encode_chunk(window.tail[first : chunk.end - window.start])
             checksums[chunk.number] = checksum(value)
             put.append((b"%d" % chunk.number, value))
-    put.append((HEAD, _encode_head(window, skip, base_checksum, checksums)))
+    put.append((HEAD, _encode_head(window, skip, base_checksum, checksums, at_ms)))
     kept = {chunk.number for chunk in plan}
-    gone = [b"%d" % chunk.number for chunk in old if chunk.number not in kept]
+    gone += [b"%d" % chunk.number for chunk in old if chunk.number not in kept]
     added = window.recent_ids.added
     if reset and window.meta.erased:
         # The erasure set them back: all that is stored goes, and what there is now is written
@@ -169,6 +185,7 @@ def changes_of(window: Window, mark: Mark) -> Changes:
             tuple(plan),
             checksums,
             base_checksum,
+            now,
         ),
     )
 
@@ -234,7 +251,7 @@ def _merged(plan: list[Placed], start: int) -> list[Placed]:
 
 
 def _encode_head(
-    window: Window, skip: int, base_checksum: bytes, checksums: dict[int, bytes]
+    window: Window, skip: int, base_checksum: bytes, checksums: dict[int, bytes], at_ms: int
 ) -> bytes:
     meta, header = window.meta, read_header_of(window)
     messages = flat_digest(window) if header.flat else b""
@@ -246,6 +263,7 @@ def _encode_head(
             base=base_checksum,
             chunks=checksums,
             messages=messages,
+            at_ms=at_ms,
             **progress,
         )
     )
@@ -255,7 +273,7 @@ def numbered(fields: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
     """The tail's fields, in order."""
     return [
         (name, fields[name])
-        for name in sorted((name for name in fields if name not in (HEAD, BASE)), key=int)
+        for name in sorted((name for name in fields if name not in _OTHERS), key=int)
     ]
 
 
@@ -293,6 +311,9 @@ def load_window(
     window = Window(key, partition, rules, meta, tail, ids)
     if read_header_of(window) != head.read_header:
         raise ValueError("its read header is not that of its parts")
+    now = opened(window.state)
+    if fields.get(CARD, b"") != encode_card(now):
+        raise ValueError("its card is not that of its parts")
     return window, Mark(
         window.tail_revision,
         window.base_revision,
@@ -301,7 +322,22 @@ def load_window(
         tuple(chunks),
         head.chunks,
         head.base,
+        now,
     )
+
+
+def last_message_of(fields: Mapping[bytes, bytes]) -> LastMessage | None:
+    """The last message of a window that is there whole, None before its first; raises like
+    :func:`load_window`.
+    """
+    head = decode_head(fields[HEAD])
+    order = sorted(head.chunks)
+    for number in reversed(order):
+        skip = head.skip if number == order[0] else 0
+        if (found := last_message(fields[b"%d" % number], skip)) is not None:
+            return found
+    offset = decode_base(fields[BASE]).state.last_message
+    return None if offset < 0 else LastMessage("", "", offset)
 
 
 def load_recent_ids(id_blocks: dict[bytes, bytes], added: int = LIMIT) -> RecentIds:

@@ -2,26 +2,33 @@
 which wait for somebody, whose they are.
 
 The lists follow from the windows and are written in one step with them, so they come back with them
-after a loss. A conversation's time is that of the batch that last wrote it, by the broker's clock
-(of its healing, where it was put back): it is delivery state, and never compared.
+after a loss. A conversation's time is that of its last record in the log, by the broker's clock. In
+``waiting`` and ``parked`` it is that of the record that put it there. It is never compared.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
 from projections.names import Key
+from projections.render.read_header import AWAITING, state_of
 from projections.window.window import Window
 
 
 class Listed(NamedTuple):
-    """What of a window its lists follow from; the default is a conversation that is in none."""
+    """What of a window its lists follow from; the default is a conversation that is in none.
+
+    ``awaiting`` is its state where somebody has to act, else None.
+    """
 
     suspended: bool = False
     user: str | None = None
     erased: bool = False
     quarantined: bool = False
+    channel: str | None = None
+    awaiting: str | None = None
 
 
 NOT_LISTED = Listed()
@@ -39,15 +46,16 @@ class Listing(NamedTuple):
     """The change of a tenant's lists that comes with a window's write.
 
     ``at_ms`` is when it was active, None where it leaves the lists; ``suspended`` puts it among
-    those that wait or takes it away, None leaves it; ``user`` is whose it is from now on, ``left``
-    whose it no longer is. ``quarantined`` puts it among the quarantined ones or takes it away.
+    those that wait or takes it away, None leaves it. ``quarantined`` puts it among the quarantined
+    ones or takes it away. ``places`` are the lists of its user, its channel and its state, by
+    :func:`place`; ``left`` are those of them that it is in no longer.
     """
 
     at_ms: int | None
     suspended: bool | None = None
-    user: str | None = None
-    left: str | None = None
     quarantined: bool | None = None
+    places: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 class Found(NamedTuple):
@@ -63,31 +71,52 @@ def listed(window: Window) -> Listed:
     """What the lists of this window follow from."""
     if window.meta.erased:
         return Listed(erased=True)
+    state = window.state
+    name = state_of(state)
     return Listed(
-        bool(window.state.suspensions),
-        window.state.user,
+        bool(state.suspensions),
+        state.user,
         quarantined=window.meta.quarantine is not None,
+        channel=state.channel,
+        awaiting=name if name in AWAITING else None,
     )
 
 
-def listing_of(before: Listed, now: Listed, at_ms: int) -> Listing:
-    """The change from ``before`` to ``now``. A user whose conversation becomes another's keeps it,
-    too, until it is erased.
+def listing_of(tenant: str, before: Listed, now: Listed, at_ms: int) -> Listing:
+    """The change from ``before`` to ``now``.
+
+    A user whose conversation becomes another's keeps it, too, until it is erased: an erasure of
+    that user reaches it. Who lists a user's conversations looks at their cards.
     """
+    old = places_of(tenant, before)
     if now.erased:
-        return Listing(
-            None, False, left=before.user, quarantined=False if before.quarantined else None
-        )
-    suspended = None if now.suspended == before.suspended else now.suspended
-    quarantined = None if now.quarantined == before.quarantined else now.quarantined
+        return Listing(None, False, quarantined=False if before.quarantined else None, left=old)
+    places = old if now == before else places_of(tenant, now)
+    kept = "user:"
     return Listing(
-        at_ms, suspended, now.user if now.user != before.user else None, quarantined=quarantined
+        at_ms,
+        None if now.suspended == before.suspended else now.suspended,
+        None if now.quarantined == before.quarantined else now.quarantined,
+        places,
+        tuple(name for name in old if name not in places and not name.startswith(kept))
+        if old != places
+        else (),
     )
 
 
-def user_name(tenant: str, user: str) -> str:
-    """The name of a user's list: users' ids may be of any length and letters."""
-    return f"{tenant}/{sha256(user.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+def places_of(tenant: str, now: Listed) -> tuple[str, ...]:
+    """The lists of its user, its channel and its state that a conversation is in."""
+    named = (("user", now.user), ("channel", now.channel), ("state", now.awaiting))
+    return tuple([place(kind, tenant, value) for kind, value in named if value is not None])
+
+
+@lru_cache(maxsize=4096)
+def place(kind: str, tenant: str, value: str) -> str:
+    """The name of the list of a ``user``, a ``channel`` or a ``state``: users' ids may be of any
+    length and letters.
+    """
+    digest = sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"{kind}:{tenant}/{digest}"
 
 
 class Lists:
@@ -112,11 +141,10 @@ class Lists:
             self._put(f"waiting:{tenant}", name, listing.at_ms or 0)
         elif listing.suspended is not None:
             self._drop(f"waiting:{tenant}", name)
-        if listing.user is not None:
-            self._put(f"user:{user_name(tenant, listing.user)}", name, listing.at_ms or 0)
-        if listing.left is not None:
-            self._drop(f"user:{user_name(tenant, listing.left)}", name)
-
+        for where in listing.places:
+            self._put(where, name, listing.at_ms or 0)
+        for where in listing.left:
+            self._drop(where, name)
         if listing.quarantined:
             self._put(QUARANTINED, str(key), listing.at_ms or 0)
         elif listing.quarantined is not None:

@@ -92,13 +92,19 @@ class Listings(Protocol):
     """What is kept beside the windows, for lists and for whole partitions."""
 
     async def listed(
-        self, generation: int, partition: int, name: str, before: Found | None, limit: int
+        self,
+        generation: int,
+        partition: int,
+        name: str,
+        before: Found | None,
+        limit: int,
+        since: int = 0,
     ) -> list[Found]:
         """Conversations of a list, latest first (of the same time the later name first), from the
         one after ``before`` on.
 
-        ``name`` is ``recent:TENANT``, ``waiting:TENANT`` or ``user:`` and
-        :func:`projections.storage.listing.user_name`; in
+        ``name`` is ``recent:TENANT``, ``waiting:TENANT`` or a
+        :func:`projections.storage.listing.place`; ``since`` leaves out earlier ones (ms). In
         :data:`projections.storage.listing.QUARANTINED` a conversation is told as
         ``tenant/conversation``.
         """

@@ -209,10 +209,10 @@ NOTHING = StoreMark()
 def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write:
     """The write that brings a store from ``mark`` to the window as it is now.
 
-    ``at_ms`` is what :func:`projections.fold.timers.changed_timer` says; it matters to the
-    timer and the lists alone.
+    ``at_ms`` is the time of its last record, which heads and lists tell; or a later one, as
+    :func:`projections.fold.timers.changed_timer` says.
     """
-    reset, put, gone, id_blocks_put, id_blocks_gone, after = changes_of(window, mark.layout)
+    reset, put, gone, id_blocks_put, id_blocks_gone, after = changes_of(window, mark.layout, at_ms)
     asked, now, lists = _asked(window), timed(window), listed(window)
     change = DueChange.CLEAR if asked[0] is None else DueChange.SET
     return Write(
@@ -225,7 +225,7 @@ def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write
         DueChange.KEEP if asked == mark.asked else change,
         StoreMark(after, asked, now, lists),
         changed_timer(mark.timed, now, at_ms),
-        listing_of(mark.listed, lists, at_ms),
+        listing_of(window.key.tenant, mark.listed, lists, at_ms),
         anew=mark.layout.nothing,
     )
 

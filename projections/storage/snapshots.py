@@ -24,7 +24,7 @@ from projections.window.meta import VERSION as WINDOW_VERSION
 from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 
-VERSION = 4
+VERSION = 5
 """Raised whenever the records below, or what the fold makes of the same events, change: older
 snapshots are left aside then.
 """

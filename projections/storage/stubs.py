@@ -9,13 +9,15 @@ without any event of the log.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
 
 import cramjam
 import msgspec
 from msgspec import Struct
 
-from projections.storage.layout import Head
+from projections.storage.card import CARD, LastMessage
+from projections.storage.layout import HEAD, decode_head, last_message_of
 
 STUB = b"s"
 """The one field of a stub; no field of a window has this name."""
@@ -31,7 +33,8 @@ class Stub(Struct, array_like=True, frozen=True):
     first 16 bytes of its body's SHA-256.
 
     ``position``, ``count`` and ``digest`` (its first 16 bytes) are the window's; ``state`` and
-    ``tokens`` its read header's, which lists show.
+    ``tokens`` its read header's, which lists show, with its ``card`` (field ``c``) and its ``last``
+    message.
     """
 
     at: int
@@ -41,6 +44,8 @@ class Stub(Struct, array_like=True, frozen=True):
     digest: bytes
     state: str
     tokens: int
+    card: bytes = b""
+    last: LastMessage | None = None
 
     def fits(self, position: int, count: int, digest: bytes) -> bool:
         """Whether a window of these figures is the one that sleeps."""
@@ -52,15 +57,16 @@ class Stub(Struct, array_like=True, frozen=True):
 
 
 encode_stub = msgspec.msgpack.Encoder().encode
-"""Encode a stub: 60 to 90 bytes."""
+"""Encode a stub: 60 to 90 bytes, its card, and up to 80 characters of its last message."""
 decode_stub = msgspec.msgpack.Decoder(Stub).decode
 """Decode field ``s``; raises :class:`msgspec.DecodeError`."""
 
 
-def stub_of(head: Head, at: int, body: bytes) -> Stub:
-    """The stub of a window with this head, whose packed form is ``body`` in the record at offset
-    ``at``.
+def stub_of(fields: Mapping[bytes, bytes], at: int, body: bytes) -> Stub:
+    """The stub of a window with these fields, whose packed form is ``body`` in the record at offset
+    ``at``; raises like :func:`projections.storage.layout.load_window`.
     """
+    head = decode_head(fields[HEAD])
     return Stub(
         at,
         checksum_of(body),
@@ -69,6 +75,8 @@ def stub_of(head: Head, at: int, body: bytes) -> Stub:
         head.digest[:CHECKSUM_BYTES],
         head.read_header.state,
         head.read_header.tokens,
+        fields.get(CARD, b""),
+        last_message_of(fields),
     )
 
 

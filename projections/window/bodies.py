@@ -12,6 +12,7 @@ import msgspec
 
 from projections.errors import InvalidEvent
 from projections.events import types as events
+from projections.events.known_fields import fields, known_fields
 from projections.events.provider_limits import author_name, call_ids, function_name
 from projections.events.token_cost import CALL_OVERHEAD
 from projections.events.tokenizer import MESSAGE_OVERHEAD, count
@@ -175,6 +176,17 @@ def body_tokens(body: bytes, encoding: str) -> int:
         total += CALL_OVERHEAD
         texts += (call["function"]["name"], call["function"]["arguments"])
     return total + sum(count(text, encoding) for text in texts if text)
+
+
+MESSAGE_FIELDS = fields(
+    "id time role name model tool_call_id refusal annotations audio function_call parsed reasoning"
+    " reasoning_content",
+    content=known_fields(events.Message)["content"],
+    tool_calls=fields("id type index", function=fields("name arguments")),
+)
+"""What a message in OpenAI's format may have. Those from ``annotations`` on are left out of the
+event, and ``refusal`` where there is content.
+"""
 
 
 def to_flat(message: object, where: str) -> dict[str, Any]:

@@ -20,6 +20,9 @@ AT_ONCE = -1
 LEFT_OUT = "leave_out_oldest"
 """The reducer of what a tail over its limit leaves out: one line of the render tells of it."""
 
+CLOSED = "session_closed"
+"""The reducer of what a closed session empties its tail of."""
+
 Call = tuple[str, str, bytes]
 """A call as entries keep it: its id, the tool's name, and the SHA-256 of the tool with its
 canonical arguments.
@@ -151,6 +154,33 @@ class Entry(Details, array_like=True, omit_defaults=True, gc=False):
     def put_body(self, body: bytes, tokens: int) -> None:
         """Put another body in place, for one render only: no variant tells of it."""
         self.body, self.tokens = body, tokens
+
+
+class Omitted(Struct, array_like=True, frozen=True):
+    """Older messages that no render shows: how many, and the offsets of the first and the last."""
+
+    count: int
+    first: int
+    last: int
+
+    def and_(self, more: Omitted) -> Omitted:
+        """These and others."""
+        return Omitted(
+            self.count + more.count, min(self.first, more.first), max(self.last, more.last)
+        )
+
+
+_OMITTING = frozenset(
+    f"out:{name}" for name in ("keep_last_n_turns", "keep_last_n_messages", CLOSED, LEFT_OUT)
+)
+
+
+def omits(variant: str) -> bool:
+    """Whether a variant leaves a message out for its age: a render says that there was one.
+
+    Tool calls that a reducer drops are not told of: what was said about them stays.
+    """
+    return variant in _OMITTING
 
 
 def shown_calls(variants: tuple[Variant, ...], count: int) -> list[int]:

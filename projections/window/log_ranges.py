@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from projections.events.types import absolute, delta
-from projections.window.entry import EARLY, LEFT_OUT, RENDERED, Entry, Kind
+from projections.window.entry import EARLY, LEFT_OUT, RENDERED, Entry, Kind, omits
 from projections.window.recent_ids import RecentIds
 
 MAX_HELD_POSITIONS = 4_096
@@ -19,7 +19,9 @@ def held_range(entries: list[Entry]) -> Entry:
     tokens = sum(_would_show(e) for e in entries)
     full = sum(max(e.tokens, e.full) for e in entries if e.kind in RENDERED or e.kind == Kind.HELD)
     entry = _range(Kind.HELD, entries, tokens)
-    out = next((e.variant for e in entries if e.out), "")
+    # What is told of as left out is told of as a range, too.
+    outs = sorted((e.variant for e in entries if e.out), key=omits, reverse=True)
+    out = outs[0] if outs else ""
     if not tokens and out:
         entry.full, entry.variants = full, ((entry.offset, out, 0),)
     return entry

@@ -6,7 +6,16 @@ from __future__ import annotations
 
 from projections.window.bodies import has_attachments
 from projections.window.conversation_state import ConversationState
-from projections.window.entry import EARLY, LEFT_OUT, RENDERED, Entry, Kind, reducer_of
+from projections.window.entry import (
+    EARLY,
+    LEFT_OUT,
+    RENDERED,
+    Entry,
+    Kind,
+    Omitted,
+    omits,
+    reducer_of,
+)
 from projections.window.log_progress import LogProgress
 
 
@@ -17,7 +26,8 @@ class TailStatistics(LogProgress):
     room, ``tail_messages`` and ``tail_bytes`` of all entries, ``shown_messages`` and
     ``shown_turns`` of what is rendered; ``gains`` are for each reducer the messages and tokens that
     it saves. ``flat`` tells whether the rendered bodies, joined in their order, are a valid
-    conversation (``awaited`` results of its last group are still to come).
+    conversation (``awaited`` results of its last group are still to come). ``omitted`` is what no
+    render shows of the tail.
     """
 
     __slots__ = (
@@ -30,6 +40,7 @@ class TailStatistics(LogProgress):
         "gains",
         "held_tokens",
         "left_out",
+        "omitted",
         "results",
         "shown_messages",
         "shown_turns",
@@ -42,12 +53,14 @@ class TailStatistics(LogProgress):
     )
 
     state: ConversationState
+    omitted: Omitted | None
 
     def _zero(self) -> None:
         self.tail_tokens = self.held_tokens = self.tail_messages = self.tail_bytes = 0
         self.tail_pinned = self.tail_pinned_tokens = 0
         self.shown_messages = self.shown_turns = self.results = self.left_out = 0
         self._hidden = self._early = 0
+        self.omitted = None
         self.gains: dict[str, list[int]] = {}
         base = self.meta.base
         self.flat = not any(has_attachments(item.body) for item in base.pinned) and not any(
@@ -81,6 +94,8 @@ class TailStatistics(LogProgress):
                 gain = self.gains.setdefault(LEFT_OUT, [0, 0])
                 gain[0] += entry.count
                 gain[1] += entry.tokens
+            if entry.tokens or omits(entry.variant):
+                self._omit(entry)
             self.flat = self.flat and not entry.tokens
         elif kind == Kind.SYSTEM:
             self.tail_pinned += 1
@@ -105,10 +120,17 @@ class TailStatistics(LogProgress):
             return
         if entry.out:
             self._hidden += 1
+            if omits(entry.variant):
+                self._omit(entry)
             if entry.variant == f"out:{LEFT_OUT}":
                 self.left_out += 1
                 self.held_tokens += entry.full
                 self.flat = False
+
+    def _omit(self, entry: Entry) -> None:
+        """Note what no render shows."""
+        more = Omitted(entry.count, entry.start, entry.offset)
+        self.omitted = more if self.omitted is None else self.omitted.and_(more)
 
     def _follow(self, entry: Entry) -> None:
         """See whether the tail is still flat: results stand right after their calls, in order, and

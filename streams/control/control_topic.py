@@ -35,6 +35,7 @@ from streams.settings.quotas import (
     ApiKey,
     Quota,
     Tenant,
+    TokenKeys,
     check_expiry,
     check_key_name,
     check_scopes,
@@ -327,8 +328,17 @@ class Control:
         await self.write({f"key/{hash_key(key)}": record})
         return key
 
+    async def set_token_keys(self, tenant: str, keys: list[dict[str, Any]]) -> None:
+        """Replace the public keys of the tokens that a tenant signs for its end users; an empty
+        list ends all these tokens.
+        """
+        record = TokenKeys(keys) if keys else None
+        if record != self.state.token_keys.get(tenant):
+            await self.write({f"token-keys/{tenant}": record})
+
     async def revoke_keys(self, tenant: str, key: str | None = None) -> int:
-        """Delete all keys of a tenant, or the one with an id; returns how many there were.
+        """Delete all keys of a tenant, or the one with an id; returns how many there were. With all
+        of them go the public keys of the tokens that it signs: the tenant is closed.
 
         Raises:
             UnknownTenant: an id was given that none of its keys has.
@@ -340,6 +350,9 @@ class Control:
                 f"tenant {tenant} has no key {key[:40]!r}: its keys are"
                 f" {', '.join(map(key_id, mine)) or 'none'}"
             )
-        if revoked:
-            await self.write({f"key/{hashed}": None for hashed in revoked})
+        gone = [f"key/{hashed}" for hashed in revoked]
+        if key is None and tenant in self.state.token_keys:
+            gone.append(f"token-keys/{tenant}")
+        if gone:
+            await self.write(dict.fromkeys(gone))
         return len(revoked)

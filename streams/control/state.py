@@ -13,7 +13,7 @@ from projections.errors import TopicMismatch, UnknownTenant
 from projections.policy.policy import Callables, Rules
 from streams.control.custom_projections import ProjectionRecord, take_record
 from streams.control.halts import Halt
-from streams.settings.quotas import ApiKey, Tenant, hash_key
+from streams.settings.quotas import ApiKey, Tenant, TokenKeys, hash_key
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +55,8 @@ class State:
         self.live: int | None = None
         self.tenants: dict[str, Tenant] = {}
         self.keys: dict[str, ApiKey] = {}
+        self.token_keys: dict[str, TokenKeys] = {}
+        """The public keys of each tenant that signs tokens for its end users."""
         self.projections: dict[str, ProjectionRecord] = {}
         self.halts: dict[int, Halt] = {}
         self.callables: Callables = {}
@@ -74,6 +76,8 @@ class State:
             self._put_tenant(name, value)
         elif kind == "key":
             _set(self.keys, name, value, ApiKey)
+        elif kind == "token-keys":
+            _set(self.token_keys, name, value, TokenKeys)
         elif kind == "halt":
             _set(self.halts, int(name), value, Halt)
         elif kind == "view":

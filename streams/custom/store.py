@@ -13,7 +13,7 @@ from functools import partial
 from importlib.resources import files
 from typing import Any, TypeVar, cast
 
-from projections.redis.node import Node, Script, redis_errors
+from projections.redis.node import Node, RedisErrors, Script
 from projections.redis.router import RedisRouter
 from projections.storage.records import Applied, Checkpoint, Verdict
 from streams.custom.persistence import ProjectionWrite
@@ -36,6 +36,7 @@ class RedisProjectionStore:
         self.url = url
         self.prefix = prefix
         self._servers = RedisRouter(url, timeout=timeout)
+        self._errors = RedisErrors(url, "a key of a projection: it is folded anew")
         self._apply = Script(files("streams.custom").joinpath("apply.lua").read_text())
         self._unlink = Script(files("projections.redis").joinpath("unlink.lua").read_text())
 
@@ -162,7 +163,7 @@ class RedisProjectionStore:
         await self._run(place, work)
 
     async def _run(self, place: str, work: Callable[[Node], Awaitable[T]]) -> T:
-        with redis_errors(self.url, "a key of a projection: it is folded anew"):
+        with self._errors:
             return await self._servers.run(self._state(place), work)
 
     def _tag(self, place: str) -> str:

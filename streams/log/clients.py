@@ -266,6 +266,20 @@ async def stop_client(client: Any, settings: Settings) -> None:
 
 
 @asynccontextmanager
+async def reading_kafka(settings: Settings, what: str) -> AsyncIterator[None]:
+    """A read that ends within the append time-out, with its failures named by cause: a broker that
+    hangs would hold it for as long as a client's own time-outs add up to.
+    """
+    limit = settings.append_timeout
+    async with kafka_errors(settings, what):
+        try:
+            async with asyncio.timeout(limit):
+                yield
+        except TimeoutError:
+            raise TimeoutError(f"no answer within {limit:g} s") from None
+
+
+@asynccontextmanager
 async def kafka_errors(settings: Settings, what: str = "") -> AsyncIterator[None]:
     """Name Kafka's failures by cause; ``what`` begins the message, where given."""
     begin = f"{what}: " if what else ""

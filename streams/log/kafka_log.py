@@ -29,6 +29,7 @@ from streams.log.clients import (
     SharedProducer,
     kafka_errors,
     make_consumer,
+    reading_kafka,
     sequential_consumer,
     start_client,
     stop_client,
@@ -43,6 +44,7 @@ PAGE_FETCH = 256 << 10
 beyond them is dropped.
 """
 APPEND = "append (unknown whether it is in: repeat it with the same ids)"
+READ = "reading the log"
 APPEND_SHARE = 0.85
 WHY_SHARE = 0.1
 """The parts of the append time-out in which the brokers have to acknowledge, and in which they may
@@ -65,18 +67,20 @@ class KafkaLog:
         topic: str = "events",
         *,
         seals: PayloadCipher | None = None,
+        producer: SharedProducer | None = None,
+        load: Load | None = None,
     ) -> None:
         """Args: ``seals`` None: nothing is sealed, and what is sealed cannot be read."""
         self.seals: PayloadCipher = seals or Unsealed()
         self.settings = settings
         self.partitions = partitions
         self.topic = settings.topic(topic)
-        self._producer = SharedProducer(settings)
+        self._producer = producer or SharedProducer(settings)
         brokers = Brokers()
         self._appenders = [
             Appender(self.topic, partition, brokers) for partition in range(partitions)
         ]
-        self._load = Load()
+        self._load = load or Load()
         self._replicas = Replicas(settings, topic)
         self._consumer: AIOKafkaConsumer | None = None
         self._locks = [asyncio.Lock() for _ in range(partitions)]
@@ -195,7 +199,7 @@ class KafkaLog:
     async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
         at = first
         while at <= last:
-            async with self._locks[partition], kafka_errors(self.settings, "reading the log"):
+            async with reading_kafka(self.settings, READ), self._locks[partition]:
                 rows, at_next = await self._fetch(partition, at, last)
             await self.seals.ready(rows)
             for row in rows:
@@ -214,7 +218,7 @@ class KafkaLog:
         if not lasts:
             return
         async with (
-            kafka_errors(self.settings, "reading the log"),
+            kafka_errors(self.settings, READ),
             sequential_consumer(self.settings, list(lasts)) as consumer,
         ):
             for tp in lasts:
@@ -313,7 +317,7 @@ class KafkaLog:
         return [TopicPartition(self.topic, partition) for partition in range(self.partitions)]
 
     async def end_offsets(self) -> dict[int, int]:
-        async with kafka_errors(self.settings, "reading the log"):
+        async with reading_kafka(self.settings, READ):
             found = await (await self._get_consumer()).end_offsets(self._places())
         ends = {tp.partition: offset for tp, offset in found.items()}
         for partition, end in ends.items():
@@ -343,7 +347,7 @@ class KafkaLog:
             first = max(0, last - step + 1)
             at, top, more = first, 0, True
             while more:
-                async with self._locks[partition], kafka_errors(self.settings, "reading the log"):
+                async with reading_kafka(self.settings, READ), self._locks[partition]:
                     rows, passed = await self._fetch(partition, at, last)
                 top = rows[-1].offset + 1 if rows else top
                 at, more = passed, at < passed <= last
@@ -354,20 +358,17 @@ class KafkaLog:
         return 0
 
     async def beginning_offsets(self) -> dict[int, int]:
-        async with kafka_errors(self.settings, "reading the log"):
+        async with reading_kafka(self.settings, READ):
             found = await (await self._get_consumer()).beginning_offsets(self._places())
         self._begins = {tp.partition: offset for tp, offset in found.items()}
         return dict(self._begins)
 
     async def bounds(self, partition: int) -> tuple[int, int]:
-        """The first offset that a partition holds records from, and the one that the next record
-        will get.
-        """
-        async with kafka_errors(self.settings, "reading the log"):
+        """The first offset that a partition holds records from, and the next record's offset."""
+        async with reading_kafka(self.settings, READ):
             consumer, tp = await self._get_consumer(), TopicPartition(self.topic, partition)
-            return (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[
-                tp
-            ]
+            begins, ends = await consumer.beginning_offsets([tp]), await consumer.end_offsets([tp])
+            return begins[tp], ends[tp]
 
     async def _get_consumer(self) -> AIOKafkaConsumer:
         async with self._starting:

@@ -29,7 +29,7 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.memory_records import MemoryRecords
 
 from projections.names import Position
-from streams.log.clients import connection, kafka_errors
+from streams.log.clients import connection, reading_kafka
 from streams.log.log import Raw
 from streams.settings.settings import Settings
 
@@ -72,10 +72,7 @@ class RandomReads:
         found: dict[int, Raw] = {}
         order = sorted(set(offsets))
         size = max(1, -(-len(order) // AT_ONCE))
-        async with (
-            kafka_errors(self._settings, f"reading {self._topic}"),
-            asyncio.timeout(self._settings.append_timeout),
-        ):
+        async with reading_kafka(self._settings, f"reading {self._topic}"):
             client = await self._get_client()
             parts = [
                 self._read(client, partition, order[i : i + size])

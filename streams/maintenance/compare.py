@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from projections.errors import CorruptWindow
 from projections.fold.timers import next_timer, timed
 from projections.names import Key
-from projections.render.read_header import flat_digest, read_header_of
+from projections.render.read_header import AWAITING, flat_digest, read_header_of
 from projections.storage.layout import HEAD, Head, decode_head
-from projections.storage.listing import QUARANTINED, listed, user_name
+from projections.storage.listing import QUARANTINED, listed, place, places_of
 from projections.storage.records import Index, Stored
 from projections.storage.stubs import decode_stub
 from projections.window.meta import Meta
@@ -100,9 +100,20 @@ def misplaced(index: Index, window: Window) -> list[str]:
         ("those that wait", key.conversation in waiting, now.suspended),
         ("the parked ones", str(key) in index.lists.get(QUARANTINED, {}), now.quarantined),
     ]
-    if now.user is not None and not now.erased:
-        of_user = index.lists.get(f"user:{user_name(key.tenant, now.user)}", {})
-        places.append(("its user's list", key.conversation in of_user, True))
+    mine = places_of(key.tenant, now)
+    places += [
+        (
+            f"its {name.partition(':')[0]}'s list",
+            key.conversation in index.lists.get(name, {}),
+            True,
+        )
+        for name in mine
+    ]
+    for awaiting in AWAITING:
+        name = place("state", key.tenant, awaiting)
+        if name not in mine:
+            there = key.conversation in index.lists.get(name, {})
+            places.append((f"those in state {awaiting}", there, False))
     return [
         f"it is {'missing in' if right else 'wrongly in'} {name}"
         for name, there, right in places

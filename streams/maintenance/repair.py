@@ -16,7 +16,8 @@ from projections.errors import Healing
 from projections.fold.timers import next_timer, timed
 from projections.names import Key, Position
 from projections.policy.policy import Rules
-from projections.storage.listing import Listing, listed
+from projections.render.read_header import AWAITING
+from projections.storage.listing import Listing, listed, place, places_of
 from projections.storage.protocol import WindowStore
 from projections.storage.records import NOTHING, Checkpoint, DueChange, Verdict, Write, write_of
 from projections.storage.snapshots import encode_snapshot, stamp_of
@@ -124,6 +125,7 @@ def whole_write(key: Key, window: Window | None, at_ms: int) -> Write:
 
     ``at_ms``: when it was last active. What a former user's list holds of it stays.
     """
+    states = tuple([place("state", key.tenant, name) for name in AWAITING])
     if window is None:
         return Write(
             key,
@@ -135,10 +137,11 @@ def whole_write(key: Key, window: Window | None, at_ms: int) -> Write:
             DueChange.CLEAR,
             NOTHING,
             None,
-            Listing(None, False, quarantined=False),
+            Listing(None, False, quarantined=False, left=states),
             anew=True,
         )
     now = listed(window)
+    places = places_of(key.tenant, now)
     return replace(
         write_of(window, NOTHING, at_ms),
         due=DueChange.SET if is_due(window) else DueChange.CLEAR,
@@ -146,8 +149,9 @@ def whole_write(key: Key, window: Window | None, at_ms: int) -> Write:
         listing=Listing(
             None if now.erased else at_ms,
             now.suspended,
-            None if now.erased else now.user,
-            quarantined=now.quarantined,
+            now.quarantined,
+            places,
+            tuple([name for name in states if name not in places]),
         ),
     )
 

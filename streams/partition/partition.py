@@ -180,6 +180,7 @@ class Partition(PartitionWindows):
                 counts.passed += 1
                 continue
             touched[key] = slot
+            slot.at_ms = max(slot.at_ms, row.timestamp)
             if window.meta.quarantine is not None or isinstance(event, InvalidRecord):
                 await self._aside(slot, offset, event, effects)
                 continue
@@ -373,13 +374,13 @@ class Partition(PartitionWindows):
                 ahead=last.offset,
             )
         )
-        writes = [write_of(slot.window, slot.mark, last.timestamp) for slot in touched.values()]
+        writes = [write_of(slot.window, slot.mark, slot.at_ms) for slot in touched.values()]
         verdict = await self._apply(checkpoint, writes)
         if verdict is Verdict.DUPLICATE and checkpoint.restoring:
             # Another's write, no further than the checkpoint: these windows are not in it.
             raise self.written_by_another()
         for slot, write in zip(touched.values(), writes, strict=True):
-            slot.mark = write.after
+            slot.mark, slot.at_ms = write.after, 0
         if self.changed is not None:
             self.changed.update(slot.window.key for slot in touched.values())
         for name in touched.keys() & self._slots.keys():

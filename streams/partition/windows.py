@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from projections.names import Key, parse_key
 from projections.policy.policy import Rules
@@ -28,11 +29,15 @@ from streams.partition.owned import Fenced, OwnedPartition
 
 @dataclass(slots=True)
 class Slot:
-    """A cached window, what the store already has of it, and the source its events must name."""
+    """A cached window, what the store already has of it, and the source its events must name.
+
+    ``at_ms`` is the time of its latest record since it was written.
+    """
 
     window: Window
     mark: StoreMark
     source: str
+    at_ms: int = 0
 
 
 def _is_there(window: Window) -> bool:
@@ -106,16 +111,21 @@ class PartitionWindows(OwnedPartition):
         """
         await self.put_back(replace(self.checkpoint, target=target), [])
 
-    async def put_back(self, checkpoint: Checkpoint, windows: Sequence[Window]) -> None:
+    async def put_back(
+        self,
+        checkpoint: Checkpoint,
+        windows: Sequence[Window],
+        times: Mapping[Key, int] = MappingProxyType({}),
+    ) -> None:
         """Write windows that the store does not have, as they are, with a checkpoint; raises
         :class:`Fenced` like :meth:`process`.
 
-        As many as the cache has room for stay in it. Their sessions close no earlier than if their
-        last messages had come now: when those came is not kept in a window.
+        As many as the cache has room for stay in it. ``times`` (ms) are those of their last
+        records. A window without one is listed, and its session closes, as if that came now.
         """
         checkpoint = replace(checkpoint, revision=self.checkpoint.revision)
-        at_ms = max(checkpoint.timestamp, int(time.time() * 1000))
-        writes = [write_of(window, NOTHING, at_ms) for window in windows]
+        late = max(checkpoint.timestamp, int(time.time() * 1000))
+        writes = [write_of(window, NOTHING, times.get(window.key, late)) for window in windows]
         verdict = await self._apply(checkpoint, writes)
         if verdict is Verdict.DUPLICATE:
             # The same record, but another's write: neither its target nor its windows are these.

@@ -12,15 +12,25 @@ import heapq
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from projections.events.types import AnyEvent, SummaryEvent
+import msgspec
+
+from projections.events.types import AnyEvent, Summary, SummaryEvent
 from projections.fold.apply import Status, apply
 from projections.names import Key, parse_key
 from projections.policy.policy import Rules
-from projections.render.differences import Seen, diff_lines, difference, seen, spread
+from projections.render.differences import (
+    Seen,
+    diff_lines,
+    difference,
+    past_of,
+    seen,
+    spread,
+    why_lost,
+)
 from projections.window.window import Window
 from streams.control.control_topic import Control
 from streams.log.history import event_of
@@ -46,7 +56,7 @@ class _Side:
     """One conversation under one policy."""
 
     window: Window
-    accepted: set[str] = field(default_factory=set)
+    accepted: dict[str, Summary] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     """The reason for each summary that was refused."""
 
@@ -56,6 +66,15 @@ class _Pair:
     before: _Side
     after: _Side
     events: int = 0
+
+
+@dataclass(slots=True)
+class _Room:
+    """What summaries stand for that would fit verbatim."""
+
+    conversations: int = 0
+    events: int = 0
+    tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -74,6 +93,11 @@ class _Totals:
     refused: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
     only_after: int = 0
+    lost: list[dict[str, str]] = field(default_factory=list)
+    cut: int = 0
+    left_out: list[int] = field(default_factory=lambda: [0, 0])
+    leaving_out: list[int] = field(default_factory=lambda: [0, 0])
+    room: _Room = field(default_factory=lambda: _Room())
     examples: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -174,9 +198,12 @@ class Preview:
         if outcome.status is Status.NEEDS_HISTORY:
             history = await self._log.fetch(self._log, side.window, outcome)
             outcome = apply(side.window, offset, event, history)
-        side.accepted.update(summary.summary_id for summary in outcome.accepted)
-        if isinstance(event, SummaryEvent) and outcome.reason is not None:
-            side.refused[event.data.summary_id] = outcome.reason
+        if isinstance(event, SummaryEvent):
+            summary = msgspec.structs.replace(event.data, text="")
+            if outcome.reason is not None:
+                side.refused[summary.summary_id] = outcome.reason
+            elif outcome.accepted:
+                side.accepted[summary.summary_id] = summary
 
     # -- what was found
 
@@ -226,6 +253,13 @@ class Preview:
                     else {side: n * mean for side, n in _sides(totals.due).items()}
                 ),
             },
+            "losses": totals.lost,
+            "summaries_cut": totals.cut,
+            "left_out": {
+                "conversations": _sides(totals.leaving_out),
+                "messages": _sides(totals.left_out),
+            },
+            "room": asdict(totals.room),
             "examples": totals.examples,
             "notes": list(NOTES),
         }
@@ -254,15 +288,65 @@ class Preview:
             totals.due[i] += look.due
             totals.active[i] += look.summary is not None
             totals.accepted[i] += len(side.accepted)
-        lost = pair.before.accepted - pair.after.accepted
-        totals.refused += len(lost)
-        totals.refusals.update(pair.after.refused[id_] for id_ in lost & pair.after.refused.keys())
-        totals.only_after += len(pair.after.accepted - pair.before.accepted)
+            totals.left_out[i] += look.left_out
+            totals.leaving_out[i] += look.left_out > 0
+        self._compare_summaries(key, pair, totals)
         differs = difference(*looks)
         totals.windows += differs.window
         totals.renders += differs.render
         if differs.render and len(totals.examples) < self._examples:
             totals.examples.append(_example(key, *looks))
+
+    def _compare_summaries(self, key: Key, pair: _Pair, totals: _Totals) -> None:
+        before, after = pair.before, pair.after
+        lost = before.accepted.keys() - after.accepted.keys()
+        totals.refused += len(lost)
+        totals.refusals.update(after.refused[id_] for id_ in lost & after.refused.keys())
+        totals.only_after += len(after.accepted.keys() - before.accepted.keys())
+        why = why_lost(past_of(before.window), after.window)
+        if why is not None:
+            totals.lost.append(_loss(key, before, after, why))
+        totals.cut += _is_cut(after) and not _is_cut(before)
+        events, tokens = _room(after)
+        if events > _room(before)[0]:
+            totals.room.conversations += 1
+            totals.room.events += events
+            totals.room.tokens += tokens
+
+
+def _loss(key: Key, before: _Side, after: _Side, why: str) -> dict[str, str]:
+    """Which part of a conversation is lost, and why: the first summary that was refused."""
+    window, summary = before.window, after.window.meta.summary
+    reasons = (after.refused[id_] for id_ in before.accepted if id_ in after.refused)
+    first = "the beginning" if summary is None else after.window.position_of(summary.to)
+    return {
+        "conversation": str(key),
+        "after": first,
+        "to": window.position_of(window.covered_to),
+        "because": next(reasons, why),
+    }
+
+
+def _is_cut(side: _Side) -> bool:
+    """Whether the active summary is shorter than its event in the log."""
+    active = side.window.meta.summary
+    event = side.accepted.get(active.summary_id) if active else None
+    return active is not None and event is not None and active.tokens < event.tokens
+
+
+def _room(side: _Side) -> tuple[int, int]:
+    """How many of the newest summarised events would fit into the budget beside the tail, summary
+    by summary, and their tokens: what a rollback to before these summaries brings back.
+    """
+    window, active = side.window, side.window.meta.summary
+    used, events, tokens = window.tail_tokens + window.held_tokens, 0, 0
+    name = active.summary_id if active else None
+    while name is not None and (summary := side.accepted.get(name)) is not None:
+        if used + tokens + summary.tokens_before > window.limits.mark:
+            break
+        events, tokens = events + summary.span.count, tokens + summary.tokens_before
+        name = summary.previous
+    return events, tokens
 
 
 def _example(key: Key, before: Seen, after: Seen) -> dict[str, Any]:

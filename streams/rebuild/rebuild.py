@@ -14,17 +14,27 @@ from typing import Any
 
 import msgspec
 
-from projections.errors import KafkaUnavailable, RedisUnavailable
+from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldError
 from projections.storage.protocol import WindowStore
 from streams.control.control_topic import Control
 from streams.control.generations import Hold, begin, known_generation, make_live
+from streams.control.state import Generation
 from streams.log.log import Log
 from streams.log.retention import check_whole
 from streams.rebuild.build import Bounds, Builder, left_to_fold
 from streams.rebuild.build_pool import build_in_processes, shares
+from streams.rebuild.losses import Side, find_losses
 from streams.settings.settings import Settings
 
 Progress = Callable[[int, int], None]
+NAMED = 5
+"""Conversations that an error names."""
+
+
+class WouldLose(ThreadfoldError):
+    """A switch would make conversations forget what their summaries hold."""
+
+    exit_code = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,7 @@ async def rebuild(
     policy: dict[str, Any] | None = None,
     number: int | None = None,
     switch: bool = False,
+    accept_loss: bool = False,
     jobs: int = 1,
     bounds: Bounds | None = None,
     progress: Progress | None = None,
@@ -58,6 +69,7 @@ async def rebuild(
     Args:
         number: build this one instead, which was begun before: it is brought up to where the live
             one is.
+        accept_loss: switch even where a conversation would lose what its summary holds.
         jobs: how many processes fold; 1 is this one. Of what runs there only ``settings`` is known:
             another log or store is not.
         progress: called with the records folded, and how many there were to fold when it began;
@@ -67,6 +79,7 @@ async def rebuild(
         InvalidPolicy: the policy does not hold.
         LogTruncated: the log has lost its first events, and that is not accepted.
         UnknownGeneration: no generation has that number.
+        WouldLose: the switch would make conversations forget; what is built stays.
         GenerationBusy, Fenced: another process builds or drops this generation.
         BuildFailed: one of the processes died.
         KafkaUnavailable, RedisUnavailable: what is built stays, and the same call goes on.
@@ -103,6 +116,8 @@ async def rebuild(
                 await control.write({f"generation/{generation.number}": generation})
             if switch:
                 await builder.round()
+                if not accept_loss:
+                    await _check_losses(control, store, generation, builder)
                 await make_live(control, store, generation.number)
     except (KafkaUnavailable, RedisUnavailable) as error:
         stays = (
@@ -110,6 +125,23 @@ async def rebuild(
         )
         raise type(error)(f"{error}; {stays}") from error
     return RebuildReport(generation.number, count.events, resumed, switch)
+
+
+async def _check_losses(
+    control: Control, store: WindowStore, generation: Generation, builder: Builder
+) -> None:
+    state = control.state
+    live, other = (
+        Side(one.number, state.rules(one)) for one in (state.live_generation, generation)
+    )
+    lost = await find_losses(store, live, other, generation.partitions, builder.round)
+    if lost:
+        named = "; ".join(f"{key}: {why}" for key, why in list(lost.items())[:NAMED])
+        more = "; …" if len(lost) > NAMED else ""
+        raise WouldLose(
+            f"generation {generation.number} is not made live: {len(lost)} conversations would lose"
+            f" what their summaries hold ({named}{more}): --accept-loss switches all the same"
+        )
 
 
 @dataclass(slots=True)

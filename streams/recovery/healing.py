@@ -18,7 +18,6 @@ windows a bounded number at a time.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import AsyncIterator, Set
 from dataclasses import dataclass, field
 
@@ -157,13 +156,14 @@ async def restored_at_marker(
             await partition.known({key.tenant for key, _, _ in chunk})
             windows.update(
                 {
-                    key: _unpacked(partition, key, snapshot)[1]
+                    key: _unpacked(partition, key, snapshot)[2]
                     for key, snapshot, _ in chunk
                     if is_packed(snapshot.body)
                 }
             )
             bare = [(key, snapshot) for key, snapshot, _ in chunk if not is_packed(snapshot.body)]
-            windows.update({window.key: window for window in await _restored(partition, log, bare)})
+            restored, _ = await _restored(partition, log, bare)
+            windows.update({window.key: window for window in restored})
     except _Distrust as why:
         logger.warning("partition %d: its snapshots are set aside: %s", number, why)
         return None
@@ -244,17 +244,18 @@ async def _put_back(
             await partition.rest([_asleep(partition, one) for one in slept[i : i + AT_ONCE]])
         waiting: list[Window] = []
         size = 0
-        for window in await _restored(
+        restored, times = await _restored(
             partition,
             log,
             [(key, snapshot) for key, snapshot, _ in chunk if not is_packed(snapshot.body)],
-        ):
+        )
+        for window in restored:
             waiting.append(window)
             size += sum(len(entry.body) for entry in window.tail)
             if size >= WRITE_BYTES or len(waiting) >= WRITE_WINDOWS:
-                await partition.put_back(partition.checkpoint, waiting)
+                await partition.put_back(partition.checkpoint, waiting, times)
                 waiting, size = [], 0
-        await partition.put_back(partition.checkpoint, waiting)
+        await partition.put_back(partition.checkpoint, waiting, times)
         count += len(chunk)
     return count
 
@@ -262,19 +263,20 @@ async def _put_back(
 def _asleep(partition: Partition, one: tuple[Key, Snapshot, int]) -> Write:
     """The write that puts a window back which slept."""
     key, snapshot, at = one
-    head, window = _unpacked(partition, key, snapshot)
+    fields, head, window = _unpacked(partition, key, snapshot)
     return stub_write(
-        key, stub_of(head, at, snapshot.body), after=write_of(window, at_ms=int(time.time() * 1000))
+        key, stub_of(fields, at, snapshot.body), after=write_of(window, at_ms=head.at_ms)
     )
 
 
-def _unpacked(partition: Partition, key: Key, snapshot: Snapshot) -> tuple[Head, Window]:
-    """The window that slept, whose snapshot has all of it."""
+def _unpacked(
+    partition: Partition, key: Key, snapshot: Snapshot
+) -> tuple[dict[bytes, bytes], Head, Window]:
+    """The window that slept, whose snapshot has all of it, with its fields and its head."""
     try:
         fields, id_blocks = unpack(snapshot.body)
-        return decode_head(fields[HEAD]), Stored(fields, id_blocks).load(
-            key, partition.number, partition.rules
-        )
+        window = Stored(fields, id_blocks).load(key, partition.number, partition.rules)
+        return fields, decode_head(fields[HEAD]), window
     except (ValueError, KeyError, CorruptWindow) as error:
         raise _Distrust(f"{key}: its snapshot cannot be read ({error})") from None
 
@@ -329,8 +331,10 @@ def _opened(log: Log, name: bytes, body: bytes) -> bytes | None:
 
 async def _restored(
     partition: Partition, log: Log, chunk: list[tuple[Key, Snapshot]]
-) -> list[Window]:
-    """The windows of a chunk with their text, which is read from the log in one go."""
+) -> tuple[list[Window], dict[Key, int]]:
+    """The windows of a chunk with their text, which is read from the log in one go; and the times
+    of their last records (ms).
+    """
     number = partition.number
     try:
         offsets = [snapshot_offsets(snapshot.body) for _, snapshot in chunk]
@@ -353,7 +357,9 @@ async def _restored(
             raise _Distrust(
                 f"{key}: its snapshot and the log do not fit ({type(error).__name__})"
             ) from None
-    return windows
+    last = {window.key: Position(number, window.meta.position) for window in windows}
+    rows |= await log.read(at for at in last.values() if at.offset >= 0 and at not in rows)
+    return windows, {key: rows[at].timestamp for key, at in last.items() if at in rows}
 
 
 def _events(

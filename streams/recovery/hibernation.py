@@ -17,8 +17,10 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from projections.names import Key
-from projections.storage.layout import HEAD, Head, decode_head
+from projections.storage.layout import HEAD, decode_head
 from projections.storage.records import Checkpoint, Stored, rest_write, stored_form, stub_write
 from projections.storage.snapshots import Stamp, encode_packed
 from projections.storage.stubs import STUB, Stub, decode_stub, pack, stub_of
@@ -46,7 +48,7 @@ class Rested(NamedTuple):
 
 class _Packed(NamedTuple):
     key: Key
-    head: Head
+    stub: Stub
     body: bytes
     id_blocks: list[bytes]
 
@@ -81,7 +83,7 @@ async def put_to_sleep(
             offsets += await topic.put(partition.number, rows) if rows else []
             packed += done
         stubs = {
-            one.key: stub_of(one.head, offset, one.body)
+            one.key: msgspec.structs.replace(one.stub, at=offset)
             for one, offset in zip(packed, offsets, strict=True)
         }
         async with partition.turn:
@@ -128,15 +130,12 @@ def _packed(some: Sequence[tuple[Key, Stored]]) -> list[_Packed]:
         with stored_form(key):
             head = decode_head(parts.fields[HEAD])
         if not head.erased and head.due is None and head.quarantine is None:
+            body = pack(parts.fields, parts.id_blocks)
+            with stored_form(key):
+                stub = stub_of(parts.fields, -1, body)
             # The names of blocks that the store has: none, where it has a stub.
-            found.append(
-                _Packed(
-                    key,
-                    head,
-                    pack(parts.fields, parts.id_blocks),
-                    [] if parts.stub is not None else list(parts.id_blocks),
-                )
-            )
+            blocks = [] if parts.stub is not None else list(parts.id_blocks)
+            found.append(_Packed(key, stub, body, blocks))
     return found
 
 

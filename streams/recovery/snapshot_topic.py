@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from projections.errors import KafkaUnavailable, TopicMismatch
 from projections.names import Position
 from projections.storage.snapshots import MARKER_KEY, Marker, Stamp, decode_marker
-from streams.log.clients import SharedProducer, kafka_errors
+from streams.log.clients import SharedProducer, kafka_errors, reading_kafka
 from streams.log.kafka_log import KafkaLog
 from streams.log.log import Log, Raw
 from streams.log.random_reads import RandomReads
@@ -67,6 +67,7 @@ class KafkaSnapshots:
         self._points = RandomReads(settings, settings.topic("snapshots"))
         # A producer of its own: what the projector has to say does not queue behind snapshots.
         self._producer = SharedProducer(settings)
+        self._usable = False
 
     @property
     def reads(self) -> int:
@@ -109,12 +110,20 @@ class KafkaSnapshots:
         return self._log.scan(partition, first, last)
 
     async def read(self, partition: int, offsets: Sequence[int]) -> dict[int, Raw]:
-        try:
-            return await self._points.read(partition, offsets)
-        except (KafkaUnavailable, TopicMismatch):
-            if await self.usable() is None:
-                raise
-            return {}  # the topic is not there
+        async with reading_kafka(self.settings, "bringing a sleeping conversation back"):
+            # Asked for once, and again after a failure: of a topic with fewer partitions no leader
+            # is ever found.
+            if not self._usable and await self.usable() is not None:
+                return {}
+            self._usable = False
+            try:
+                found = await self._points.read(partition, offsets)
+            except TopicMismatch:
+                if await self.usable() is None:
+                    raise
+                return {}
+            self._usable = True
+            return found
 
     async def bounds(self, partition: int) -> tuple[int, int]:
         return await self._log.bounds(partition)

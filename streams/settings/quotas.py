@@ -15,11 +15,11 @@ import msgspec
 
 from projections.errors import InvalidKey, InvalidQuota
 
-SCOPES = ("append", "read", "subscribe", "admin", "erase")
+SCOPES = ("append", "read", "subscribe", "tokens", "admin", "erase")
 DEFAULT_SCOPES = ("append", "read", "subscribe")
 RATES = ("requests_per_second", "events_per_second", "tokens_per_minute")
 BURSTS = ("requests_burst", "events_burst", "tokens_burst")
-COUNTS = ("concurrent_requests", "streams")
+COUNTS = ("concurrent_requests", "streams", "body_bytes")
 _MOST = 1e12
 
 
@@ -28,7 +28,8 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
     Rates are events (or requests, tokens) per second, per second and per minute. A burst is the
     seconds of its rate that may be used at once after a pause. Rates hold over all gateways
-    together (``threadfold.quotas``), ``concurrent_requests`` and ``streams`` in each.
+    together (``threadfold.quotas``), ``concurrent_requests`` and ``streams`` in each. The body of
+    one request may have ``body_bytes``.
     """
 
     requests_per_second: float | None = None
@@ -39,6 +40,7 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     tokens_burst: float | None = None
     concurrent_requests: int | None = None
     streams: int | None = None
+    body_bytes: int | None = None
 
     def over(self, wider: Quota) -> Quota:
         """This quota, with the wider one's values where it has none."""
@@ -120,6 +122,12 @@ class ApiKey(msgspec.Struct, omit_defaults=True):
     def expired(self, now: float) -> bool:
         """Whether it opens nothing any more at that Unix time."""
         return bool(self.expires_at) and now >= moment(self.expires_at)
+
+
+class TokenKeys(msgspec.Struct):
+    """The public keys (JWK) of the tokens that a tenant signs for its end users."""
+
+    keys: list[dict[str, Any]]
 
 
 def hash_key(key: str) -> str:

@@ -57,6 +57,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     A worker that has something to do, does nothing of it and does not say why ends after
     ``watchdog_seconds`` (``streams.runtime.watchdog``; 0: it never does so).
 
+    ``cors_origins`` and ``gateway_hosts`` are lists joined by commas
+    (``threadfold.gateway.origins``). ``token_secret`` is part of what signs the tokens of end
+    users; ``user_requests_per_second`` and ``user_streams`` are one user's share in a gateway, 0:
+    no limit.
+
     A stream is silent for ``stream_heartbeat`` seconds at most. Assistant text in progress of which
     nothing more came for ``partial_timeout`` seconds is kept as an interrupted message
     (``threadfold.streaming``).
@@ -105,6 +110,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     log_level: str = "info"
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8080
+    connections_per_address: int = 0
     gateway_url: str = ""
     auth: str = "on"
     auth_tenant: str = "default"
@@ -114,6 +120,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     jwt_tenant_claim: str = "tenant"
     jwt_scopes_claim: str = "scope"
     jwt_admin: bool = False
+    token_secret: str = ""
+    cors_origins: str = ""
+    gateway_hosts: str = ""
+    user_requests_per_second: float = 10.0
+    user_streams: int = 10
     quota_requests_per_second: float = 0.0
     quota_events_per_second: float = 0.0
     quota_tokens_per_minute: float = 0.0
@@ -122,6 +133,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     quota_tokens_burst: float = 10.0
     quota_concurrent_requests: int = 0
     quota_streams: int = 0
+    quota_body_bytes: int = 0
 
     @classmethod
     def load(
@@ -182,6 +194,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             ("read_cache_bytes", 0, 1 << 50),
             ("snapshot_events", 0, 1_000_000_000),
             ("gateway_port", 0, 65_535),
+            ("connections_per_address", 0, 1_000_000),
             ("append_timeout", 0.1, 3600),
             ("session_timeout", 1, 3600),
             ("watchdog_seconds", 0, 86_400),
@@ -195,6 +208,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             ("summary_output_tokens", 16, 1_000_000),
             ("summary_breaker_failures", 1, 1_000_000),
             ("summary_breaker_seconds", 0, 86_400),
+            ("user_requests_per_second", 0, 1_000_000),
+            ("user_streams", 0, 1_000_000),
             ("hibernate_after", 0, 31_536_000_000),
             ("key_compaction_lag", 1, 31_536_000),
         ):
@@ -213,6 +228,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             self.quota()
         except (InvalidName, InvalidQuota) as error:
             raise InvalidSettings(f"settings: {error}") from None
+        if self.token_secret and len(self.token_secret) < 32:
+            raise InvalidSettings("setting 'token_secret': expected 32 characters or more")
         for together in (
             ("jwt_issuer", "jwt_audience", "jwt_keys"),
             ("kafka_user", "kafka_password"),

@@ -166,9 +166,7 @@ class Conversation:
         return self.before[made.summary_id] == (force.summary_id if force else None)
 
     def _why_not(self, data: dict[str, Any]) -> str | None:
-        """Why a summary could not be taken; None when it should be (its tokens aside, which are
-        always few here, or claimed to be many).
-        """
+        """Why a summary could not be taken; None when it should be, however long it is."""
         force = self.state.force
         if data["previous"] != (force.summary_id if force else None):
             return "its predecessor is not the one in force"
@@ -176,8 +174,6 @@ class Conversation:
             return "its predecessor stands elsewhere"
         if offset_of(data.get("rollback")) != self.state.rollback:
             return "it does not know the last rollback"
-        if (data.get("tokens") or 0) > 10_000:
-            return "it is too long"
         return self._why_not_span(data["span"])
 
     def _why_not_span(self, span: dict[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -173,3 +173,52 @@ async def test_the_agent_answers_within_a_turn(platform: Platform) -> None:
     async with AsyncClient(platform.url, platform.key) as client:
         kinds = [event["type"] async for event in client.iter_history(name)]
     assert kinds == ["turn.ended", "message", "message", "turn.started"]
+
+
+@pytest.mark.long
+async def test_a_page_follows_its_users_conversation_and_renews_its_token(
+    platform: Platform, tmp_path: Path
+) -> None:
+    name = f"ex-{uuid4().hex[:12]}"
+    page = tmp_path / "page.mjs"
+    page.write_text(
+        f"""import {{ follow }} from "{(ROOT / "examples" / "browser.mjs").as_uri()}";
+        const {{ THREADFOLD_URL: url, THREADFOLD_KEY: key }} = process.env;
+        let tokens = 0;
+        async function token() {{ // what the page's own server does, with the tenant's key
+          const body = JSON.stringify({{ user: "ann", verbs: ["read", "stream", "append"], expires_in: 2 }});
+          const headers = {{ Authorization: `Bearer ${{key}}`, "Content-Type": "application/json" }};
+          const answer = await fetch(`${{url}}/v1/tokens`, {{ method: "POST", headers, body }});
+          tokens += 1;
+          return (await answer.json()).token;
+        }}
+        const show = (kind, data) => console.log(JSON.stringify({{ kind, name: "{name}", ...data, renewed: tokens }}));
+        setInterval(() => {{}}, 1000); // a page stays open
+        const chat = follow({{ url, conversation: "{name}", token, show }});
+        await chat.say("Where is my order?");
+        """
+    )
+    async with AsyncClient(platform.url, platform.key) as client:
+        await client.append(name, {"type": "conversation.opened", "user": "ann"}, wait="applied")
+        process = await run([node(), "--experimental-eventsource", str(page)], platform)
+        await heard_of(process, lambda line: line.get("content") == "Where is my order?")
+        await client.append(name, {"type": "message", "role": "assistant", "content": "Here."})
+        before = await heard_of(process, lambda line: line.get("content") == "Here.")
+        # The token expires, and the stream with it; another stream begins with the state.
+        await heard_of(process, lambda line: line["renewed"] > before["renewed"])
+        await client.append(name, {"type": "message", "role": "assistant", "content": "And there."})
+        await heard_of(process, lambda line: line.get("content") == "And there.")
+        process.send_signal(signal.SIGINT)
+        _, errors = await process.communicate()
+        assert b"Error" not in errors
+
+
+async def heard_of(
+    process: asyncio.subprocess.Process, wanted: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
+    """The first line of the process that is wanted."""
+    async with asyncio.timeout(30):
+        while True:
+            (line,) = await heard(process, 1, "")
+            if wanted(line):
+                return line

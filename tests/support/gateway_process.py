@@ -25,7 +25,7 @@ from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.embedded.stack import EmbeddedStack
 
-SCOPES = ["append", "read", "subscribe", "admin", "erase"]
+SCOPES = ["append", "read", "subscribe", "tokens", "admin", "erase"]
 
 
 @dataclass(frozen=True, slots=True)

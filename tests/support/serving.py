@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from tests.support.worker import until
+from threadfold.gateway.connections import Connections
 from threadfold.gateway.server import http_protocol, listen
 
 
@@ -22,12 +23,12 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(app: ASGIApp) -> AsyncIterator[str]:
+async def serving(app: ASGIApp, connections: Connections | None = None) -> AsyncIterator[str]:
     """The address of the application, served by uvicorn until the block ends."""
     listening = listen("127.0.0.1", 0)
     config = uvicorn.Config(
         app,
-        http=http_protocol(),
+        http=http_protocol(Connections(10_000, 10_000) if connections is None else connections),
         log_level="warning",
         access_log=False,
         lifespan="on",

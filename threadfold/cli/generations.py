@@ -46,6 +46,7 @@ class _Options:
     policy: dict[str, Any] | None = None
     number: int | None = None
     switch: bool = False
+    accept_loss: bool = False
     jobs: int | None = None
     dry_run: bool = False
     sample: int = SAMPLE
@@ -61,6 +62,13 @@ _jobs_option = click.option(
 )
 
 
+_accept_loss_option = click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Switch even if conversations lose what their summaries hold.",
+)
+
+
 @click.command()
 @click.option(
     "--policy",
@@ -69,6 +77,7 @@ _jobs_option = click.option(
     help="The deployment's new policy [default: the live generation's].",
 )
 @click.option("--switch", is_flag=True, help="Make the new generation live once it is complete.")
+@_accept_loss_option
 @_jobs_option
 @click.option("--dry-run", is_flag=True, help="Only report what the policy would change.")
 @click.option(
@@ -179,6 +188,7 @@ async def _build(
             policy=options.policy,
             number=number,
             switch=switch,
+            accept_loss=options.accept_loss,
             jobs=jobs,
             progress=with_estimate(meter),
         )
@@ -262,15 +272,20 @@ def list_(data: Path | None) -> None:
 
 @generations.command("switch")
 @click.argument("number", type=click.IntRange(min=1))
+@_accept_loss_option
 @_jobs_option
 @data_option
-def switch(number: int, jobs: int | None, data: Path | None) -> None:
+def switch(number: int, accept_loss: bool, jobs: int | None, data: Path | None) -> None:
     """Make an existing generation live: a new one that is ready, or the previous one.
 
-    The command first folds it up to the live one's position, under its own rules.
+    The command first folds it up to the live one's position, under its own rules. It ends with exit
+    code 1 if conversations would lose what their summaries hold.
     """
     run_interruptibly(
-        _rebuild(load_settings(data), _Options(number=number, switch=True, jobs=jobs, sample=0))
+        _rebuild(
+            load_settings(data),
+            _Options(number=number, switch=True, accept_loss=accept_loss, jobs=jobs, sample=0),
+        )
     )
 
 

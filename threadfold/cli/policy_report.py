@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+NAMED = 10
+"""Conversations that lose something which are named."""
+
 
 def policy_report(document: dict[str, Any]) -> list[str]:
     """The report's lines: conversations compared, tokens, cost, compactions, examples, notes."""
@@ -33,6 +36,8 @@ def policy_report(document: dict[str, Any]) -> list[str]:
         )
     lines += _cost(document)
     lines += _compactions(document["compactions"])
+    lines += _left_out(document)
+    lines += _losses(document["losses"])
     for example in document["examples"]:
         before, after = example["tokens"]["before"], example["tokens"]["after"]
         lines += [
@@ -72,6 +77,45 @@ def _compactions(found: dict[str, Any]) -> list[str]:
         f" {due['before']}){priced}",
         _summaries(found),
         f"conversations with an active summary: {active['before']} -> {active['after']}",
+    ]
+
+
+def _left_out(document: dict[str, Any]) -> list[str]:
+    lines = []
+    if document["summaries_cut"]:
+        lines.append(
+            f"summaries cut to summary_max_tokens: of {document['summaries_cut']} conversations;"
+            " the whole stays in the log, and the next summary is made from it"
+        )
+    found = document["left_out"]
+    if any(found["messages"].values()):
+        lines.append(
+            "older messages that a line tells of:"
+            f" {found['messages']['before']} -> {found['messages']['after']}, in"
+            f" {found['conversations']['before']} -> {found['conversations']['after']}"
+            " conversations"
+        )
+    room = document["room"]
+    if room["conversations"]:
+        lines.append(
+            f"room for more: in {room['conversations']} conversations {room['events']} summarised"
+            f" events ({room['tokens']} tokens) would fit verbatim; a switch keeps their summaries"
+        )
+    return lines
+
+
+def _losses(losses: list[dict[str, str]]) -> list[str]:
+    if not losses:
+        return ["lost by a switch: nothing"]
+    return [
+        f"lost by a switch: what the summaries of {len(losses)} conversations hold"
+        " (a switch needs --accept-loss)",
+        *(
+            f"  {one['conversation']}: events after {one['after']} to {one['to']}, because"
+            f" {one['because']}"
+            for one in losses[:NAMED]
+        ),
+        *([f"  ({len(losses) - NAMED} more: --json names them)"] if len(losses) > NAMED else []),
     ]
 
 

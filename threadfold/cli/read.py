@@ -51,15 +51,30 @@ def context(tenant: str, conversation: str, fmt: str, data: Path | None) -> None
     metavar="N",
     help="Events a page.",
 )
+@click.option(
+    "--type",
+    "types",
+    metavar="TYPES",
+    help="Types of events, separated by commas [default: all].",
+)
 @data_option
 def history(
-    tenant: str, conversation: str, before: str | None, limit: int, data: Path | None
+    tenant: str,
+    conversation: str,
+    before: str | None,
+    limit: int,
+    types: str | None,
+    data: Path | None,
 ) -> None:
     """Print a page of a conversation's events, newest first, from the log: `{"events": [...],
     "next_before": CURSOR or null}`.
     """
     make_key(tenant, conversation)
+    wanted = None if types is None else types.split(",")
     page = on_service(
-        data, lambda service: service.history(tenant, conversation, before=before, limit=limit)
+        data,
+        lambda service: service.history(
+            tenant, conversation, before=before, limit=limit, types=wanted
+        ),
     )
     print_json(page, pretty=True)

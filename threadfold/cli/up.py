@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -11,7 +12,7 @@ from types import FrameType
 import click
 import msgspec
 
-from projections.errors import InvalidSettings, TopicMismatch
+from projections.errors import EmbeddedUnavailable, InvalidSettings, TopicMismatch
 from streams.encryption.master_keys import new_master
 from streams.log.topics import check_shapes, create_topics, lost_beginning, partition_count
 from streams.settings.settings import PREFIX, Settings
@@ -88,6 +89,13 @@ def up(port: int | None, data: Path, workers: int) -> None:
         fleet.watch()
     except _Stop:
         say("stopping")
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise EmbeddedUnavailable(
+            f"the data folder {data} cannot be written to ({error.strerror}): make room there, or"
+            " name another with --data"
+        ) from error
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)

@@ -104,10 +104,7 @@ class EmbeddedServer(Lifecycle):
             make_private(self.data)
             rotate_log(self.log)
         except OSError as error:
-            raise EmbeddedUnavailable(
-                f"The embedded {self.name} cannot use {self.data}: {error.strerror}; name another"
-                " data folder."
-            ) from error
+            raise self._unusable(error) from error
         try:
             for attempt in range(1, ATTEMPTS + 1):
                 before = self.log.stat().st_size if self.log.exists() else 0
@@ -119,9 +116,17 @@ class EmbeddedServer(Lifecycle):
                     last=self.wanted_port is not None or attempt == ATTEMPTS,
                 ):
                     return
-        except BaseException:
+        except BaseException as error:
             self.stop()
+            if isinstance(error, OSError):
+                raise self._unusable(error) from error
             raise
+
+    def _unusable(self, error: OSError) -> EmbeddedUnavailable:
+        return EmbeddedUnavailable(
+            f"The embedded {self.name} cannot use {self.data}: {error.strerror}; make room there or"
+            " name another data folder."
+        )
 
     def _wait(self, port: int, process: GuardedProcess, before: int, *, last: bool) -> bool:
         """Wait for an answer; False when another process has the port and there is another try."""

@@ -10,6 +10,7 @@ from streams.settings.settings import Settings
 from threadfold.gateway.credentials import Credentials
 from threadfold.gateway.metrics import Metrics
 from threadfold.gateway.problems import NotConnected
+from threadfold.gateway.tokens import EndUser
 from threadfold.quotas import Quotas
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
@@ -23,12 +24,22 @@ PRINCIPAL = "threadfold.principal"
 """The key of an ASGI scope under which admission leaves whom a request is from."""
 
 
+CREDENTIAL = "threadfold.credential"
+"""The key under which it leaves the key or token itself, for streams to check again."""
+
+
 class Caller(NamedTuple):
-    """A request's tenant, the backend to serve it with, and the quotas to charge."""
+    """A request's tenant, the backend to serve it with, and the quotas to charge.
+
+    ``end_user`` is whom a token of an end user stands for; ``opens``: the conversation
+    does not exist yet, and he may begin it.
+    """
 
     tenant: str
     backend: ConversationService
     quotas: Quotas | None = None
+    end_user: EndUser | None = None
+    opens: bool = False
 
     def charge(self, appended: Sequence[Appended]) -> None:
         """Charge what was accepted into the log to the tenant's quotas."""

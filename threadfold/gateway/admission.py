@@ -1,11 +1,13 @@
 """Admission: what every request passes before its handler, by its route's declaration.
 
-1. **Authentication**: a key or token names the tenant, else 401.
-2. **Quota**: the tenant has requests left (for an append events and tokens, too), else 429. A
-   request that is refused later has cost one.
+1. **Authentication**: a key or token names the tenant, else 401. A stream's token may be in its
+   query or cookie.
+2. **Quota**: the tenant has requests left (for an append events and tokens, too), and an end user
+   some of the own share, else 429. A request that is refused later has cost one.
 3. **Concurrency limit**: requests, bodies and streams under way, else 503 (the process' limit) or
    429 (the tenant's share). The bytes of a body are counted as they come.
-4. **Scope**: the key has the route's, else 403.
+4. **Scope**: the key has the route's, else 403. An end user needs a route that is for them, and a
+   conversation of their own, else 404.
 5. **Body limit**: as declared, else 413.
 
 Then come parameters and body, and the handler. **Back-pressure**: a 429 is held back
@@ -22,13 +24,17 @@ from starlette.types import Receive, Scope, Send
 from projections.errors import Forbidden, Overloaded, QuotaExceeded, ThreadfoldError
 from streams.control.state import State
 from streams.settings.quotas import NO_QUOTA, Quota
-from threadfold.gateway.access import INSIDE, PRINCIPAL, Caller, Connection
+from threadfold.gateway.access import CREDENTIAL, INSIDE, PRINCIPAL, Caller, Connection
 from threadfold.gateway.back_pressure import BackPressure
 from threadfold.gateway.concurrency import ConcurrencyLimit, Limits
+from threadfold.gateway.credentials import bearer, stream_token
 from threadfold.gateway.declaration import Cost, Route
+from threadfold.gateway.end_users import reach
+from threadfold.gateway.origins import Origins
 from threadfold.gateway.problems import problem_of
 from threadfold.gateway.request import announced_length
 from threadfold.gateway.tokens import Principal
+from threadfold.gateway.user_share import UserShare
 
 SMALL_BODY = 1 << 16
 """Bytes of a refused request's body that are worth reading to keep its connection."""
@@ -47,9 +53,18 @@ class Admission:
             answered here.
     """
 
-    def __init__(self, connection: Connection, answer: Answer, limits: Limits) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        origins: Origins,
+        share: UserShare,
+        answer: Answer,
+        limits: Limits,
+    ) -> None:
         self.concurrency = ConcurrencyLimit(limits, self._quota_of)
         self._connection = connection
+        self._origins = origins
+        self._share = share
         self._answer = answer
         self._back_pressure = BackPressure()
 
@@ -66,13 +81,22 @@ class Admission:
             await self._limited(route, parts, None, scope, receive, send)
             return
         try:
-            principal = await self._connection.credentials.identify(scope["headers"], self._state)
+            given = bearer(scope["headers"])
+            if route.streams:
+                found = stream_token(scope, cookies=self._origins.may_use_cookie(scope))
+                given = given or found
+            principal = await self._connection.credentials.identify(given, self._state)
         except ThreadfoldError as error:
             await problem_of(error)(scope, receive, send)
             return
-        scope[PRINCIPAL] = principal
+        scope[PRINCIPAL], scope[CREDENTIAL] = principal, given
+        end_user = principal.end_user
         try:
-            await self._charged(route, parts, principal, scope, receive, send)
+            if end_user is None:
+                await self._charged(route, parts, principal, scope, receive, send)
+            else:
+                with self._share.slot(principal.tenant, end_user.user, stream=route.streams):
+                    await self._charged(route, parts, principal, scope, receive, send)
         except QuotaExceeded as error:
             held = await self._back_pressure.hold(principal.tenant)
             refusal = problem_of(error)
@@ -80,12 +104,13 @@ class Admission:
                 refusal.headers["Connection"] = "close"
             await refusal(scope, receive, send)
 
-    def caller(self, route: Route, scope: Scope) -> Caller:
+    async def caller(self, route: Route, scope: Scope, parts: Sequence[str]) -> Caller:
         """Whom an admitted request is from.
 
         Raises:
             NotConnected: the gateway is not connected.
-            Forbidden: the key lacks the route's scope.
+            Forbidden: the key lacks the route's scope, or the route is not for end users.
+            UnknownConversation: the conversation in its path is not the end user's.
         """
         inside: Caller | None = scope.get(INSIDE)
         if inside is not None:
@@ -97,7 +122,9 @@ class Admission:
                 f"the key lacks the scope {route.scope!r} (it has"
                 f" {', '.join(sorted(principal.scopes)) or 'none'})"
             )
-        return Caller(principal.tenant, backend, self._connection.quotas)
+        end_user = principal.end_user
+        caller = Caller(principal.tenant, backend, self._connection.quotas, end_user)
+        return caller if end_user is None else await reach(caller, end_user, route, parts)
 
     async def _charged(
         self,

@@ -14,8 +14,8 @@ from threadfold.schemas.structs import POSITION as POSITION_SCHEMA
 Count = Annotated[int, Meta(ge=0)]
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Position = Annotated[str, Meta(extra_json_schema=POSITION_SCHEMA)]
-State = Literal["active", "awaiting_input", "idle", "closed"]
-KeyScope = Literal["append", "read", "subscribe", "admin", "erase"]
+State = Literal["active", "awaiting_input", "awaiting_approval", "idle", "closed"]
+KeyScope = Literal["append", "read", "subscribe", "tokens", "admin", "erase"]
 
 
 _COMPONENTS = "#/components/schemas/"
@@ -179,8 +179,16 @@ class History(Struct):
     next_before: str | None
 
 
+class LastMessage(Struct):
+    """The last message with text: the begin of its text, in one line."""
+
+    role: Literal["user", "assistant", "system", "developer"]
+    text: str
+    position: Position
+
+
 class ListedConversation(Struct):
-    """A conversation of a list."""
+    """A conversation of a list. `count` is of its events, `tokens` of its context."""
 
     conversation: str
     active_at: str
@@ -188,6 +196,12 @@ class ListedConversation(Struct):
     position: Position
     count: Count
     tokens: Count
+    user: str | None
+    channel: str | None
+    title: str | None
+    metadata: dict[str, Any] | None
+    metadata_cut: bool
+    last_message: LastMessage | None
 
 
 class Conversations(Struct):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
@@ -25,16 +25,18 @@ from streams.runtime.tasks import end_tasks
 from streams.settings.quotas import Quota
 from streams.settings.settings import Settings
 from threadfold.gateway import problems
-from threadfold.gateway.access import Caller, Connection, GatewayState
+from threadfold.gateway.access import INSIDE, Caller, Connection, GatewayState
 from threadfold.gateway.admission import Admission
 from threadfold.gateway.concurrency import LIMITS, UNLIMITED, Limits
 from threadfold.gateway.declaration import Route
 from threadfold.gateway.key_sets import check_source
 from threadfold.gateway.metrics import Measured
 from threadfold.gateway.openapi import openapi_document
+from threadfold.gateway.origins import Origins
 from threadfold.gateway.request import Request
 from threadfold.gateway.routes import TABLE
 from threadfold.gateway.routes.common import answer
+from threadfold.gateway.user_share import UserShare
 from threadfold.quotas import Quotas, SharedBuckets
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
@@ -54,7 +56,11 @@ class Gateway:
         self, settings: Settings, on_connected: Callable[[], None], limits: Limits
     ) -> None:
         self.state = GatewayState(Connection(settings), openapi=self.openapi)
-        self._admission = Admission(self.state.connection, self._answer, limits)
+        self._origins = Origins(settings)
+        share = UserShare(settings.user_requests_per_second, settings.user_streams)
+        self._admission = Admission(
+            self.state.connection, self._origins, share, self._answer, limits
+        )
         self.concurrency = self._admission.concurrency
         self.router = Router(lifespan=self._lifespan)
         self._settings = settings
@@ -93,10 +99,22 @@ class Gateway:
         if self.state.live is not None:
             self.state.live.end_streams()
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _serve(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         route, parts = TABLE.find(scope["method"], scope["path"])
         scope["route"] = route
-        await self._admission.serve(route, parts, scope, receive, send)
+        if not self._origins.idle and INSIDE not in scope:
+            return self._serve_page(route, parts, scope, receive, send)
+        return self._admission.serve(route, parts, scope, receive, send)
+
+    async def _serve_page(
+        self, route: Route, parts: Sequence[str], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        send = self._origins.answering(scope, send)
+        answered = self._origins.answer(route, scope)
+        if answered is not None:
+            await answered(scope, receive, send)
+        else:
+            await self._admission.serve(route, parts, scope, receive, send)
 
     async def _answer(
         self, route: Route, parts: Sequence[str], scope: Scope, receive: Receive
@@ -108,7 +126,7 @@ class Gateway:
             arguments: dict[str, Any] = dict(zip(route.names, parts, strict=False))
             injected = route.injected
             if "caller" in injected:
-                arguments["caller"] = self._admission.caller(route, scope)
+                arguments["caller"] = await self._admission.caller(route, scope, parts)
             if not route.refuses:
                 arguments.update(route.parameters.read(scope))
             if "request" in injected or "body" in injected:
@@ -116,7 +134,7 @@ class Gateway:
                 if "request" in injected:
                     arguments["request"] = request
                 if route.body is not None:
-                    arguments["body"] = await request.json(route.body)
+                    arguments["body"] = await request.read(route.body)
             result = await route.handler(**arguments)
             return result if isinstance(result, Response) else answer(result, route.status)
         except QuotaExceeded:

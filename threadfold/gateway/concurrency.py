@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from starlette.types import Message, Receive
 
-from projections.errors import Overloaded, QuotaExceeded
+from projections.errors import Overloaded, QuotaExceeded, RequestTooLarge
 from streams.settings.quotas import NO_QUOTA, Quota
 
 SHARE = 4
@@ -33,6 +33,16 @@ class Limits(NamedTuple):
 
 
 LIMITS = Limits()
+
+
+def limits_within(connections: int) -> Limits:
+    """The limits of a process that may hold so many connections: requests and streams have half
+    of them each, at most.
+    """
+    half = max(1, connections // 2)
+    return LIMITS._replace(requests=min(LIMITS.requests, half), streams=min(LIMITS.streams, half))
+
+
 UNLIMITED = Limits(sys.maxsize, sys.maxsize, sys.maxsize)
 
 
@@ -77,9 +87,10 @@ class ConcurrencyLimit:
         mine = self.tenants.get(tenant)
         if mine is None:
             mine = UnderWay()
-        self._check_share(tenant, mine, stream)
+        quota = self._quota_of(tenant)
+        self._check_share(tenant, mine, stream, quota)
         self.tenants[tenant] = mine
-        return Slot(self, mine, tenant, stream)
+        return Slot(self, mine, tenant, stream, quota.body_bytes or sys.maxsize)
 
     def _check_all(self, stream: bool) -> None:
         count, most = (
@@ -91,8 +102,7 @@ class ConcurrencyLimit:
             what = "streams are open" if stream else "requests are under way"
             raise Overloaded(f"{count} {what} already: try again shortly")
 
-    def _check_share(self, tenant: str, mine: UnderWay, stream: bool) -> None:
-        quota = self._quota_of(tenant)
+    def _check_share(self, tenant: str, mine: UnderWay, stream: bool, quota: Quota) -> None:
         most = self.limits.streams if stream else self.limits.requests
         own = quota.streams if stream else quota.concurrent_requests
         count = mine.streams if stream else mine.requests
@@ -107,15 +117,20 @@ class ConcurrencyLimit:
 
 
 class Slot:
-    """One request under way, and the bytes of its body so far."""
+    """One request under way, and the bytes of its body so far: ``most`` are allowed."""
 
-    __slots__ = ("_held", "_limit", "_mine", "_stream", "_tenant")
+    __slots__ = ("_held", "_limit", "_mine", "_most", "_stream", "_tenant")
 
     def __init__(
-        self, limit: ConcurrencyLimit, mine: UnderWay, tenant: str | None, stream: bool
+        self,
+        limit: ConcurrencyLimit,
+        mine: UnderWay,
+        tenant: str | None,
+        stream: bool,
+        most: int = sys.maxsize,
     ) -> None:
         self._limit, self._mine, self._tenant, self._stream = limit, mine, tenant, stream
-        self._held = 0
+        self._held, self._most = 0, most
 
     def __enter__(self) -> Slot:
         self._count(1)
@@ -134,8 +149,8 @@ class Slot:
             self._limit.tenants.pop(self._tenant, None)
 
     def counted(self, receive: Receive) -> Receive:
-        """The request's messages, their bytes counted; it raises :class:`Overloaded` or
-        :class:`QuotaExceeded` where they are too many.
+        """The request's messages, their bytes counted; it raises :class:`Overloaded`,
+        :class:`QuotaExceeded` or :class:`RequestTooLarge` where they are too many.
         """
 
         async def counting() -> Message:
@@ -158,6 +173,11 @@ class Slot:
                 under_way.requests += n
 
     def _check(self, size: int) -> None:
+        if self._held + size > self._most:
+            raise RequestTooLarge(
+                f"the body is over the {self._most} bytes that a request of tenant {self._tenant}"
+                " may have (quota body_bytes): send it in several requests"
+            )
         most, total, mine = self._limit.limits.body_bytes, self._limit.all.bytes, self._mine.bytes
         if total > self._held and total + size > most:
             raise Overloaded(f"{total >> 20} MiB of requests are under way: try again shortly")

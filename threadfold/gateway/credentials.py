@@ -7,14 +7,24 @@ from __future__ import annotations
 import ipaddress
 import time
 from collections.abc import Callable, Iterable
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.types import Scope
 
 from projections.errors import InvalidSettings, Unauthorized
 from streams.control.state import State
-from streams.settings.quotas import SCOPES, moment
+from streams.settings.quotas import SCOPES, hash_key, moment
 from streams.settings.settings import Settings
 from threadfold.gateway.key_sets import KeySet
 from threadfold.gateway.tokens import Principal, Tokens
+from threadfold.gateway.user_tokens import UserTokens, is_user_token
 
+TOKEN_PARAMETER = "token"
+TOKEN_COOKIE = "threadfold_token"
+"""Where a stream's request may have a token of an end user, because a browser's ``EventSource``
+sends no header.
+"""
 _NO_KEY = "no key was given: send the header `Authorization: Bearer KEY`"
 
 
@@ -29,12 +39,12 @@ class Credentials:
         )
         self._keys = KeySet(settings.jwt_keys) if settings.jwt_keys else None
         self._tokens = Tokens(settings, self._keys) if self._keys is not None else None
+        self.user_tokens = UserTokens(settings.token_secret)
 
-    async def identify(
-        self, headers: Iterable[tuple[bytes, bytes]], state: Callable[[], State]
-    ) -> Principal:
-        """The principal of a request with these ASGI headers. A bearer value with two dots is a
-        token, any other value is a key.
+    async def identify(self, given: str | None, state: Callable[[], State]) -> Principal:
+        """The principal of a request with this credential. A value of an end user's token is known
+        by its form (``threadfold.gateway.user_tokens``), another one with two dots is a token of
+        the deployment, any other value is a key.
 
         Raises:
             Unauthorized: there is no credential, or an invalid one; the message says why.
@@ -43,9 +53,11 @@ class Credentials:
         """
         if self._open is not None:
             return self._open
-        given = bearer(headers)
         if given is None:
             raise Unauthorized(_NO_KEY)
+        known = self._tokens is not None and self._tokens.until(given) > 0
+        if not known and is_user_token(given):
+            return self.user_tokens.verify(given, state()).principal
         if given.count(".") == 2:
             if self._tokens is None:
                 raise Unauthorized(
@@ -53,7 +65,8 @@ class Credentials:
                     " jwt_keys turn them on"
                 )
             return await self._tokens.verify(given)
-        found = state().key_of(given)
+        hashed = hash_key(given)
+        found = state().keys.get(hashed)
         if found is None:
             raise Unauthorized(
                 "the key is not known, or was revoked: `threadfold tenants add` makes one"
@@ -62,22 +75,22 @@ class Credentials:
             raise Unauthorized(
                 f"the key expired at {found.expires_at}: `threadfold tenants add` makes another"
             )
-        return Principal(found.tenant, frozenset(found.scopes))
+        return Principal(found.tenant, frozenset(found.scopes), hashed)
 
     def holds(
-        self,
-        headers: Iterable[tuple[bytes, bytes]],
-        state: Callable[[], State],
-        principal: Principal,
+        self, given: str | None, state: Callable[[], State], principal: Principal
     ) -> Callable[[], bool]:
         """A function that returns whether the credential of ``principal`` is still valid. It reads
         memory only, so it may be called often.
 
-        A token is valid until it expires; a key until it expires, is revoked or loses a scope.
+        A token is valid until it expires; a key until it expires, is revoked or loses a scope. A
+        token of an end user is valid as long as both.
         """
-        given = bearer(headers)
         if self._open is not None or given is None:
             return lambda: True
+        if principal.end_user is not None:
+            verified = self.user_tokens.verify(given, state())
+            return lambda: verified.holds(state(), time.time())
         if given.count(".") == 2 and self._tokens is not None:
             until = self._tokens.until(given)
             return lambda: time.time() < until
@@ -94,6 +107,36 @@ class Credentials:
         """Cancel a fetch of keys that is under way."""
         if self._keys is not None:
             await self._keys.close()
+
+
+def stream_token(scope: Scope, *, cookies: bool) -> str | None:
+    """The token of an end user in a stream's query or else (``cookies``) in its cookie. What is in
+    the query is taken out of the scope, so that nothing behind this can log it.
+
+    Raises:
+        Unauthorized: the query has several, or what it has is no token of an end user: a key does
+            not belong into an address.
+    """
+    pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    found = [value for name, value in pairs if name == TOKEN_PARAMETER]
+    if found:
+        left = [(name, value) for name, value in pairs if name != TOKEN_PARAMETER]
+        scope["query_string"] = urlencode(left).encode()
+        if len(found) > 1 or not is_user_token(found[0]):
+            raise Unauthorized(
+                f"query parameter {TOKEN_PARAMETER}: expected one token of an end user; keys and"
+                " other tokens go in the header Authorization only"
+            )
+        return str(found[0])
+    for name, value in scope["headers"]:
+        if cookies and name == b"cookie" and TOKEN_COOKIE.encode() in value:
+            try:
+                morsel = SimpleCookie(value.decode("latin-1")).get(TOKEN_COOKIE)
+            except CookieError:
+                continue
+            if morsel is not None and is_user_token(morsel.value):
+                return str(morsel.value)
+    return None
 
 
 def bearer(headers: Iterable[tuple[bytes, bytes]]) -> str | None:

@@ -50,7 +50,7 @@ class Cost(Enum):
     @property
     def appends(self) -> bool:
         """Whether it needs events and tokens in the quota."""
-        return self in (Cost.APPEND, Cost.PARTIAL)
+        return self is Cost.APPEND or self is Cost.PARTIAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,9 @@ class Answer:
 class Route:
     """One route. Its handler returns a response, or the document of its first answer.
 
-    ``scope`` None: any key will do, or none if ``cost`` is free. ``problems`` are the statuses of
+    ``scope`` None: any key will do, or none if ``cost`` is free. ``end_users``: tokens of end users
+    open it, too, below a conversation for its owner alone; a list of theirs is their handler's to
+    narrow (``Caller.end_user``). ``problems`` are the statuses of
     its problem documents that do not follow from its cost, scope, path and body. ``hidden`` routes
     are not in the OpenAPI document. A route that ``refuses`` stands for what no route serves: its
     handler has no parameters.
@@ -90,6 +92,7 @@ class Route:
     handler: Handler
     cost: Cost = Cost.REQUEST
     scope: str | None = None
+    end_users: bool = False
     tag: str = ""
     summary: str = ""
     answers: Mapping[int, Answer] = field(default_factory=dict)
@@ -101,6 +104,8 @@ class Route:
     injected: frozenset[str] = field(init=False)
     names: tuple[str, ...] = field(init=False)
     status: int = field(init=False)
+    streams: bool = field(init=False)
+    """Whether its answer is a stream, which has no end of its own."""
 
     def __post_init__(self) -> None:
         names = () if self.refuses else tuple(re.findall(r"{(\w+)", self.path))
@@ -112,14 +117,10 @@ class Route:
         if self.body is not None:
             injected["body"] = "body"
         object.__setattr__(self, "status", next(iter(self.answers), 200))
+        object.__setattr__(self, "streams", self.cost is Cost.STREAM)
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "injected", frozenset(injected))
         object.__setattr__(self, "parameters", Parameters(self.handler, names))
-
-    @property
-    def streams(self) -> bool:
-        """Whether its answer is a stream, which has no end of its own."""
-        return self.cost is Cost.STREAM
 
     @property
     def template(self) -> str:
@@ -140,10 +141,11 @@ class Route:
         if self.cost is Cost.APPEND:
             found |= {400, 409, 410}
         if self.body is not None:
-            found |= {400, 413}
+            found |= {400, 413, 415}
         if "conversation" in self.names and self.scope != "erase":
             found.add(410)
-        if self.names and (self.names != ("conversation",) or self.scope != "append"):
+        appended_to = self.names == ("conversation",) and self.scope == "append"
+        if self.names and (self.end_users or not appended_to):
             found.add(404)
         return tuple(sorted(found - set(self.answers)))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,13 +52,14 @@ def check_source(source: str) -> None:
 
 
 class SigningKey(NamedTuple):
-    """A public key: its kind (RSA, EC, OKP), its algorithm if the set names one, and the key
-    itself.
+    """A public key: its kind (RSA, EC, OKP), its algorithm if the set names one, the key itself,
+    and its entry of the set.
     """
 
     kind: str
     algorithm: str | None
     key: Any
+    entry: dict[str, Any]
 
 
 class KeySet:
@@ -160,18 +161,25 @@ def _keys_of(raw: bytes) -> dict[str | None, list[SigningKey]]:
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
         raise ValueError("it is no key set: an object with a list `keys` was expected")
-    found: dict[str | None, list[SigningKey]] = {}
-    for entry in listed:
-        key = _key_of(entry)
-        if key is not None:
-            kid = entry.get("kid")
-            found.setdefault(kid if isinstance(kid, str) else None, []).append(key)
+    found = keys_by_id(listed)
     if not found:
         raise ValueError("it has no public key (RSA, EC or OKP) for signatures")
     return found
 
 
-def _key_of(entry: Any) -> SigningKey | None:
+def keys_by_id(entries: Iterable[Any]) -> dict[str | None, list[SigningKey]]:
+    """The keys that can check a signature among the entries of a JWKS document."""
+    found: dict[str | None, list[SigningKey]] = {}
+    for entry in entries:
+        key = signing_key(entry)
+        if key is not None:
+            kid = entry.get("kid")
+            found.setdefault(kid if isinstance(kid, str) else None, []).append(key)
+    return found
+
+
+def signing_key(entry: Any) -> SigningKey | None:
+    """The public key of an entry (JWK), None if it cannot check a signature."""
     # With a shared secret (oct) from a published set, everybody could sign.
     if not isinstance(entry, dict) or entry.get("kty") not in _KINDS:
         return None
@@ -182,7 +190,7 @@ def _key_of(entry: Any) -> SigningKey | None:
     except (PyJWTError, ValueError, TypeError, KeyError) as error:
         logger.warning("a key of the key set cannot be used and is ignored: %s", error)
         return None
-    return SigningKey(entry["kty"], entry.get("alg"), made.key)
+    return SigningKey(entry["kty"], entry.get("alg"), made.key, entry)
 
 
 def _reason(error: Exception) -> str:

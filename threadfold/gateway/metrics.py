@@ -43,11 +43,13 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
-        self.under_way = Gauge(
+        self.under_way = 0
+        """Requests that are not answered yet."""
+        Gauge(
             "threadfold_http_under_way",
             "Requests that are not answered yet.",
             registry=self.registry,
-        )
+        ).set_function(lambda: self.under_way)
         self.halted = Gauge(
             "threadfold_partition_halted",
             "1 for each partition that is halted: `threadfold doctor` says why.",
@@ -102,7 +104,7 @@ class Measured:
                 status = message["status"]
             await send(message)
 
-        metrics.under_way.inc()
+        metrics.under_way += 1
         try:
             await self._app(scope, receive, noted)
         except asyncio.CancelledError:
@@ -117,7 +119,7 @@ class Measured:
             logger.exception("an error that was not foreseen")
             await unforeseen(error)(scope, receive, noted)
         finally:
-            metrics.under_way.dec()
+            metrics.under_way -= 1
             route = scope.get("route")
             path, method = ("none", "any") if route is None else (route.path, route.method)
             seconds = None if route is not None and route.streams else time.perf_counter() - began

@@ -12,11 +12,12 @@ from http import HTTPStatus
 import msgspec
 
 from threadfold.gateway.answers import AnthropicMessage, OpenAIMessage, Problem
-from threadfold.gateway.declaration import JSON, PROBLEM, Answer, Route, Schema
+from threadfold.gateway.declaration import JSON, PROBLEM, Answer, Cost, Route, Schema
 from threadfold.gateway.parameters import Parameter
-from threadfold.gateway.request import MAX_ITEMS, Body
+from threadfold.gateway.request import Body
 from threadfold.schemas.forms import APPENDED, LOG_TYPES, flat, logged, other
 from threadfold.schemas.structs import DATA, POSITION, components, fields_of, plain_text
+from threadfold.service.append_body import MAX_ITEMS
 
 _REF = "#/components/schemas/{name}"
 _SECURITY = "HTTPBearer"
@@ -33,6 +34,7 @@ _TAGS = {
     "Streams": "Server-sent events.",
     "Model calls": "Record which messages a model was sent, and render them again.",
     "Erasure": "Delete for good.",
+    "End users": "Tokens for end users, and the keys of those that tenants sign themselves.",
     "Tenants": "Administration of tenants, keys, policies and quotas.",
     "Service": "Health and documents. No key is needed.",
 }
@@ -68,6 +70,11 @@ _PROBLEMS: dict[int, tuple[str, str, str]] = {
         "event-too-large",
         "The body or an event is over the limit.",
         "event 1: 9437184 bytes are over the limit of 8388608 bytes for one event",
+    ),
+    415: (
+        "unsupported-media",
+        "With `auth` off a body must be declared as JSON.",
+        "with auth off a body needs the header Content-Type: application/json",
     ),
     422: (
         "invalid-event",
@@ -107,8 +114,8 @@ def openapi_document(routes: Iterable[Route]) -> Schema:
         "type": "http",
         "scheme": "bearer",
         "description": (
-            "A key that `threadfold tenants add` printed, or a token of an issuer that the"
-            " deployment trusts."
+            "A key that `threadfold tenants add` printed, a token of an end user, or a token of an"
+            " issuer that the deployment trusts."
         ),
     }
     used = {route.tag for route in shown}
@@ -131,9 +138,12 @@ def _operation(route: Route, schemas: dict[int, Schema]) -> Schema:
         "description": route.description,
         "operationId": f"{name}_{route.method.lower()}",
     }
-    if route.scope is not None:
-        operation["description"] += f"\n\nScope: `{route.scope}`."
+    if route.cost is not Cost.FREE:
+        users = " Also for end users." if route.end_users else ""
+        operation["description"] += f"\n\nScope: `{route.scope or 'any'}`.{users}"
         operation |= {"x-scope": route.scope, "security": [{_SECURITY: []}]}
+        if route.end_users:
+            operation["x-end-users"] = True
     if route.parameters.shown:
         operation["parameters"] = [_parameter(one) for one in route.parameters.shown]
     if route.body is not None:

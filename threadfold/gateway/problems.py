@@ -77,6 +77,8 @@ def problem_of(error: ThreadfoldError) -> Response:
     headers = {}
     if isinstance(error, Unauthorized):
         headers["WWW-Authenticate"] = 'Bearer realm="threadfold"'
+        # Nobody without a key keeps a connection, or has a body read.
+        headers["Connection"] = "close"
     elif isinstance(error, QuotaExceeded):
         headers["Retry-After"] = str(error.retry_after)
     elif isinstance(error, MethodNotAllowed):

@@ -1,9 +1,10 @@
-"""The server's HTTP protocol, with limits on the size of a request's head and on the time that it
-takes.
+"""The server's HTTP protocol, with bounds: how many connections there are, how long a head may be
+and take, and how slowly a body may come.
 
-Without them, anybody who reaches the port can fill the process' memory with one endless header,
-without a key. uvicorn limits the heads of h11 (https://www.uvicorn.org/settings/,
-``--h11-max-incomplete-event-size``), not those of httptools. This module needs httptools.
+Without them whoever reaches the port fills the process' memory with one header that does not end,
+or holds all of its connections open, no key needed: uvicorn bounds the heads of h11
+(https://www.uvicorn.org/settings/, ``--h11-max-incomplete-event-size``), not those of httptools.
+Needs httptools.
 """
 
 from __future__ import annotations
@@ -11,33 +12,73 @@ from __future__ import annotations
 import asyncio
 from http import HTTPStatus
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from threadfold.gateway.connections import Connections
 from threadfold.gateway.problems import problem
 
 MAX_HEAD = 64 << 10
 """At most so many bytes of a head, or of trailers and chunk extensions. A head that comes whole in
 one read of the socket (256 KiB at most) is accepted.
 """
+NO_ROOM = "the gateway holds as many connections as it may: try again shortly"
 HEAD_SECONDS = 30.0
 """Seconds from the start of a connection, or the first byte of a head, to the end of the head."""
+REFUSED_SECONDS = 5.0
+"""The same, for a connection there is no room for."""
+BODY_GRACE = 20.0
+BODY_RATE = 4_096
+"""A body has ``BODY_GRACE`` seconds, and one more for each ``BODY_RATE`` bytes that have come."""
+CHECK = 2.0
+"""Seconds between two looks at a body that has not ended."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
     """One connection: httptools' protocol with limits."""
 
+    open_connections: Connections
+    """Set by :func:`bounded`."""
+
     _quiet = 0
     _progress = False
     _in_head = False
+    _in_body = False
+    _counted = False
+    _explains = False
+    _body_from = 0.0
+    _body_bytes = 0
     _late: asyncio.TimerHandle | None = None
+    address = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
+        self.address = self.client[0] if self.client else ""
+        self._counted = self.open_connections.add(self)
+        if not self._counted:
+            if not self.open_connections.may_explain():
+                transport.abort()
+                return
+            self._explains = True
+            self.open_connections.explaining += 1
+        seconds = HEAD_SECONDS if self._counted else REFUSED_SECONDS
+        self._late = self.loop.call_later(seconds, self._too_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._in_time()
+        if self._counted:
+            self._counted = False
+            self.open_connections.remove(self)
+        elif self._explains:
+            self.open_connections.explaining -= 1
         super().connection_lost(exc)
+
+    def make_way(self) -> None:
+        """Close, as there is no room (``threadfold.gateway.connections``)."""
+        self._counted = False
+        if self._in_head:
+            self._refuse(503, NO_ROOM)
+        else:
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         self._progress = False
@@ -48,25 +89,45 @@ class BoundedProtocol(HttpToolsProtocol):
             self._quiet += len(data)
             if self._quiet > MAX_HEAD and not self.transport.is_closing():
                 self._refuse(431, f"the request's head is over the limit of {MAX_HEAD} bytes")
-        if self._in_head and self._late is None and not self.transport.is_closing():
-            self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
+        if self._late is None and not self.transport.is_closing():
+            if self._in_head:
+                self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
+            elif self._in_body:
+                self._body_from, self._body_bytes = self.loop.time(), 0
+                self._late = self.loop.call_later(CHECK, self._check_body)
 
     def on_message_begin(self) -> None:
         self._in_head = True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._progress, self._in_head = True, False
+        self._progress, self._in_head, self._in_body = True, False, True
         self._in_time()
+        if not self._counted:
+            self._refuse(503, NO_ROOM)
+            return
+        self.open_connections.is_answered(self)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
-        super().on_body(body)
+        self._body_bytes += len(body)
+        if self._counted:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._progress = True
-        super().on_message_complete()
+        self._progress, self._in_body = True, False
+        self._in_time()
+        if self._counted:
+            super().on_message_complete()
+            if self.cycle.response_complete:
+                self.open_connections.waits(self)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._counted and self.cycle.response_complete:
+            # Also while the body of a refused request still comes.
+            self.open_connections.waits(self)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "this is not a valid HTTP request")
@@ -83,9 +144,26 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
+    def _check_body(self) -> None:
+        """Refuse the request if its body comes too slowly. While the application has not taken
+        what came, it is not the sender who is slow.
+        """
+        self._late = None
+        if self.transport.is_closing():
+            return
+        allowed = BODY_GRACE + self._body_bytes / BODY_RATE
+        if self.loop.time() - self._body_from > allowed and not self.flow.read_paused:
+            self._refuse(
+                408,
+                f"the request's body comes too slowly: it has {BODY_GRACE:g} s and a second more"
+                f" for each {BODY_RATE} bytes",
+            )
+        else:
+            self._late = self.loop.call_later(CHECK, self._check_body)
+
     def _refuse(self, status: int, detail: str) -> None:
         """Answer with a problem document, unless another answer is under way, and close."""
-        if self.cycle is None or self.cycle.response_complete:
+        if self._may_answer():
             known = HTTPStatus(status)
             answer = problem(
                 status, known.phrase.title().replace(" ", ""), detail, {"Connection": "close"}
@@ -97,3 +175,17 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
         self._in_time()
         self.transport.close()
+
+    def _may_answer(self) -> bool:
+        """Whether an answer from here would neither cut into another nor be a request's second."""
+        cycle: RequestResponseCycle | None = self.cycle  # uvicorn's annotation leaves None out
+        if cycle is None:
+            return True
+        if self._in_body and self._counted:
+            return not cycle.response_started and not self.pipeline
+        return cycle.response_complete
+
+
+def bounded(connections: Connections) -> type[BoundedProtocol]:
+    """The protocol of a server that holds these connections."""
+    return type("BoundedProtocol", (BoundedProtocol,), {"open_connections": connections})

@@ -16,6 +16,8 @@ from projections.errors import InvalidSettings
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 from threadfold.gateway.app import Gateway, create_gateway
+from threadfold.gateway.concurrency import limits_within
+from threadfold.gateway.connections import Connections, most_connections, raise_descriptors
 from threadfold.gateway.credentials import check_exposure
 
 GRACE = 10
@@ -55,11 +57,18 @@ def serve(settings: Settings) -> None:
             port cannot be listened on.
     """
     check_exposure(settings)
-    serve_app(create_gateway(settings, tune_gc), settings)
+    connections = connections_of(settings)
+    limits = limits_within(connections.most)
+    serve_app(create_gateway(settings, tune_gc, limits), settings, connections=connections)
 
 
 def serve_app(
-    app: ASGIApp, settings: Settings, http: Literal["auto", "h11"] = "auto", *, uvloop: bool = True
+    app: ASGIApp,
+    settings: Settings,
+    http: Literal["auto", "h11"] = "auto",
+    *,
+    uvloop: bool = True,
+    connections: Connections | None = None,
 ) -> None:
     """Serve any application as :func:`serve` serves the gateway: same host and port, same server,
     same settings.
@@ -67,15 +76,18 @@ def serve_app(
     Args:
         http: the parser of requests. `auto` is httptools with limits if it is installed, else h11
             (docs/decisions/0018).
-        uvloop: whether to use uvloop, if it is installed; else asyncio's own event loop.
+        uvloop: its event loop, where it is installed; else asyncio's own.
+        connections: how many it may hold; None: as many as the process has descriptors for.
 
     Raises:
         InvalidSettings: host and port cannot be listened on.
     """
     listening = listen(settings.gateway_host, settings.gateway_port)
+    if connections is None:
+        connections = connections_of(settings)
     config = uvicorn.Config(
         app,
-        http=http_protocol() if http == "auto" else http,
+        http=http_protocol(connections) if http == "auto" else http,
         log_level=settings.log_level.lower(),
         access_log=False,
         server_header=False,
@@ -86,15 +98,20 @@ def serve_app(
         runner.run(_run(Server(config), listening))
 
 
-def http_protocol() -> Any:
-    """uvicorn's setting ``http``: httptools with limits if it is installed, else h11, which has its
-    own.
+def connections_of(settings: Settings) -> Connections:
+    """What a gateway's process may hold; its limit of file descriptors is raised first."""
+    return Connections(most_connections(raise_descriptors()), settings.connections_per_address)
+
+
+def http_protocol(connections: Connections) -> Any:
+    """uvicorn's setting ``http``: httptools' protocol with bounds where it is installed, else h11,
+    which has its own for heads.
     """
     try:
-        from threadfold.gateway.protocol import BoundedProtocol
+        from threadfold.gateway.protocol import bounded
     except ImportError:
         return "h11"
-    return BoundedProtocol
+    return bounded(connections)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

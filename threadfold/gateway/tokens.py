@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jwt
@@ -34,11 +34,26 @@ KEPT = 10_000
 """At most so many characters of a token, and so many verified tokens in the cache."""
 
 
+class EndUser(NamedTuple):
+    """An end user of a tenant: reaches the conversations of this ``user`` alone, and of them only
+    the named ones, unless that is None.
+    """
+
+    user: str
+    conversations: frozenset[str] | None = None
+
+
 class Principal(NamedTuple):
-    """The sender of a request: its tenant, and its scopes there."""
+    """The sender of a request: its tenant, and its scopes there.
+
+    ``key`` is the hash of the API key, if it is one; ``end_user`` whom a token of an end user
+    stands for.
+    """
 
     tenant: str
     scopes: frozenset[str]
+    key: str = ""
+    end_user: EndUser | None = None
 
 
 class _Verified(NamedTuple):
@@ -67,7 +82,7 @@ class Tokens:
             Unauthorized: the token is not valid; the message says why.
             KeySetUnavailable: the keys to check it cannot be fetched now.
         """
-        digest = _digest(token)
+        digest = digest_of(token)
         found = self._verified.get(digest)
         if (
             found is not None
@@ -85,62 +100,17 @@ class Tokens:
 
     def until(self, token: str) -> float:
         """When a verified token expires, in seconds since 1970; 0 if it is not in the cache."""
-        found = self._verified.get(_digest(token))
+        found = self._verified.get(digest_of(token))
         return 0.0 if found is None else found.until
 
     async def _claims(self, token: str) -> dict[str, Any]:
         if len(token) > MAX_LENGTH:
             raise Unauthorized(f"the token is over {MAX_LENGTH} characters")
-        try:
-            header = jwt.get_unverified_header(token)
-        except jwt.InvalidTokenError as error:
-            raise Unauthorized(f"the token is malformed: {error}") from None
-        algorithm, kid = header.get("alg"), header.get("kid")
-        if not isinstance(kid, str | None):
-            raise Unauthorized("the token is malformed: its kid is not a string")
-        if algorithm not in ALGORITHMS:
-            raise Unauthorized(
-                f"the token is signed with {str(algorithm)[:20]!r}: the accepted algorithms are"
-                f" {', '.join(ALGORITHMS)}"
-            )
-        keys = [key for key in await self._keys.find(kid) if _fits(key, algorithm)]
-        if not keys:
-            raise Unauthorized(
-                f"the token is signed with the key {str(kid)[:60]!r}, which is not in the key set"
-                f" (for {algorithm})"
-            )
-        if kid is None and len(keys) > 1:
-            raise Unauthorized("the token does not name its key (kid), and the key set has several")
-        return self._checked(token, keys[0], algorithm)
-
-    def _checked(self, token: str, key: SigningKey, algorithm: str) -> dict[str, Any]:
+        algorithm, kid = read_header(token, ALGORITHMS)
+        found = await self._keys.find(kid)
+        key = fitting_key({kid: found}, kid, algorithm)
         issuer, audience = self._settings.jwt_issuer, self._settings.jwt_audience
-        try:
-            claims: dict[str, Any] = jwt.decode(
-                token,
-                key.key,
-                algorithms=[algorithm],
-                issuer=issuer,
-                audience=audience,
-                leeway=LEEWAY,
-                options={"require": ["exp", "iss", "aud"]},
-            )
-            claims["exp"] = float(claims["exp"])
-        except jwt.MissingRequiredClaimError as error:
-            raise Unauthorized(f"the token lacks the claim {error.claim!r}") from None
-        except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
-            reasons: dict[type[Exception], str] = {
-                jwt.ExpiredSignatureError: "the token has expired: get a new one",
-                jwt.InvalidAudienceError: f"the token is for another audience than {audience!r}",
-                jwt.InvalidIssuerError: f"the token is from another issuer than {issuer!r}",
-                jwt.ImmatureSignatureError: (
-                    "the token is not valid yet (nbf or iat is in the future)"
-                ),
-                jwt.InvalidSignatureError: "the token's signature is not that of its key",
-            }
-            reason = reasons.get(type(error), f"the token is not valid: {error}")
-            raise Unauthorized(reason) from None
-        return claims
+        return checked(token, key.key, algorithm, issuer, audience, ("exp", "iss", "aud"))
 
     def _principal(self, claims: dict[str, Any]) -> Principal:
         settings = self._settings
@@ -166,8 +136,78 @@ class Tokens:
         return Principal(tenant, frozenset(scopes))
 
 
-def _digest(token: str) -> bytes:
+def digest_of(token: str) -> bytes:
+    """What tells a token from others without keeping it."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def read_header(token: str, algorithms: Sequence[str]) -> tuple[str, str | None]:
+    """The algorithm and the key id that a token names, neither verified; raises
+    :class:`Unauthorized` for another algorithm than these.
+    """
+    try:
+        header = jwt.get_unverified_header(token)
+    except jwt.InvalidTokenError as error:
+        raise Unauthorized(f"the token is malformed: {error}") from None
+    algorithm, kid = str(header.get("alg")), header.get("kid")
+    if not isinstance(kid, str | None):
+        raise Unauthorized("the token is malformed: its kid is not a string")
+    if algorithm not in algorithms:
+        raise Unauthorized(
+            f"the token is signed with {algorithm[:20]!r}: the accepted algorithms are"
+            f" {', '.join(algorithms)}"
+        )
+    return algorithm, kid
+
+
+def fitting_key(
+    keys: Mapping[str | None, Sequence[SigningKey]], kid: str | None, algorithm: str
+) -> SigningKey:
+    """The key of that id that may be used with the algorithm; a token without an id may only be of
+    a set with one such key. Raises :class:`Unauthorized`.
+    """
+    listed = keys.get(kid, ()) if kid is not None else [k for of in keys.values() for k in of]
+    fitting = [key for key in listed if _fits(key, algorithm)]
+    if not fitting:
+        raise Unauthorized(
+            f"the token is signed with the key {str(kid)[:60]!r}, which is not in the key set"
+            f" (for {algorithm})"
+        )
+    if kid is None and len(fitting) > 1:
+        raise Unauthorized("the token does not name its key (kid), and the key set has several")
+    return fitting[0]
+
+
+def checked(
+    token: str, key: Any, algorithm: str, issuer: str | None, audience: str, require: Sequence[str]
+) -> dict[str, Any]:
+    """The claims of a token, whose signature, times, audience and issuer (unless None) are
+    verified; raises :class:`Unauthorized`.
+    """
+    try:
+        claims: dict[str, Any] = jwt.decode(
+            token,
+            key,
+            algorithms=[algorithm],
+            issuer=issuer,
+            audience=audience,
+            leeway=LEEWAY,
+            options={"require": list(require)},
+        )
+        claims["exp"] = float(claims["exp"])
+    except jwt.MissingRequiredClaimError as error:
+        raise Unauthorized(f"the token lacks the claim {error.claim!r}") from None
+    except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
+        reasons: dict[type[Exception], str] = {
+            jwt.ExpiredSignatureError: "the token has expired: get a new one",
+            jwt.InvalidAudienceError: f"the token is for another audience than {audience!r}",
+            jwt.InvalidIssuerError: f"the token is from another issuer than {issuer!r}",
+            jwt.ImmatureSignatureError: "the token is not valid yet (nbf or iat is in the future)",
+            jwt.InvalidSignatureError: "the token's signature is not that of its key",
+        }
+        reason = reasons.get(type(error), f"the token is not valid: {error}")
+        raise Unauthorized(reason) from None
+    return claims
 
 
 def _fits(key: SigningKey, algorithm: str) -> bool:

@@ -6,9 +6,9 @@ one that does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from projections.errors import (
     Erased,
@@ -21,9 +21,10 @@ from projections.names import Key, Position, make_key, parse_key, parse_position
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
 from projections.render.render import render_openai
+from projections.storage.card import CARD, decode_card
 from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.records import stored_form
-from projections.storage.stubs import STUB
+from projections.storage.stubs import STUB, decode_stub
 from projections.window.window import Window
 from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
@@ -38,12 +39,20 @@ from streams.settings.settings import Settings
 from threadfold.service.checkpoint_waits import CheckpointWaits
 from threadfold.service.documents import check_format, document_of
 from threadfold.service.ledger import Ledger
-from threadfold.service.pages import MAX_PAGE, flat_event, page
+from threadfold.service.pages import MAX_PAGE, check_types, flat_event, page
 from threadfold.service.spill import check_page, unfold
 from threadfold.service.stored_windows import StoredWindows
 
 PATIENCE = 5.0
 """Seconds that a read waits while a window is folded from the log; then it raises Healing."""
+
+
+class Owner(NamedTuple):
+    """Whose a conversation is: the ``user`` of its last ``conversation.opened`` that stands, None
+    if it was opened without one.
+    """
+
+    user: str | None
 
 
 class ConversationReader:
@@ -170,7 +179,7 @@ class ConversationReader:
             await self.wait_for(self._own_position(key, after), timeout, key=key)
         window = await self.window_or_none(key)
         if window is None:
-            raise _unknown(key)
+            raise unknown(key)
         return window
 
     async def window_or_none(self, key: Key) -> Window | None:
@@ -190,8 +199,23 @@ class ConversationReader:
         self._refuse_erased(key)
         fields = await self.windows.fields(key, [HEAD])
         if HEAD not in fields:
-            raise _unknown(key)
+            raise unknown(key)
         return head_of(key, fields)
+
+    async def owner(self, key: Key) -> Owner | None:
+        """Whose the conversation is now; None if there is none, or if it was erased. A conversation
+        that sleeps stays asleep.
+
+        Raises:
+            Healing, CorruptWindow, RedisUnavailable: it cannot be known now.
+        """
+        fields = await self.windows.fields(key, [HEAD, STUB, CARD])
+        with stored_form(key):
+            if STUB in fields:
+                return Owner(decode_card(decode_stub(fields[STUB]).card).user)
+            if HEAD not in fields or decode_head(fields[HEAD]).erased:
+                return None
+            return Owner(decode_card(fields.get(CARD, b"")).user)
 
     async def context(
         self,
@@ -234,20 +258,42 @@ class ConversationReader:
         return document_of(window, render, fmt)
 
     async def history(
-        self, tenant: str, conversation: str, *, before: str | None = None, limit: int = 50
+        self,
+        tenant: str,
+        conversation: str,
+        *,
+        before: str | None = None,
+        limit: int = 50,
+        types: Collection[str] | None = None,
+        after: str | None = None,
+        wait: bool = False,
     ) -> dict[str, Any]:
         """A page of the conversation's events, newest first, as ``{"events": […], "next_before":
         cursor | None}`` (``threadfold.service.pages``).
 
+        Args:
+            types: the short names of the events that are wanted; None: all.
+            after: a position that the page must be able to show.
+            wait: whether to wait for everything that is in the log when this is called.
+
         Raises:
-            InvalidRequest: ``limit`` is not 1 to 500.
+            InvalidRequest: ``limit`` is not 1 to 500, or there is no such type.
             InvalidPosition: ``before`` is not a cursor of this conversation.
             KafkaUnavailable: the log cannot be read now.
             Others: as :meth:`window` says.
         """
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidRequest(f"limit is {limit}: it must be 1 to {MAX_PAGE}")
-        return await page(self.log, await self.window(tenant, conversation), before, limit)
+        check_types(types)
+        if wait:
+            key = make_key(tenant, conversation)
+            self._refuse_erased(key)
+            partition = partition_of(key, self.log.partitions)
+            end = (await self.log.last_records())[partition]
+            if end:
+                await self.wait_for(Position(partition, end - 1))
+        window = await self.window(tenant, conversation, after=after)
+        return await page(self.log, window, before, limit, types)
 
     async def event_at(
         self,
@@ -332,7 +378,8 @@ def head_of(key: Key, fields: Mapping[bytes, bytes]) -> Head:
     return head
 
 
-def _unknown(key: Key) -> UnknownConversation:
+def unknown(key: Key) -> UnknownConversation:
+    """The error for a conversation that is not there, or that the caller may not know of."""
     return UnknownConversation(
         f"conversation {key.conversation} is not known: nothing was appended to it"
     )

@@ -7,17 +7,35 @@ One instance serves any number of callers in one event loop.
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from projections.errors import KafkaUnavailable
 from projections.events.validation import Record
 from projections.names import Position, make_key
+from projections.policy.policy import Rules
 from projections.window.recent_ids import RecentIds
+from streams.runtime.keyed_limit import KeyedLimit
+from streams.runtime.process_pool import ProcessPool
 from streams.settings.settings import Settings
+from threadfold.service.append_body import AppendBody, Place
 from threadfold.service.append_result import Appended, Applied, applied_of, make_appended
 from threadfold.service.conversation_reader import ConversationReader, head_of
 from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter, is_heavy
-from threadfold.service.spill import append_drafts
+from threadfold.service.spill import Drafts, append_drafts
+
+PROCESSES = min(2, os.cpu_count() or 1)
+PROCESS_BYTES = 1 << 30
+"""Processes that read large bodies, and what memory each may take."""
+AT_A_TIME = 1
+"""Bodies of one tenant that are read at a time in each place, if they are not short."""
+SHORT = 2_048
+"""Bytes of a body that is read at once."""
+TURN = 0.005
+"""Seconds of the event loop that a body may take before its tenant's next one has to wait."""
+PAUSE = 3
+"""How many times as long it waits: one tenant has a quarter of the event loop at most."""
 
 
 class ConversationService(ConversationReader):
@@ -28,12 +46,19 @@ class ConversationService(ConversationReader):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
+        self._pool = ProcessPool(PROCESSES, PROCESS_BYTES)
+        self._turns_to_read = KeyedLimit(AT_A_TIME)
         self.on_appended: (
             Callable[[Sequence[Record], Sequence[Position]], Awaitable[None]] | None
         ) = None
         """Awaited with what was appended, before the caller is answered. It must not fail
         (``threadfold.streaming``).
         """
+
+    async def stop(self) -> None:
+        """End all waits, all processes, and all connections."""
+        await self._pool.close()
+        await super().stop()
 
     async def append(
         self,
@@ -71,15 +96,62 @@ class ConversationService(ConversationReader):
             KafkaUnavailable: Kafka did not answer within ``append_timeout`` seconds. The events may
                 be in the log: repeat the call with the same ids.
         """
-        drafter = Drafter(
-            tenant, self.live_rules(), self.log.partitions, self.settings.max_event_bytes
-        )
+        drafter = self._drafter(tenant)
         if is_heavy(items):
             drafts = await asyncio.to_thread(
                 drafter.drafts, items, noun, operator, id_seed, conditions
             )
         else:
             drafts = drafter.drafts(items, noun, operator, id_seed, conditions)
+        return await self._append(tenant, drafts)
+
+    async def append_body(
+        self,
+        tenant: str,
+        body: AppendBody,
+        *,
+        id_seed: str | None = None,
+        conditions: Conditions = UNCONDITIONED,
+    ) -> tuple[list[str], list[Appended]]:
+        """Append what a caller sent, as :meth:`append` does, and return the conversation of each
+        event beside it.
+
+        A large body is read in another process, one of each tenant at a time.
+
+        Raises:
+            MalformedInput, InvalidRequest: the body is not JSON, or has too many items or values.
+            All that :meth:`append` raises.
+        """
+        drafts = await self._drafts_of(tenant, body, id_seed, conditions)
+        names = [record.key.conversation for record in drafts.records]
+        return names, await self._append(tenant, drafts)
+
+    async def _drafts_of(
+        self, tenant: str, body: AppendBody, id_seed: str | None, conditions: Conditions
+    ) -> Drafts:
+        place = body.place()
+        if len(body.text) <= SHORT:
+            return body.drafts(self._drafter(tenant), id_seed, conditions)
+        async with self._turns_to_read.of(f"{place.name} {tenant}"):
+            if place is Place.PROCESS:
+                drafter = self._drafter(tenant, self.live_rules().alone(tenant))
+                return await self._pool.run(body.drafts, drafter, id_seed, conditions)
+            drafter = self._drafter(tenant)
+            if place is Place.THREAD:
+                return await asyncio.to_thread(body.drafts, drafter, id_seed, conditions)
+            began = time.perf_counter()
+            try:
+                return body.drafts(drafter, id_seed, conditions)
+            finally:
+                took = time.perf_counter() - began
+                if took > TURN:
+                    await asyncio.sleep(PAUSE * took)
+
+    def _drafter(self, tenant: str, rules: Rules | None = None) -> Drafter:
+        rules = self.live_rules() if rules is None else rules
+        return Drafter(tenant, rules, self.log.partitions, self.settings.max_event_bytes)
+
+    async def _append(self, tenant: str, drafts: Drafts) -> list[Appended]:
         if not drafts.records:
             return []
         try:

@@ -1,4 +1,4 @@
-"""Lists: a tenant's conversations and open suspensions, and a conversation's summaries.
+"""Lists: a tenant's open suspensions, a user's conversations, and a conversation's summaries.
 
 Every partition keeps the tenant's lists beside its windows (``projections.storage.listing``), and
 they heal with the windows. Here the partitions' lists are merged. Each partition is read at a
@@ -8,7 +8,6 @@ moment of its own: a conversation that is active while pages are read can appear
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -18,10 +17,7 @@ from projections.errors import InvalidPosition, InvalidRequest
 from projections.events.types import SummaryEvent
 from projections.formats.context_document import suspension_of
 from projections.names import Key, Position, make_key, parse_position
-from projections.storage.layout import HEAD, Head, decode_head
-from projections.storage.listing import Found, user_name
-from projections.storage.records import stored_form
-from projections.storage.stubs import STUB, Stub, decode_stub
+from projections.storage.listing import Found, place
 from streams.log.history import event_of
 from threadfold.service.conversations import ConversationService
 from threadfold.service.cursors import read_cursor, write_cursor
@@ -39,28 +35,6 @@ class Place(NamedTuple):
     partition: int
 
 
-async def conversations(
-    backend: ConversationService, tenant: str, *, before: str | None = None, limit: int = 50
-) -> dict[str, Any]:
-    """A page of the tenant's conversations, last active first, without erased ones:
-    ``{"conversations": […], "next_before"}``.
-
-    Each is ``{"conversation", "active_at" (RFC 3339), "state", "position", "count", "tokens"}``.
-
-    Raises:
-        InvalidRequest: ``limit`` is not 1 to 200.
-        InvalidPosition: ``before`` is not a cursor of this list.
-        Healing, RedisUnavailable: the list cannot be read now.
-    """
-    places, cursor = await _page(backend, "recent", tenant, before, limit)
-    heads = await _heads(backend, tenant, places)
-    there = [(place, head) for place, head in zip(places, heads, strict=True) if head is not None]
-    shown = [
-        _shown(place, head) for place, head in there if isinstance(head, Stub) or not head.erased
-    ]
-    return {"conversations": shown, "next_before": cursor}
-
-
 async def suspensions(
     backend: ConversationService, tenant: str, *, before: str | None = None, limit: int = 50
 ) -> dict[str, Any]:
@@ -70,7 +44,9 @@ async def suspensions(
     suspensions. Each is as in a context, with its ``conversation``. Raises like
     :func:`conversations`.
     """
-    places, cursor = await _page(backend, "waiting", tenant, before, limit)
+    places, cursor = await _page(
+        backend, f"waiting:{tenant}", before, limit, "this tenant's suspensions"
+    )
     found = await asyncio.gather(
         *(_suspended(backend, make_key(tenant, place.found.conversation)) for place in places)
     )
@@ -78,12 +54,13 @@ async def suspensions(
 
 
 async def of_user(backend: ConversationService, tenant: str, user: str, limit: int) -> list[str]:
-    """At most ``limit`` conversations that were opened with this ``user``, without erased ones.
+    """At most ``limit`` conversations that were opened with this ``user``, without erased ones, but
+    with those that another user has now.
 
     Raises:
         Healing, RedisUnavailable: the list cannot be read now.
     """
-    found = await _merged(backend, f"user:{user_name(tenant, user)}", None, limit)
+    found = await merged(backend, place("user", tenant, user), None, limit)
     return [place.found.conversation for place in found]
 
 
@@ -104,7 +81,7 @@ async def summaries(
         UnknownConversation, Erased, Healing, RedisUnavailable, KafkaUnavailable: as
             ``ConversationService.window`` says.
     """
-    _check_limit(limit)
+    check_limit(limit)
     window = await backend.window(tenant, conversation)
     about = f"summaries {window.key}"
     if before is None:
@@ -137,37 +114,42 @@ async def summaries(
 
 
 async def _page(
-    backend: ConversationService, kind: str, tenant: str, before: str | None, limit: int
+    backend: ConversationService, kind: str, before: str | None, limit: int, whose: str
 ) -> tuple[list[Place], str | None]:
-    _check_limit(limit)
-    about = f"{kind} {tenant}"
-    after = None
-    if before is not None:
-        whose = "this tenant's conversations" if kind == "recent" else "this tenant's suspensions"
-        try:
-            after = Found(*_cursor.decode(read_cursor(about, before, whose)))
-        except msgspec.DecodeError:
-            raise InvalidPosition(
-                f"cursor {before[:40]!r} is not one of {whose}: use next_before of the last page"
-            ) from None
-    places = await _merged(backend, f"{kind}:{tenant}", after, limit + 1)
-    cursor = (
-        write_cursor(about, msgspec.msgpack.encode(tuple(places[limit - 1].found)))
-        if len(places) > limit
-        else None
-    )
+    check_limit(limit)
+    places = await merged(backend, kind, place_of(kind, before, whose), limit + 1)
+    cursor = cursor_of(kind, places[limit - 1].found) if len(places) > limit else None
     return places[:limit], cursor
 
 
-async def _merged(
-    backend: ConversationService, name: str, before: Found | None, limit: int
+def cursor_of(kind: str, found: Found) -> str:
+    """A cursor of a stored list, for the page after this conversation."""
+    return write_cursor(kind, msgspec.msgpack.encode(tuple(found)))
+
+
+def place_of(kind: str, before: str | None, whose: str) -> Found | None:
+    """The place in a stored list that a cursor names; raises :class:`InvalidPosition`."""
+    if before is None:
+        return None
+    try:
+        return Found(*_cursor.decode(read_cursor(kind, before, whose)))
+    except msgspec.DecodeError:
+        raise InvalidPosition(
+            f"cursor {before[:40]!r} is not one of {whose}: use next_before of the last page"
+        ) from None
+
+
+async def merged(
+    backend: ConversationService, name: str, before: Found | None, limit: int, since: int = 0
 ) -> list[Place]:
-    """The first ``limit`` items of all partitions' lists, merged."""
+    """The first ``limit`` items of all partitions' lists, merged; without those before ``since``
+    (ms). Raises :class:`Healing`, :class:`RedisUnavailable`.
+    """
     generation = backend.control.state.live_generation.number
 
     async def of_one(partition: int) -> list[Place]:
         served = backend.windows.served(partition)
-        listed = await backend.store.listed(generation, partition, name, before, limit)
+        listed = await backend.store.listed(generation, partition, name, before, limit, since)
         # Checked after the read: a server that took over meanwhile may answer with an older list.
         await backend.windows.check_served(
             partition, await backend.store.checkpoint(generation, partition), served
@@ -176,22 +158,6 @@ async def _merged(
 
     parts = await asyncio.gather(*map(of_one, range(backend.log.partitions)))
     return sorted(chain.from_iterable(parts), reverse=True)[:limit]
-
-
-async def _heads(
-    backend: ConversationService, tenant: str, places: list[Place]
-) -> list[Head | Stub | None]:
-    """The head of each window, or the stub of one that sleeps (it stays asleep)."""
-
-    async def head(place: Place) -> Head | Stub | None:
-        key = make_key(tenant, place.found.conversation)
-        fields = await backend.windows.fields(key, [HEAD, STUB])
-        with stored_form(key):
-            if HEAD in fields:
-                return decode_head(fields[HEAD])
-            return decode_stub(fields[STUB]) if STUB in fields else None
-
-    return list(await asyncio.gather(*map(head, places)))
 
 
 async def _suspended(backend: ConversationService, key: Key) -> list[dict[str, Any]]:
@@ -204,19 +170,7 @@ async def _suspended(backend: ConversationService, key: Key) -> list[dict[str, A
     ]
 
 
-def _shown(place: Place, head: Head | Stub) -> dict[str, Any]:
-    header = head.read_header if isinstance(head, Head) else head
-    at = datetime.fromtimestamp(place.found.at_ms / 1000, UTC)
-    return {
-        "conversation": place.found.conversation,
-        "active_at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "state": header.state,
-        "position": str(Position(place.partition, head.position)),
-        "count": head.count,
-        "tokens": header.tokens,
-    }
-
-
-def _check_limit(limit: int) -> None:
+def check_limit(limit: int) -> None:
+    """Raise :class:`InvalidRequest` unless a page may have this many items."""
     if not 1 <= limit <= MAX_LISTED:
         raise InvalidRequest(f"limit is {limit}: it must be 1 to {MAX_LISTED}")

@@ -8,14 +8,15 @@ pages cost the same.
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
 
-from projections.errors import InvalidPosition
-from projections.events.codec import present_form, short_type
+from projections.errors import InvalidPosition, InvalidRequest
+from projections.events.codec import DATA_TYPES, present_form, short_type
 from projections.names import Key, Position, parse_position
 from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher, open_value
@@ -25,6 +26,8 @@ from threadfold.service import cursors
 
 MAX_PAGE = 500
 """The maximum number of events in a page of history."""
+MAX_LOOKED = 2_000
+"""Events that a page of some types reads."""
 _PLACE = struct.Struct(">qq")
 _ENVELOPE = ("id", "time", "type", "position", "traceparent")
 
@@ -61,58 +64,85 @@ def read_cursor(key: Key, cursor: str) -> Place:
     return Place(offset, None if span_of < 0 else span_of)
 
 
-async def page(log: Log, window: Window, before: str | None, limit: int) -> dict[str, Any]:
+async def page(
+    log: Log,
+    window: Window,
+    before: str | None,
+    limit: int,
+    types: Collection[str] | None = None,
+) -> dict[str, Any]:
     """At most ``limit`` events older than the cursor ``before`` (None: the newest), as
-    :func:`flat_event`, newest first.
+    :func:`flat_event`, newest first; of ``types`` alone, if given.
 
     Returns ``{"events": […], "next_before": cursor or None}``; None after the oldest event.
     Repeated events and the pieces of spilled results are left out. A result names its pieces and
-    comes before them, so most pieces are not read.
+    comes before them, so most pieces are not read. A page of ``types`` reads 2,000 events at most:
+    it may be short, or empty, and still name a next one.
 
     Raises:
         InvalidPosition: the cursor is not one of this conversation.
         KafkaUnavailable: the log cannot be read.
     """
     place = None if before is None else read_cursor(window.key, before)
-    found: list[tuple[Place, dict[str, Any]]] = []
-    pieces: set[int] = set()
-    waiting: list[Place] = []
+    read = _Reading(log, window, types)
     async for more in _places(log, window, place):
-        waiting += more
-        while len(waiting) > limit - len(found) and len(found) <= limit:
-            found += await _listed(log, window, waiting, limit + 1 - len(found), pieces)
-        if len(found) > limit:
+        read.waiting += more
+        while len(read.waiting) > limit - len(read.found) and read.goes_on(limit):
+            await read.some(limit + 1 - len(read.found))
+        if not read.goes_on(limit):
             break
-    while waiting and len(found) <= limit:
-        found += await _listed(log, window, waiting, limit + 1 - len(found), pieces)
-    more_there = len(found) > limit
-    found = found[:limit]
+    while read.waiting and read.goes_on(limit):
+        await read.some(limit + 1 - len(read.found))
+    found = read.found[:limit]
+    end = None
+    if not read.goes_on(limit):
+        end = found[-1][0] if len(read.found) > limit else read.last
     return {
         "events": [flat for _, flat in found],
-        "next_before": write_cursor(window.key, found[-1][0]) if more_there else None,
+        "next_before": None if end is None else write_cursor(window.key, end),
     }
 
 
-async def _listed(
-    log: Log, window: Window, waiting: list[Place], count: int, pieces: set[int]
-) -> list[tuple[Place, dict[str, Any]]]:
-    """Remove up to ``count`` places from the front of ``waiting`` and read their events. The
-    offsets of spilled pieces are added to ``pieces`` and not read.
+@dataclass(slots=True)
+class _Reading:
+    """The events that a page has found, the places that it has not read, and the last it read.
+
+    ``pieces`` are the offsets of spilled pieces, which are not read.
     """
-    places: list[Place] = []
-    while waiting and len(places) < count:
-        place = waiting.pop(0)
-        if place.offset not in pieces:
-            places.append(place)
-    rows = await log.read(Position(window.partition, place.offset) for place in places)
-    found = []
-    for place in places:
-        raw = rows.get(Position(window.partition, place.offset))
-        flat = None if raw is None else flat_event(raw, window.key, log.seals)
-        if flat is not None and flat["type"] != "tool.result.chunk":
-            found.append((place, flat))
-            pieces.update(_pieces_of(flat))
-    return found
+
+    log: Log
+    window: Window
+    types: Collection[str] | None
+    found: list[tuple[Place, dict[str, Any]]] = field(default_factory=list)
+    waiting: list[Place] = field(default_factory=list)
+    pieces: set[int] = field(default_factory=set)
+    last: Place | None = None
+    looked: int = 0
+
+    def goes_on(self, limit: int) -> bool:
+        """Whether the page reads more: one event more than it shows, to know of a next page."""
+        return len(self.found) <= limit and (self.types is None or self.looked < MAX_LOOKED)
+
+    async def some(self, count: int) -> None:
+        """Read up to ``count`` places; of ``types``, more at a time."""
+        count = count if self.types is None else max(count, MAX_PAGE)
+        places: list[Place] = []
+        while self.waiting and len(places) < count:
+            place = self.waiting.pop(0)
+            if place.offset not in self.pieces:
+                places.append(place)
+        number, key = self.window.partition, self.window.key
+        rows = await self.log.read(Position(number, place.offset) for place in places)
+        self.looked += len(places)
+        for place in places:
+            self.last = place
+            raw = rows.get(Position(number, place.offset))
+            flat = None if raw is None else flat_event(raw, key, self.log.seals)
+            if flat is None or flat["type"] == "tool.result.chunk":
+                continue
+            self.pieces.update(_pieces_of(flat))
+            if self.types is None or flat["type"] in self.types:
+                self.found.append((place, flat))
 
 
 def _pieces_of(flat: dict[str, Any]) -> list[int]:
@@ -133,6 +163,19 @@ async def _places(log: Log, window: Window, after: Place | None) -> AsyncIterato
         log, window, below=below, span_of=after.span_of if after else None
     ):
         yield [Place(offset, span_of) for offset in piece]
+
+
+def check_types(types: Collection[str] | None) -> None:
+    """Raise :class:`InvalidRequest` if one of these is not an event's type, or there is none."""
+    if types is None:
+        return
+    known = sorted(set(DATA_TYPES) - {"tool.result.chunk"})
+    wrong = next((name for name in types if name not in known), None)
+    if wrong is not None or not types:
+        raise InvalidRequest(
+            f"type {(wrong or '')[:60]!r} is not one of {', '.join(known)}: several are separated"
+            " by commas"
+        )
 
 
 def flat_event(raw: Raw, key: Key, seals: PayloadCipher) -> dict[str, Any] | None:

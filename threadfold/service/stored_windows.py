@@ -61,9 +61,13 @@ class StoredWindows:
 
     async def fields(self, key: Key, names: list[bytes]) -> dict[bytes, bytes]:
         """Some fields of a window (``projections.storage.layout``)."""
-        partition = self._partition(key)
+        return await self._fields(self._generation, self._partition(key), key, names)
+
+    async def _fields(
+        self, generation: int, partition: int, key: Key, names: list[bytes]
+    ) -> dict[bytes, bytes]:
         before = self.served(partition)
-        checkpoint, fields = await self._reader.fields(self._generation, partition, key, names)
+        checkpoint, fields = await self._reader.fields(generation, partition, key, names)
         await self.check_served(partition, checkpoint, before)
         return fields
 
@@ -78,22 +82,22 @@ class StoredWindows:
         cached = self._cache.get(place)
         with stored_form(key):
             if cached is not None:
-                fields = await self.fields(key, cached.names())
-                missing = (
-                    cached.missing(decode_head(fields[HEAD]), fields) if HEAD in fields else []
-                )
-                if missing:
-                    # A field that the head names stays as it is or is deleted. Its replacement has
-                    # another checksum and is not used.
-                    fields |= (await self._reader.fields(generation, partition, key, missing))[1]
+                fields = await self._fields(generation, partition, key, cached.names)
                 if HEAD in fields:
-                    document = self._cache.context(place, partition, fields, max_tokens)
+                    head = decode_head(fields[HEAD])
+                    if missing := cached.missing(head, fields):
+                        # A field that the head names stays as it is or is deleted. Its replacement
+                        # has another checksum and is not used.
+                        found = await self._reader.fields(generation, partition, key, missing)
+                        fields |= found[1]
+                    document = self._cache.context(place, partition, head, fields, max_tokens)
                     if document is not None:
                         return document
             _, stored = await self.read(key, recent_ids=False)
             if stored is None:
                 return None
-            return self._cache.context(place, partition, stored.fields, max_tokens)
+            head = decode_head(stored.fields[HEAD])
+            return self._cache.context(place, partition, head, stored.fields, max_tokens)
 
     def forget(self, key: Key) -> None:
         """Drop a conversation from the cache."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from projections.formats.context_document import Piece, is_joined, join_context, piece_of
 from projections.names import Key
-from projections.storage.layout import BASE, HEAD, Base, Head, checksum, decode_base, decode_head
+from projections.storage.layout import BASE, HEAD, Base, Head, checksum, decode_base
 
 Place = tuple[int, Key]
 """A window's generation and conversation."""
@@ -28,11 +28,12 @@ class Kept:
     base: Base
     pieces: dict[int, Piece]
     size: int
+    names: list[bytes] = field(init=False)
+    """The fields to read: the head, the newest cached chunk, and the chunk after it."""
 
-    def names(self) -> list[bytes]:
-        """The fields to read: the head, the newest cached chunk, and the chunk after it."""
+    def __post_init__(self) -> None:
         newest = max(self.pieces, default=-1)
-        return [HEAD, *(b"%d" % number for number in range(max(newest, 0), newest + 2))]
+        self.names = [HEAD, *(b"%d" % number for number in range(max(newest, 0), newest + 2))]
 
     def missing(self, head: Head, fields: Mapping[bytes, bytes]) -> list[bytes]:
         """The fields that a context of this head needs, beyond the cache and ``fields``."""
@@ -79,9 +80,15 @@ class WindowCache:
         self.size = 0
 
     def context(
-        self, place: Place, partition: int, fields: Mapping[bytes, bytes], max_tokens: int | None
+        self,
+        place: Place,
+        partition: int,
+        head: Head,
+        fields: Mapping[bytes, bytes],
+        max_tokens: int | None,
     ) -> bytes | None:
-        """The context document from ``fields`` and the cache. New parts are cached.
+        """The context document of a window with this head, from ``fields`` and the cache. New parts
+        are cached.
 
         Returns None if the window must be read whole and rendered: it needs shortening, or a field
         is not the head's (the window changed between two reads).
@@ -89,7 +96,6 @@ class WindowCache:
         Raises:
             ValueError, KeyError, msgspec.DecodeError: a field is corrupt.
         """
-        head = decode_head(fields[HEAD])
         if not is_joined(head, max_tokens):
             if head.erased:
                 self.drop(place)

@@ -15,7 +15,7 @@ from projections.fold.apply import id_hash_of
 from projections.formats.context_document import summary_of, suspension_of
 from projections.names import Key, Position, partition_of
 from projections.render.fit_to_limit import DoesNotFit
-from projections.render.read_header import read_header_of
+from projections.render.read_header import AWAITING, read_header_of
 from projections.render.render import render_openai
 from projections.storage.layout import BASE, HEAD, Base, Head, decode_base, decode_head
 from projections.storage.records import stored_form
@@ -115,11 +115,7 @@ class Windows:
         if head is None:
             return None
         header = head.read_header
-        if (
-            head.erased
-            or not header.flat
-            or (not header.suspensions and header.state == "awaiting_input")
-        ):
+        if head.erased or not header.flat or (not header.suspensions and header.state in AWAITING):
             # Its tokens need a render, or it is not small.
             window = await self._whole(key)
             return None if window is None else state_of_window(window, self._backend.log)

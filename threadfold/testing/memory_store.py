@@ -131,12 +131,19 @@ class MemoryStore:
         there.update({key: at for key, at in timers.items() if key in there})
 
     async def listed(
-        self, generation: int, partition: int, name: str, before: Found | None, limit: int
+        self,
+        generation: int,
+        partition: int,
+        name: str,
+        before: Found | None,
+        limit: int,
+        since: int = 0,
     ) -> list[Found]:
         found = sorted(
             (
                 Found(at_ms, name)
                 for name, at_ms in self._of(generation, partition).lists.get(name, {}).items()
+                if at_ms >= since
             ),
             reverse=True,
         )

@@ -40,7 +40,7 @@ class AsyncClient:
 
     Args:
         url: the gateway's address.
-        key: the tenant's key.
+        key: the tenant's key, or a token of an end user.
         timeout: seconds one attempt may take.
         retries: how often to repeat; a number is that many attempts in all.
 

@@ -15,6 +15,7 @@ from projections.errors import KafkaUnavailable, Overloaded
 from projections.events.validation import Record
 from projections.names import Key
 from streams.log.appender import Load
+from streams.log.clients import SharedProducer
 from streams.log.kafka_log import KafkaLog
 from streams.settings.settings import Settings
 
@@ -22,8 +23,18 @@ PARTITIONS = 4
 
 
 @pytest.fixture
-async def log(settings: Settings) -> AsyncIterator[KafkaLog]:
-    made = KafkaLog(settings, PARTITIONS)
+def shared(settings: Settings) -> SharedProducer:
+    return SharedProducer(settings)
+
+
+@pytest.fixture
+def load() -> Load:
+    return Load(most=1_000_000, most_of_one=600_000)
+
+
+@pytest.fixture
+async def log(settings: Settings, shared: SharedProducer, load: Load) -> AsyncIterator[KafkaLog]:
+    made = KafkaLog(settings, PARTITIONS, producer=shared, load=load)
     yield made
     await made.stop()
 
@@ -51,9 +62,11 @@ async def test_five_hundred_callers_on_one_partition_are_all_served_each_list_in
         assert [found[p].value for p in positions] == [r.value for r in some]
 
 
-async def test_what_came_while_a_batch_was_under_way_goes_out_together(log: KafkaLog) -> None:
+async def test_what_came_while_a_batch_was_under_way_goes_out_together(
+    log: KafkaLog, shared: SharedProducer
+) -> None:
     await log.append(records("warm", "w"))
-    producer = await log._producer.get()
+    producer = await shared.get()
     sent: list[int] = []
     send_batch = producer.send_batch
 
@@ -68,7 +81,7 @@ async def test_what_came_while_a_batch_was_under_way_goes_out_together(log: Kafk
 
 
 async def test_a_caller_that_gives_up_before_its_turn_leaves_nothing_and_the_others_are_served(
-    log: KafkaLog,
+    log: KafkaLog, load: Load
 ) -> None:
     await log.append(records("quit", "first"))
     ahead = asyncio.create_task(log.append(records("quit", "ahead", size=500_000)))
@@ -81,7 +94,8 @@ async def test_a_caller_that_gives_up_before_its_turn_leaves_nothing_and_the_oth
     values = [raw.value async for raw in log.scan(first.partition, first.offset, last.offset)]
     assert [value.split()[0] for value in values if value] == [b"ahead", b"behind"]
     assert gone.cancelled()
-    assert log._load._all == 0
+    with load.of({0: 2_000_000}):  # accepted only beside nothing else
+        pass
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
@@ -97,10 +111,10 @@ async def test_a_stopped_log_tells_those_who_still_wait(log: KafkaLog, steps: in
 
 
 async def test_a_failed_batch_is_told_to_its_callers_and_the_next_one_is_sent(
-    log: KafkaLog,
+    log: KafkaLog, shared: SharedProducer
 ) -> None:
     await log.append(records("fail", "before"))
-    producer = await log._producer.get()
+    producer = await shared.get()
     send_batch = producer.send_batch
 
     async def broken(batch, topic, *, partition):  # type: ignore[no-untyped-def]
@@ -115,19 +129,14 @@ async def test_a_failed_batch_is_told_to_its_callers_and_the_next_one_is_sent(
 
 
 async def test_beyond_the_bound_a_list_is_refused_at_once_and_accepted_again_later(
-    settings: Settings,
+    log: KafkaLog,
 ) -> None:
-    log = KafkaLog(settings, PARTITIONS)
-    log._load = Load(most=1_000_000, most_of_one=600_000)
-    try:
-        under_way = asyncio.create_task(log.append(records("full", "a", size=500_000)))
-        await asyncio.sleep(0)
-        with pytest.raises(Overloaded, match="into partition"):
-            await log.append(records("full", "b", size=200_000))
-        await under_way
-        assert len(await log.append(records("full", "c", size=200_000))) == 1
-    finally:
-        await log.stop()
+    under_way = asyncio.create_task(log.append(records("full", "a", size=500_000)))
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded, match="into partition"):
+        await log.append(records("full", "b", size=200_000))
+    await under_way
+    assert len(await log.append(records("full", "c", size=200_000))) == 1
 
 
 def test_load_is_bounded_in_all_and_for_each_partition_and_given_back() -> None:

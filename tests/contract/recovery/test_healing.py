@@ -573,3 +573,32 @@ async def test_a_marker_is_found_however_many_snapshots_came_after_it() -> None:
     )
     assert decode_marker(b"junk", stamp) is None
     assert replace(Checkpoint(), offset=3).offset == 3
+
+
+async def test_lists_come_back_from_snapshots_and_from_the_log_with_the_same_times(
+    place: Place,
+) -> None:
+    first = await place.begin()
+    talks = Talks(random.Random(3), NUMBER, place.parts.keys, first)
+    for i, key in enumerate(talks.keys):
+        talks.say(key, events.Opened(user="ann" if i % 2 else "ben", channel="web"))
+        talks.say(key, events.Message("user", "hello"))
+    talks.say(talks.keys[0], events.Suspension("s", "input"))
+    partition = await place.own()
+    rows = await place.parts.put(talks.rows)
+    for batch in split(random.Random(3), rows, 3):
+        await partition.process(batch)
+    await place.settle()
+
+    async def lists() -> dict[str, dict[str, int]]:
+        return (await place.parts.store.index(place.parts.generation, NUMBER))[1].lists
+
+    before = await lists()
+    kinds = {name.partition(":")[0] for name in before}
+    assert kinds == {"recent", "waiting", "user", "channel", "state"}
+    assert await place.heal(await place.lose()) == len(talks.keys)
+    assert await lists() == before
+    again = await place.lose()
+    again.adopt(Checkpoint())
+    await again.process(rows)
+    assert await lists() == before, "folded from the log in one batch, they are the same"

@@ -17,6 +17,7 @@ from projections.events import types as events
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
+from projections.storage import listing
 from projections.storage.layout import HEAD
 from projections.storage.protocol import WindowStore
 from projections.storage.records import Stored
@@ -578,10 +579,15 @@ async def test_timers_and_lists_of_sleeping_conversations_stay_and_come_back_wit
 
     async def told() -> dict[str, Any]:
         generation, tenant = place.parts.generation, talks.keys[0].tenant
-        names = [f"recent:{tenant}", f"waiting:{tenant}"]
+        names = [
+            f"recent:{tenant}",
+            f"waiting:{tenant}",
+            listing.place("user", tenant, "ann"),
+            listing.place("state", tenant, "awaiting_approval"),
+        ]
         lists = [
             [
-                item.conversation
+                (item.conversation, item.at_ms)
                 for item in await place.inner.listed(generation, NUMBER, name, None, 10)
             ]
             for name in names
@@ -592,6 +598,7 @@ async def test_timers_and_lists_of_sleeping_conversations_stay_and_come_back_wit
         }
 
     before = await told()
+    assert all(len(one) == len(talks.keys) for one in before["lists"])
     await place.sleep()
     assert set(await place.stubs()) == set(talks.keys)
     assert await told() == before

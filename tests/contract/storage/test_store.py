@@ -24,7 +24,7 @@ from projections.names import Key
 from projections.policy.policy import Rules
 from projections.redis.node import Script
 from projections.redis.store import RedisStore
-from projections.storage.listing import QUARANTINED, Listing, user_name
+from projections.storage.listing import QUARANTINED, Found, Listing, place
 from projections.storage.protocol import WindowStore
 from projections.storage.records import (
     NOTHING,
@@ -754,9 +754,8 @@ async def test_conversations_and_index_tell_all_there_is_as_of_one_checkpoint(
     store: WindowStore, generation: int
 ) -> None:
     a, b = Key("acme", "a"), Key("other", "b")
-    first = replace(
-        write(a, due=DueChange.SET, timer=77), listing=Listing(50, True, "u", quarantined=True)
-    )
+    places = (place("user", "acme", "u"), place("channel", "acme", "web"))
+    first = replace(write(a, due=DueChange.SET, timer=77), listing=Listing(50, True, True, places))
     revision = await begin(
         store, generation, first, replace(write(b), listing=Listing(60, quarantined=True))
     )
@@ -768,7 +767,8 @@ async def test_conversations_and_index_tell_all_there_is_as_of_one_checkpoint(
         "recent:acme": {"a": 50},
         "recent:other": {"b": 60},
         "waiting:acme": {"a": 50},
-        f"user:{user_name('acme', 'u')}": {"a": 50},
+        places[0]: {"a": 50},
+        places[1]: {"a": 50},
         QUARANTINED: {"acme/a": 50, "other/b": 60},
     }
     assert [
@@ -780,6 +780,33 @@ async def test_conversations_and_index_tell_all_there_is_as_of_one_checkpoint(
     assert (await store.index(generation, 0))[1].lists[QUARANTINED] == {"other/b": 60}
     assert await store.index(generation, 1) == (None, Index({}, {}, {}))
     assert await store.conversations(generation, 1) == set()
+
+
+async def test_a_list_is_read_between_two_times_and_left_by_its_name(
+    store: WindowStore, generation: int
+) -> None:
+    where = place("state", "acme", "awaiting_input")
+    keys = [Key("acme", name) for name in "abcd"]
+    writes = [
+        replace(write(key), listing=Listing(10 * i, places=(where,))) for i, key in enumerate(keys)
+    ]
+    revision = await begin(store, generation, *writes)
+
+    async def names(before: Found | None = None, limit: int = 9, since: int = 0) -> str:
+        found = await store.listed(generation, 0, where, before, limit, since)
+        return "".join(one.conversation for one in found)
+
+    assert await names() == "dcba"
+    assert await names(since=10) == "dcb"
+    assert await names(Found(20, "c"), since=10) == "b"
+    assert await names(Found(21, ""), limit=2) == "cb"
+    await store.apply(
+        generation,
+        0,
+        at(revision, 1),
+        [replace(write(keys[2]), listing=Listing(99, left=(where,)))],
+    )
+    assert await names() == "dba"
 
 
 async def test_a_write_that_begins_anew_leaves_nothing_of_what_was_there(

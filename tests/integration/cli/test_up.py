@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import socket
 import tomllib
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -153,7 +154,53 @@ async def test_a_service_or_server_that_dies_is_started_again(tmp_path: Path) ->
         assert code == 0
         assert "worker-1 ended with exit code 137" in said
         assert "gateway ended with exit code 137" in said
-        assert "redis ended with exit code 137: starting it again" in said
+        assert re.search(r"redis ended with exit code 137 \(.*\): starting it again in", said)
+
+
+@pytest.mark.long
+async def test_kafka_that_cannot_restart_at_once_is_tried_until_it_can(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with running(data) as up:
+        url = await up.ready()
+        key = up.lines[0].split()[-1]
+        config = tomllib.loads((data / "threadfold.toml").read_text())
+        (kafka,) = (pid for pid, args in up.children().items() if args.split()[0].endswith("/java"))
+        log = data / "stack" / "kafka" / "kafka.log"
+        before = log.read_text().count("Address already in use")
+        os.kill(kafka, signal.SIGKILL)
+        with socket.socket() as obstacle:
+            obstacle.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            await until(lambda: asyncio.to_thread(binds, obstacle, config["kafka"]))
+            obstacle.listen()
+
+            async def tried_twice() -> bool:
+                return log.read_text().count("Address already in use") > before + 1
+
+            await until(tried_twice, limit=90)
+            assert up.process.returncode is None
+
+        async def back() -> bool:
+            try:
+                sent = await request(f"{url}/v1/conversations/c/events?wait=applied", key, HELLO)
+            except OSError:
+                return False
+            return bool(sent["events"][0]["status"] == "applied")
+
+        await until(back, limit=90)
+        code, said = await up.end()
+        assert code == 0
+        pauses = re.findall(r"kafka cannot be started \(.*\): trying again in ([0-9.]+) s", said)
+        assert len(pauses) >= 1
+        assert pauses == sorted(pauses, key=float)
+
+
+def binds(listener: socket.socket, address: str) -> bool:
+    host, _, port = address.partition(":")
+    try:
+        listener.bind((host, int(port)))
+    except OSError:
+        return False
+    return True
 
 
 @pytest.mark.long

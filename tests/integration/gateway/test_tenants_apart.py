@@ -1,5 +1,5 @@
-"""No route tells one tenant anything of another: with another's conversation, positions, cursors
-and ids it answers as if there were none.
+"""No route tells one tenant anything of another, nor an end user anything of another user: with
+another's conversation, positions, cursors and ids it answers as if there were none.
 
 Every route of the application is walked, by its OpenAPI document; a route without an entry in
 :data:`TABLE` fails the test, so that none is added without being tried here.
@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from projections.names import Key, partition_of
 from streams.control.control_topic import Control
@@ -26,6 +27,7 @@ from tests.support.gateway import POLICY, say
 from tests.support.serving import serving
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
+from threadfold.gateway.routes import TABLE as TABLE_OF_ROUTES
 
 SECRET = "the-tide-is-at-nine"
 
@@ -178,6 +180,11 @@ TABLE: dict[tuple[str, str], Entry] = {
     ),
     ("GET", "/asyncapi.json"): at("/asyncapi.json"),
     ("GET", "/schemas/{name}.json"): at("/schemas/message.json"),
+    # A tenant mints for itself alone, and a key without the scope sees no keys of tokens.
+    ("POST", "/v1/tokens"): at("/v1/tokens", lambda p: {"user": p.user, "verbs": ["fly"]}),
+    ("GET", "/v1/tokens/keys"): at("/v1/tokens/keys"),
+    ("PUT", "/v1/tokens/keys"): at("/v1/tokens/keys", lambda p: {"keys": [{"kid": p.key}]}),
+    ("DELETE", "/v1/tokens/keys"): at("/v1/tokens/keys"),
     # Of the administration, a key without the scope sees nothing, whatever tenant is named.
     ("GET", "/v1/tenants"): at("/v1/tenants"),
     ("POST", "/v1/tenants"): at("/v1/tenants", lambda p: {"name": p.tenant}),
@@ -196,10 +203,18 @@ TABLE: dict[tuple[str, str], Entry] = {
 
 
 class World:
-    """A served gateway, what acme has said in it, and two clients."""
+    """A served gateway, what acme has said in it, and the clients: acme's own, another tenant's,
+    and that of another user of acme.
+    """
 
-    def __init__(self, app: Any, acme: httpx.AsyncClient, rival: httpx.AsyncClient) -> None:
-        self.app, self.acme, self.rival = app, acme, rival
+    def __init__(
+        self,
+        app: Any,
+        acme: httpx.AsyncClient,
+        rival: httpx.AsyncClient,
+        user: httpx.AsyncClient,
+    ) -> None:
+        self.app, self.acme, self.rival, self.user = app, acme, rival, user
         self.theirs: Place
         self.nobodys: Place
 
@@ -243,19 +258,20 @@ async def world(settings: Settings) -> AsyncIterator[World]:
         }
     known = control.state.keys_of("acme")
     await control.stop()
-    app = create_gateway(settings)
+    app = create_gateway(replace(settings, user_requests_per_second=0.0))
     async with (
         running_worker(settings),
         serving(app) as url,
         httpx.AsyncClient(base_url=url, headers=keys["acme"], timeout=30) as acme,
         httpx.AsyncClient(base_url=url, headers=keys["rival"], timeout=30) as rival,
+        httpx.AsyncClient(base_url=url, timeout=30) as user,
     ):
 
         async def ready() -> bool:
             return (await acme.get("/readyz")).status_code == 200
 
         await until(ready)
-        made = World(app, acme, rival)
+        made = World(app, acme, rival, user)
         await _talk(made, settings.partitions, next(iter(known))[:12])
         yield made
 
@@ -278,6 +294,7 @@ async def _talk(world: World, partitions: int, key: str) -> None:
         say(SECRET),
         say(f"{SECRET} again"),
         {"type": "suspension", "suspension_id": "sus-1", "kind": "input", "prompt": SECRET},
+        {"type": "conversation.opened", "user": "ursula"},
     ]
     answer = (
         await world.acme.post(f"/v1/conversations/{name}/events?wait=applied", json=said)
@@ -343,15 +360,15 @@ def _other(render: str) -> str:
     return ("B" if render[0] != "B" else "C") + render[1:]
 
 
-async def _try(world: World, method: str, attempt: Attempt) -> tuple[int, str]:
+async def _try(client: httpx.AsyncClient, method: str, attempt: Attempt) -> tuple[int, str]:
     content = None if attempt.body is None else json.dumps(attempt.body).encode()
     if not attempt.live:
-        answer = await world.rival.request(
+        answer = await client.request(
             method, attempt.path, content=content, headers=attempt.headers
         )
         return answer.status_code, answer.text
     got = b""
-    async with world.rival.stream(
+    async with client.stream(
         method, attempt.path, content=content, headers=attempt.headers
     ) as answer:
         try:
@@ -396,16 +413,20 @@ async def test_every_route_has_an_entry(world: World) -> None:
     assert not gone, f"no such routes any more: {gone}"
 
 
-async def test_another_tenants_answers_equal_those_for_what_does_not_exist(world: World) -> None:
+async def _walk(world: World, client: httpx.AsyncClient) -> list[tuple[str, str, int]]:
+    """Try every route with theirs and with nobody's; returns the status of each attempt."""
     before = await world.view()
     assert any(SECRET in text for text in before)
-    tried = 0
+    tried: list[tuple[str, str, int]] = []
     for method, path in world.routes():
         entry = TABLE.get((method, path))
         if entry is None:
             continue  # the test above fails for it
         for theirs, nobodys in zip(entry(world.theirs), entry(world.nobodys), strict=True):
-            found, expected = await _try(world, method, theirs), await _try(world, method, nobodys)
+            found, expected = (
+                await _try(client, method, theirs),
+                await _try(client, method, nobodys),
+            )
             assert found[0] == expected[0], (method, theirs.path, found, expected)
             assert _plain(found[1], world.theirs) == _plain(expected[1], world.nobodys), (
                 method,
@@ -413,11 +434,37 @@ async def test_another_tenants_answers_equal_those_for_what_does_not_exist(world
             )
             assert SECRET not in found[1], (method, theirs.path)
             assert found[0] < 500, (method, theirs.path, found)
-            tried += 1
-    assert tried >= len(TABLE)
+            tried.append((method, path, found[0]))
+    assert len(tried) >= len(TABLE)
     assert await world.view() == before, (
-        "nothing that the other tenant did is seen in this one's conversation"
+        "nothing that the other one did is seen in this one's conversation"
     )
+    return tried
+
+
+async def test_another_tenants_answers_equal_those_for_what_does_not_exist(world: World) -> None:
+    await _walk(world, world.rival)
+
+
+@pytest.mark.parametrize("named", [False, pytest.param(True, marks=pytest.mark.long)])
+async def test_another_users_answers_equal_those_for_what_does_not_exist(
+    world: World, named: bool
+) -> None:
+    # Also where the token names the conversation: that opens nothing of another user.
+    names = [world.theirs.conversation] if named else None
+    body = {"user": "mallory", "verbs": ["read", "stream", "append"], "conversations": names}
+    token = (await world.acme.post("/v1/tokens", json=body)).json()["token"]
+    world.user.headers["Authorization"] = f"Bearer {token}"
+    listed = (await world.acme.get("/v1/conversations")).text
+    tried = await _walk(world, world.user)
+    assert (await world.acme.get("/v1/conversations")).text == listed
+    opened = {(route.method, route.template) for route in TABLE_OF_ROUTES if route.end_users}
+    for method, path, status in tried:
+        if path.startswith("/v1/"):
+            expected = {403} if (method, path) not in opened else {404}
+            if path == "/v1/conversations":
+                expected = {200, 422}  # a list without any of theirs; a cursor of another list
+            assert status in expected, (method, path, status)
 
 
 async def test_the_other_tenants_own_conversation_of_that_name_is_its_own(world: World) -> None:

@@ -295,6 +295,75 @@ async def test_a_cursor_of_another_list_or_tenant_is_refused(call: Client) -> No
     is_problem(await call("GET", "/v1/conversations?limit=0"), 422, "limit")
 
 
+async def test_conversations_are_listed_by_user_channel_state_and_time(call: Client) -> None:
+    async def opened(name: str, user: str, channel: str, *more: Any) -> None:
+        metadata = {"title": f"About {name}", "long": "x" * 5_000}
+        first = {"type": "conversation.opened", "user": user, "channel": channel}
+        events = [{**first, "metadata": metadata}, say("hello  there"), *more]
+        path = f"/v1/conversations/{name}/events?wait=applied"
+        assert (await call("POST", path, events, tenant="rival")).status_code == 200
+
+    async def listed(query: str, limit: int = 50) -> list[str]:
+        names, cursor = [], ""
+        while True:
+            path = f"/v1/conversations?{query}&limit={limit}{cursor}"
+            answer = await call("GET", path, tenant="rival")
+            assert answer.status_code == 200, answer.text
+            page = answer.json()
+            names += [item["conversation"] for item in page["conversations"]]
+            if page["next_before"] is None:
+                return names
+            cursor = f"&before={page['next_before']}"
+
+    def waits(kind: str) -> dict[str, Any]:
+        return {"type": "suspension", "suspension_id": "s", "kind": kind, "prompt": "Refund?"}
+
+    await opened("of-ann-1", "ann", "web")
+    await opened("of-ann-2", "ann", "mail", waits("approval"))
+    await opened("of-ben-1", "ben", "web", waits("input"))
+    await opened("of-ben-2", "ben", "web", {"type": "session.closed", "reason": "explicit"})
+    await opened("of-ann-3", "ann", "web")
+    assert await listed("user=ann") == ["of-ann-3", "of-ann-2", "of-ann-1"]
+    assert await listed("user=ann", 1) == await listed("user=ann")
+    assert await listed("user=an") == await listed("user=ann*") == []
+    assert await listed("channel=web") == ["of-ann-3", "of-ben-2", "of-ben-1", "of-ann-1"]
+    assert await listed("channel=web&user=ann", 1) == ["of-ann-3", "of-ann-1"]
+    assert await listed("state=awaiting_approval") == ["of-ann-2"]
+    assert await listed("state=awaiting_input&channel=web") == ["of-ben-1"]
+    assert await listed("state=closed&channel=web") == ["of-ben-2"]
+    assert "of-ben-2" in await listed("state=closed", 1)
+    answer = await call("GET", "/v1/conversations?user=ann", tenant="rival")
+    _, two, one = answer.json()["conversations"]
+    assert await listed(f"user=ann&since={two['active_at']}") == ["of-ann-3", "of-ann-2"]
+    assert await listed(f"user=ann&until={two['active_at']}", 1) == ["of-ann-2", "of-ann-1"]
+    between = f"user=ann&since={two['active_at']}&until={two['active_at']}"
+    assert await listed(between) == ["of-ann-2"]
+    assert (one["user"], one["channel"], one["title"]) == ("ann", "web", "About of-ann-1")
+    assert one["metadata"] == {"title": "About of-ann-1"} and one["metadata_cut"]
+    assert one["last_message"]["role"] == "user" and one["last_message"]["text"] == "hello there"
+    assert two["state"] == "awaiting_approval" and two["count"] == 3
+    # Another's conversation, the state that ended, a conversation that is gone: none is listed.
+    solved = {"type": "resolution", "suspension_id": "s", "outcome": "approved"}
+    given = [{"type": "conversation.opened", "user": "cyd"}, solved]
+    await call("POST", "/v1/conversations/of-ann-2/events?wait=applied", given, tenant="rival")
+    assert await listed("user=ann") == ["of-ann-3", "of-ann-1"]
+    assert await listed("user=cyd") == ["of-ann-2"]
+    assert await listed("state=awaiting_approval") == []
+    assert await listed("user=ann&state=active") == ["of-ann-3", "of-ann-1"]
+    solved = {"type": "resolution", "suspension_id": "s", "outcome": "answered"}
+    await call("POST", "/v1/conversations/of-ben-1/events?wait=applied", solved, tenant="rival")
+    assert await listed("state=awaiting_input") == []
+    for name in (
+        "usre=ann",
+        "state=asleep",
+        "since=yesterday",
+        "since=2026-01-01",
+        "user=a&user=b",
+    ):
+        is_problem(await call("GET", f"/v1/conversations?{name}"), 422, "query parameter")
+    assert (await call("GET", "/v1/conversations?user=ann")).json()["conversations"] == []
+
+
 async def test_what_waits_for_somebody_is_listed_until_it_is_resolved(call: Client) -> None:
     for name in ("ask-1", "ask-2"):
         suspension = {
@@ -330,3 +399,27 @@ async def test_a_turn_that_its_routes_could_not_name_does_not_begin(call: Client
         answer = await begin(call, "named", turn_id=turn_id)
         assert answer.status_code == 422, (turn_id, answer.text)
     assert (await begin(call, "named", turn_id="x" * 128)).status_code == 202
+
+
+# -- history
+# ------------------------------------------------------------------------------------------
+
+
+async def test_what_was_acknowledged_is_in_the_history_that_waits_for_it(call: Client) -> None:
+    path = "/v1/conversations/read-back"
+    for i in range(10):
+        sent = await call("POST", f"{path}/events", say(f"message {i}"))
+        assert sent.status_code == 202
+        query = f"after={sent.json()['position']}" if i % 2 else "wait=applied"
+        page = (await call("GET", f"{path}/history?limit=1&{query}")).json()
+        assert page["events"][0]["position"] == sent.json()["position"]
+    closed = {"type": "session.closed", "reason": "explicit"}
+    await call("POST", f"{path}/events", [closed, say("again"), closed])
+    page = (await call("GET", f"{path}/history?wait=applied&type=session.closed&limit=1")).json()
+    assert [event["type"] for event in page["events"]] == ["session.closed"]
+    query = f"type=session.closed,rollback&before={page['next_before']}"
+    page = (await call("GET", f"{path}/history?{query}")).json()
+    assert [event["type"] for event in page["events"]] == ["session.closed"]
+    assert page["next_before"] is None
+    is_problem(await call("GET", f"{path}/history?type=messages"), 422, "'messages' is not one of")
+    is_problem(await call("GET", f"{path}/history?wait=1"), 422, "query parameter wait")

@@ -4,11 +4,14 @@ for a stub, and nobody sees it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
+import signal
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ import msgspec
 import pytest
 import redis.asyncio as aredis
 
-from projections.errors import Erased, Healing, UnknownConversation
+from projections.errors import Erased, Healing, KafkaUnavailable, UnknownConversation
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
 from projections.storage.layout import HEAD, decode_head
@@ -352,3 +355,53 @@ def is_whole(value: bytes | None) -> bool:
     """Whether a record of the snapshots topic holds a window that sleeps."""
     body = body_of(value) or b""
     return is_packed(body) or kid_of_body(body) is not None
+
+
+@pytest.mark.long
+async def test_kafka_frozen_what_needs_it_answers_within_the_append_timeout_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_snapshots, "LOOK_EVERY", 0.0)
+    with EmbeddedStack(tmp_path / "stack") as own:
+        assert own.embedded_kafka is not None
+        made = fresh_settings(own, hibernate_after=SOON, snapshot_events=30, append_timeout=3.0)
+        await create_topics(made)
+        await open_generation(made, POLICY, acme=None)
+        bedroom = Bedroom(made)
+        async with ConversationService(made) as backend:
+
+            async def seconds(read: Coroutine[Any, Any, object], *, fails: bool) -> float:
+                begun = time.monotonic()
+                if fails:
+                    with pytest.raises(KafkaUnavailable, match="does not answer"):
+                        await read
+                else:
+                    await read
+                return time.monotonic() - begun
+
+            async with running_worker(made):
+                for name in ("seen", "unseen"):
+                    await say(backend, "acme", name, 40)
+                await bedroom.asleep(Key("acme", "seen"), Key("acme", "unseen"))
+                await backend.context("acme", "seen")
+            async with running_worker(msgspec.structs.replace(made, hibernate_after=0.0)):
+                await say(backend, "acme", "awake", 2)
+            os.kill(own.embedded_kafka.pid, signal.SIGSTOP)
+            try:
+                slow = [
+                    read
+                    for _ in range(3)
+                    for read in (
+                        backend.context("acme", "unseen"),
+                        backend.history("acme", "unseen"),
+                        backend.history("acme", "awake"),
+                    )
+                ]
+                took = await asyncio.gather(*(seconds(read, fails=True) for read in slow))
+                assert max(took) < made.append_timeout + 1
+                for name in ("seen", "awake"):
+                    assert await seconds(backend.context("acme", name), fails=False) < 1
+            finally:
+                os.kill(own.embedded_kafka.pid, signal.SIGCONT)
+            await backend.context("acme", "unseen")
+        await bedroom.close()

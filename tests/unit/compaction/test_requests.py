@@ -56,10 +56,9 @@ def test_a_request_ends_where_its_span_does_and_its_answer_is_taken(messages: in
     expected = list(range(request.first, request.last + 1, 2))
     known = piece_offsets(piece)
     assert known == (expected if messages < 6_000 else None), "a long range only knows its bounds"
-    assert why_not(window, answer(request, expected), 5) is None
+    assert why_not(window, answer(request, expected)) is None
     assert (
-        why_not(window, answer(request, [*expected, request.last + 2]), 5) is not None
-        or known is None
+        why_not(window, answer(request, [*expected, request.last + 2])) is not None or known is None
     )
 
 
@@ -127,4 +126,4 @@ def test_what_is_gone_of_a_held_range_ends_with_the_span_too() -> None:
     ] == [(True, [7], True)]
     named = sorted(offset for piece in request.pieces for offset in piece_offsets(piece) or [])
     assert named == sorted([*range(request.first, request.last + 1, 2), 7])
-    assert why_not(window, answer(request, named), 5) is None
+    assert why_not(window, answer(request, named)) is None

@@ -17,7 +17,7 @@ from projections.errors import (
     InvalidName,
     ThreadfoldError,
 )
-from projections.events import token_cost, tokenizer, validation
+from projections.events import encodings, token_cost, tokenizer, validation
 from projections.events import types as events
 from projections.events.fast_path import quick_data
 from projections.events.validation import Intake, Record, make_record
@@ -154,12 +154,12 @@ WORDS = st.sampled_from(
     )
 )
 @hypothesis_settings(max_examples=examples(60), deadline=None)
-@pytest.mark.parametrize("name", tokenizer.encodings())
+@pytest.mark.parametrize("name", encodings.encodings())
 def test_a_list_counted_at_once_equals_tiktoken_on_each_text(
     name: str, texts: list[tuple[list[str], int]]
 ) -> None:
     made = [("".join(words) * times)[: tokenizer.PIECE_CHARS] for words, times in texts]
-    encode = tokenizer.get_encoding(name).encode_ordinary
+    encode = encodings.get_encoding(name).encode_ordinary
     assert tokenizer.count_all(made, name) == ([len(encode(text)) for text in made], set())
 
 

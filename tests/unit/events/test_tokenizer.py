@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projections.errors import InvalidPolicy
-from projections.events import tokenizer
+from projections.events import encodings, tokenizer
 from tests.support.profiles import examples
 
 ENCODINGS = ("cl100k_base", "o200k_base")
@@ -81,7 +81,7 @@ def test_known_counts(text: str, o200k: int, cl100k: int) -> None:
 
 
 def test_known_token_ids_show_the_vocabulary_is_the_published_one() -> None:
-    assert tokenizer.get_encoding("cl100k_base").encode_ordinary("tiktoken is great!") == [
+    assert encodings.get_encoding("cl100k_base").encode_ordinary("tiktoken is great!") == [
         83,
         1609,
         5963,
@@ -89,8 +89,8 @@ def test_known_token_ids_show_the_vocabulary_is_the_published_one() -> None:
         2294,
         0,
     ]
-    assert tokenizer.get_encoding("cl100k_base").n_vocab == 100277
-    assert tokenizer.get_encoding("o200k_base").n_vocab == 200019
+    assert encodings.get_encoding("cl100k_base").n_vocab == 100277
+    assert encodings.get_encoding("o200k_base").n_vocab == 200019
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
@@ -107,7 +107,7 @@ def test_patterns_and_special_tokens_are_those_tiktoken_publishes(
 
     monkeypatch.setattr(openai_public, "load_tiktoken_bpe", record)
     published = openai_public.ENCODING_CONSTRUCTORS[name]()
-    spec = tokenizer.specs()[name]
+    spec = encodings.specs()[name]
     assert spec.pattern == published["pat_str"]
     assert spec.special == published["special_tokens"]
     assert checked == [spec.sha256]
@@ -115,7 +115,7 @@ def test_patterns_and_special_tokens_are_those_tiktoken_publishes(
 
 def test_an_unknown_encoding_names_the_ones_there_are() -> None:
     with pytest.raises(InvalidPolicy, match=r"'p50k'.*cl100k_base, o200k_base"):
-        tokenizer.get_encoding("p50k")
+        encodings.get_encoding("p50k")
     with pytest.raises(InvalidPolicy):
         tokenizer.count_many(["x"], "p50k")
 
@@ -127,9 +127,9 @@ def test_a_changed_vocabulary_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "data" / "o200k_base.tiktoken.gz").write_bytes(gzip.compress(b"YQ== 0\n"))
     monkeypatch.setattr(importlib.resources, "files", lambda _package: tmp_path)
     with pytest.raises(InvalidPolicy, match="not the published one"):
-        tokenizer.get_encoding.__wrapped__("o200k_base")
+        encodings.get_encoding.__wrapped__("o200k_base")
     with pytest.raises(InvalidPolicy, match="no readable vocabulary"):
-        tokenizer.get_encoding.__wrapped__("cl100k_base")
+        encodings.get_encoding.__wrapped__("cl100k_base")
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
@@ -178,7 +178,7 @@ PATHOLOGICAL = {
 @pytest.mark.parametrize("kind", PATHOLOGICAL)
 def test_pathological_texts_are_counted_in_bounded_time(kind: str, name: str) -> None:
     text = PATHOLOGICAL[kind]
-    tokenizer.get_encoding(name)
+    encodings.get_encoding(name)
     before = time.perf_counter()
     measured = tokenizer.measure(text, name)
     assert time.perf_counter() - before < 5
@@ -195,7 +195,7 @@ def test_pathological_texts_are_counted_in_bounded_time(kind: str, name: str) ->
 def test_a_bound_from_hard_cuts_is_not_below_the_true_count(unit: str, name: str) -> None:
     text = (unit * (150_001 // len(unit)))[:150_001]
     measured = tokenizer.measure(text, name)
-    true = len(tokenizer.get_encoding(name).encode_ordinary(text))
+    true = len(encodings.get_encoding(name).encode_ordinary(text))
     assert not measured.exact
     assert true <= measured.count <= true * 1.01 + 3 * tokenizer.HARD_CUT_MARGIN
 
@@ -209,7 +209,7 @@ def test_a_run_too_short_for_its_bytes_never_exceeds_a_token_a_byte() -> None:
 @given(text=MIXED, size=st.integers(4, 40))
 @settings(max_examples=examples(250), deadline=None)
 def test_safe_cuts_leave_counts_exactly_additive(name: str, text: str, size: int) -> None:
-    encode = tokenizer.get_encoding(name).encode_ordinary
+    encode = encodings.get_encoding(name).encode_ordinary
     whole = len(encode(text))
     for place in list(tokenizer.safe_cuts(text, 1, len(text)))[:size]:
         assert len(encode(text[:place])) + len(encode(text[place:])) == whole, (
@@ -224,7 +224,7 @@ def test_safe_cuts_leave_counts_exactly_additive(name: str, text: str, size: int
 def test_cutting_before_one_space_and_a_letter_is_additive(
     name: str, head: str, tail: str, letter: str, before: str
 ) -> None:
-    encode = tokenizer.get_encoding(name).encode_ordinary
+    encode = encodings.get_encoding(name).encode_ordinary
     left, right = head + before, " " + letter + tail
     assert len(encode(left + right)) == len(encode(left)) + len(encode(right))
 
@@ -245,7 +245,7 @@ def test_long_ordinary_text_is_cut_and_still_exact(line: str, name: str) -> None
     assert len(pieces) > 2
     assert "".join(pieces) == text
     assert max(map(len, pieces)) <= tokenizer.PIECE_CHARS
-    true = len(tokenizer.get_encoding(name).encode_ordinary(text))
+    true = len(encodings.get_encoding(name).encode_ordinary(text))
     assert tokenizer.measure(text, name) == tokenizer.TokenCount(true, True)
 
 
@@ -266,10 +266,10 @@ def test_count_many_equals_measure_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("body", "used"),
     [
-        ("from projections.events.tokenizer import get_encoding\ndef batch_count(texts, encoding, threads=0):\n"
+        ("from projections.events.encodings import get_encoding\ndef batch_count(texts, encoding, threads=0):\n"
          "    return [len(get_encoding(encoding).encode_ordinary(t)) for t in texts]\n"
          "def truncate(text, max_tokens, encoding):\n    return '', batch_count([text], encoding)[0]\n", True),
-        ("from projections.events.tokenizer import get_encoding\ndef batch_count(texts, encoding, threads=0):\n"
+        ("from projections.events.encodings import get_encoding\ndef batch_count(texts, encoding, threads=0):\n"
          "    return [len(get_encoding(encoding).encode_ordinary(t)) for t in texts]\n"
          "def truncate(text, max_tokens, encoding):\n    return '', 1\n", False),
         ("def batch_count(texts, encoding, threads=0):\n    return [len(t) for t in texts]\n", False),
@@ -296,7 +296,7 @@ def test_a_fast_counter_is_used_only_if_it_agrees(
 
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_the_longest_token_is_the_one_that_plausibility_assumes(name: str) -> None:
-    ranks = tokenizer.get_encoding(name).token_byte_values()
+    ranks = encodings.get_encoding(name).token_byte_values()
     assert max(len(token) for token in ranks) == tokenizer.LONGEST_TOKEN_BYTES
     assert min(len(token) for token in ranks) == 1
     assert tokenizer.count(" " * 128, name) == 1
@@ -361,8 +361,8 @@ import socket
 def refuse(*args, **kwargs):
     raise AssertionError("a socket was opened")
 socket.socket = socket.create_connection = socket.getaddrinfo = refuse
-from projections.events import tokenizer
-assert tokenizer.get_encoding.cache_info().currsize == 0, "importing loaded ranks"
+from projections.events import encodings, tokenizer
+assert encodings.get_encoding.cache_info().currsize == 0, "importing loaded ranks"
 print(tokenizer.count("hello world"), tokenizer.count("hello world", "cl100k_base"), tokenizer.count("<|endoftext|>"))
 """
 

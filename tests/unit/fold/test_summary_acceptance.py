@@ -242,32 +242,31 @@ def span(**changes: Any) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("change", "tokens", "reason"),
+    ("change", "reason"),
     [
-        (lambda s: s, 12, None),
-        (span(positions=[]), 12, None),
-        (span(to="3-3", positions=[0, 1, 1, 1], count=4), 12, None),
-        (other("previous", "another"), 12, "predecessor"),
-        (other("previous_position", "3-1"), 12, "previous_position"),
-        (other("previous_position", "nonsense"), 12, "previous_position"),
-        (other("rollback", "3-2"), 12, "rollback"),
-        (lambda s: s, 60 + 17, "longer than summary_max_tokens"),
-        (span(from_="x"), 12, "no valid positions"),
-        (span(to="x"), 12, "no valid positions"),
-        (span(from_="2-0"), 12, "another partition"),
-        (span(to="2-5"), 12, "another partition"),
-        (span(from_="3-1"), 12, "does not begin"),
-        (span(to="3-99"), 12, "does not end"),
-        (span(positions=[0, 1, 1]), 12, "positions"),
-        (span(positions=[0, 1, 1, 1, 1, 2]), 12, "positions"),
-        (span(positions=[-5, 10**20]), 12, "positions"),
+        (lambda s: s, None),
+        (span(positions=[]), None),
+        (span(to="3-3", positions=[0, 1, 1, 1], count=4), None),
+        (other("previous", "another"), "predecessor"),
+        (other("previous_position", "3-1"), "previous_position"),
+        (other("previous_position", "nonsense"), "previous_position"),
+        (other("rollback", "3-2"), "rollback"),
+        (span(from_="x"), "no valid positions"),
+        (span(to="x"), "no valid positions"),
+        (span(from_="2-0"), "another partition"),
+        (span(to="2-5"), "another partition"),
+        (span(from_="3-1"), "does not begin"),
+        (span(to="3-99"), "does not end"),
+        (span(positions=[0, 1, 1]), "positions"),
+        (span(positions=[0, 1, 1, 1, 1, 2]), "positions"),
+        (span(positions=[-5, 10**20]), "positions"),
     ],
 )  # fmt: skip
 def test_a_summary_is_taken_or_refused_for_a_reason(
-    change: Callable[[events.Summary], events.Summary], tokens: int, reason: str | None
+    change: Callable[[events.Summary], events.Summary], reason: str | None
 ) -> None:
     talks = due_talk()
-    why = why_not(talks.windows[KEY], change(summary(talks)), tokens)
+    why = why_not(talks.windows[KEY], change(summary(talks)))
     assert (why is None) if reason is None else (why is not None and reason in why), why
 
 
@@ -304,7 +303,7 @@ def test_what_a_summary_keeps_is_checked(kept: list[int], reason: str | None) ->
     changed = msgspec.structs.replace(
         good, span=msgspec.structs.replace(good.span, kept=events.delta(kept), positions=[])
     )
-    assert why_not(talks.windows[KEY], changed, 12) == reason
+    assert why_not(talks.windows[KEY], changed) == reason
 
 
 def test_an_accepted_summary_takes_its_span_out_of_the_tail_and_clears_the_mark() -> None:

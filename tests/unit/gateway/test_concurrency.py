@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.types import Message
 
-from projections.errors import Overloaded, QuotaExceeded
+from projections.errors import Overloaded, QuotaExceeded, RequestTooLarge
 from streams.settings.quotas import Quota
 from threadfold.gateway.concurrency import ConcurrencyLimit, Limits
 
@@ -64,3 +64,17 @@ async def test_one_body_of_any_size_is_taken_and_the_next_counts_beside_it() -> 
             await other.counted(receive)()
         assert limit.all.bytes == 1800
     assert limit.all.bytes == 0
+
+
+async def test_a_body_may_be_as_large_as_its_tenants_quota_says() -> None:
+    limit = ConcurrencyLimit(quota_of=lambda tenant: Quota(body_bytes=1000 * (tenant == "small")))
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"x" * 600, "more_body": True}
+
+    with limit.slot("small", stream=False) as small, limit.slot("other", stream=False) as other:
+        await small.counted(receive)()
+        with pytest.raises(RequestTooLarge, match="1000 bytes that a request of tenant small"):
+            await small.counted(receive)()
+        for _ in range(10):
+            await other.counted(receive)()

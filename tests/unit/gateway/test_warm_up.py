@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from projections.events import tokenizer
+from projections.events import encodings, tokenizer
 from streams.settings.settings import Settings
 from tests.support.worker import until
 from threadfold.gateway import create_gateway
@@ -15,7 +15,7 @@ from threadfold.gateway import create_gateway
 async def test_the_tables_that_count_tokens_are_made_before_it_is_connected_and_not_by_the_first_append(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tokenizer.get_encoding.cache_clear()
+    encodings.get_encoding.cache_clear()
     counted: list[object] = []
 
     def counting(texts: Sequence[str]) -> object:

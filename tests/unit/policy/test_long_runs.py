@@ -184,7 +184,8 @@ async def test_an_idle_close_empties_a_sliding_tail_is_due_for_the_close_summari
     assert request is not None and (request.reason, request.summarizer) == ("idle", "cheap")
     assert request.last >= last_said and request.kept == []
     render = render_openai(window)
-    assert window.shown_messages == 0 and len(render.bodies) == 2
+    assert window.shown_messages == 0 and len(render.bodies) == 3
+    assert b"earlier messages left out" in render.bodies[2]
     assert render.trace[-1].reducer == "session_closed"
     assert state_of(window.state) == "idle"
     outcome = await run.summarise()

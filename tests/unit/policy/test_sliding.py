@@ -9,7 +9,7 @@ from typing import Any
 from projections.events import types as events
 from projections.policy.policy import Rules
 from streams.compaction.requests import request_for
-from tests.support.histories import RULES
+from tests.support.histories import PARTITION, RULES
 from tests.support.stories import Story
 
 SLIDING: dict[str, Any] = {"profile": "sliding", "working_budget": 900}
@@ -26,12 +26,17 @@ def talk(story: Story, turns: int) -> None:
         story.assistant(f"answer {i}", 10)
 
 
+def left_out(count: int, first: int, last: int) -> str:
+    return f"[{count} earlier messages left out: {PARTITION}-{first} to {PARTITION}-{last}]"
+
+
 def test_ten_messages_are_shown_and_the_eleventh_makes_the_oldest_leave() -> None:
     story = sliding()
     talk(story, 5)
     assert len(story.messages()) == 10 and story.window.meta.due is None
     story.user("one more")
-    assert len(story.messages()) == 5, "down to half of ten"
+    assert story.texts()[0] == left_out(6, 0, 5)
+    assert len(story.messages()) == 1 + 5, "down to half of ten"
     due = story.window.meta.due
     assert due is not None and (due.first, due.last, due.reason, due.kept) == (0, 5, "budget", ())
     story.assert_replays()
@@ -43,7 +48,8 @@ def test_what_left_is_not_shown_before_its_summary_nor_after_it() -> None:
     story.user("one more")
     before = story.texts()
     story.summarise()
-    assert story.texts()[1:] == before and str(story.texts()[0]).startswith("[Summary")
+    assert before[0] == left_out(6, 0, 5)
+    assert story.texts()[1:] == before[1:] and str(story.texts()[0]).startswith("[Summary")
     assert story.window.meta.due is None
     story.assert_replays()
 
@@ -68,11 +74,12 @@ def test_a_late_summary_gives_the_same_window_as_one_that_came_at_once() -> None
 def test_exact_cuts_ask_for_what_left_the_last_ten() -> None:
     story = sliding(cuts="exact")
     talk(story, 8)
-    assert len(story.messages()) == 10
+    assert len(story.messages()) == 1 + 10 and story.texts()[0] == left_out(6, 0, 5)
     due = story.window.meta.due
     assert due is not None and due.first == 0
     story.summarise()
-    assert len(story.messages()) == 11, "the summary, and the last ten"
+    assert story.texts()[1] == left_out(5, 1, 5), "it was asked for before these left"
+    assert len(story.messages()) == 2 + 10
     story.assert_replays()
 
 
@@ -95,7 +102,7 @@ def test_a_closed_session_leaves_nothing_and_all_of_it_waits_for_a_summary_by_th
     story = sliding()
     talk(story, 3)
     story.say(events.SessionClosed("idle"))
-    assert story.messages() == []
+    assert story.texts() == [left_out(6, 0, 5)]
     due = story.window.meta.due
     assert due is not None and (due.first, due.reason) == (0, "idle")
     request = request_for(story.window, 1)
@@ -114,7 +121,7 @@ def test_the_end_that_an_owner_speaks_is_explicit() -> None:
     assert (
         story.window.meta.due is not None
         and story.window.meta.due.reason == "explicit"
-        and story.messages() == []
+        and story.texts() == [left_out(4, 0, 3)]
     )
 
 
@@ -129,7 +136,7 @@ def test_a_rollback_before_the_close_shows_the_messages_again() -> None:
     story = sliding()
     talk(story, 3)
     story.say(events.SessionClosed("idle"))
-    assert story.messages() == []
+    assert story.texts() == [left_out(6, 0, 5)]
     story.back(5)
     assert story.texts() == [
         "question 0",
@@ -143,12 +150,12 @@ def test_a_rollback_before_the_close_shows_the_messages_again() -> None:
     story.assert_replays()
 
 
-def test_with_compaction_off_what_left_is_gone_from_sight_and_nothing_is_asked() -> None:
+def test_with_compaction_off_what_left_is_told_of_and_nothing_is_asked() -> None:
     story = sliding(compaction=False)
     talk(story, 8)
-    assert len(story.messages()) <= 10 and story.window.meta.due is None
+    assert len(story.messages()) <= 1 + 10 and story.window.meta.due is None
     story.say(events.SessionClosed("idle"))
-    assert story.messages() == [] and story.window.meta.due is None
+    assert story.texts() == [left_out(16, 0, 15)] and story.window.meta.due is None
 
 
 def test_what_sliding_left_is_summarised_in_a_chain_over_a_long_talk() -> None:

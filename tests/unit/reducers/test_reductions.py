@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from projections.events import types as events
+from projections.policy.thresholds import STUB_TOKENS
 from projections.window.entry import Kind
 from tests.support.stories import Story
 
@@ -150,14 +151,20 @@ def test_exact_cuts_show_the_last_messages_on_every_render_and_store_everything(
     for i in range(9):
         story.user(f"question {i}", 10)
         story.assistant(f"answer {i}", 10)
-        assert len(story.messages()) == min(4, 2 * i + 2)
-    assert story.texts() == ["question 7", "answer 7", "question 8", "answer 8"]
+        assert sum(m["role"] != "system" for m in story.messages()) == min(4, 2 * i + 2)
+    assert story.texts() == [
+        "[14 earlier messages left out: 3-0 to 3-13]",
+        "question 7",
+        "answer 7",
+        "question 8",
+        "answer 8",
+    ]
     assert not story.forms() and len(story.window.tail) == 18
     (step,) = story.render().trace
     assert (step.reducer, step.messages_before, step.messages_after) == (
         "keep_last_n_messages",
         18,
-        4,
+        5,
     )
 
 
@@ -169,21 +176,22 @@ def test_a_stable_cut_of_messages_goes_down_to_the_low_water_mark(low_water: flo
     for i in range(9):
         assert len(story.messages()) == i, "a limit is a maximum"
         story.assistant(f"{i}", 5)
-    assert len(story.messages()) == (int(8 * low_water) if low_water < 1 else 8)
+    shown = int(8 * low_water) if low_water < 1 else 8
+    assert len(story.messages()) == 1 + shown
 
 
-def test_what_a_limit_left_out_is_not_spoken_of_and_stands_in_the_trace() -> None:
+def test_what_a_limit_left_out_is_told_of_in_one_line_and_stands_in_the_trace() -> None:
     story = Story({**ROOMY, "reducers": [{"name": "keep_last_n_messages", "n": 8}]})
     for i in range(9):
         story.assistant(f"{i}", 5)
-    assert story.texts() == ["5", "6", "7", "8"]
+    assert story.texts() == ["[5 earlier messages left out: 3-0 to 3-4]", "5", "6", "7", "8"]
     (step,) = story.render().trace
     assert (step.reducer, step.messages_before, step.messages_after) == (
         "keep_last_n_messages",
         9,
-        4,
+        5,
     )
-    assert (step.tokens_before, step.tokens_after) == (45, 20)
+    assert (step.tokens_before, step.tokens_after) == (45, 20 + STUB_TOKENS)
 
 
 def test_what_was_left_out_for_room_is_spoken_of_with_its_positions() -> None:

@@ -349,7 +349,7 @@ def test_the_context_document_holds_the_messages_and_what_the_contract_names() -
         render.tokens,
         "3-1",
         2,
-        "awaiting_input",
+        "awaiting_approval",
     )
     assert (
         document["digest"] == window.meta.digest.hex()

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from projections.errors import InvalidEvent, InvalidPolicy, InvalidPosition
+from projections.errors import InvalidEvent, InvalidPolicy, InvalidPosition, InvalidRequest
 from projections.events.codec import decode_event
 from projections.events.validation import Record
 from projections.fold.apply import apply
@@ -19,8 +19,16 @@ from projections.window.entry import Kind
 from projections.window.window import Window
 from streams.encryption.payload_cipher import Unsealed
 from streams.log.log import Raw
+from threadfold.service import pages
 from threadfold.service.drafts import Drafter, derived_id, new_id
-from threadfold.service.pages import Place, flat_event, page, read_cursor, write_cursor
+from threadfold.service.pages import (
+    Place,
+    check_types,
+    flat_event,
+    page,
+    read_cursor,
+    write_cursor,
+)
 from threadfold.testing.memory_log import MemoryLog
 
 POLICY = {
@@ -173,3 +181,44 @@ def test_a_draft_checks_what_form_alone_does_not_tell() -> None:
     assert records({"type": "rollback", "to": "an-id"})
     with pytest.raises(InvalidEvent, match="line 1: field to"):
         records({"type": "rollback", "to": f"{(own + 1) % 4}-3"})
+
+
+async def test_a_page_of_some_types_has_them_alone_and_goes_on_where_it_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = CountingLog(1)
+    said: list[dict[str, object]] = [
+        {"type": "message", "role": "user", "content": f"message {i}"}
+        if i % 10
+        else {"type": "session.closed", "reason": "explicit", "id": f"closed-{i}"}
+        for i in range(60)
+    ]
+    records = Drafter(KEY.tenant, Rules(POLICY), 1, 1 << 20).records(
+        [(KEY.conversation, flat) for flat in said], "event", False, None
+    )
+    events = [
+        (at.offset, decode_event(r.value))
+        for at, r in zip(await log.append(records), records, strict=True)
+    ]
+    window = replay(KEY, 0, Rules({}), events)
+    wanted = [f"closed-{i}" for i in range(50, -1, -10)]
+    for looked in (2_000, 7):
+        monkeypatch.setattr(pages, "MAX_LOOKED", looked)
+        monkeypatch.setattr(pages, "MAX_PAGE", 5)
+        found, cursor = [], None
+        for _ in range(100):
+            answer = await page(log, window, cursor, 2, {"session.closed"})
+            assert len(answer["events"]) <= 2
+            found += [flat["id"] for flat in answer["events"]]
+            cursor = answer["next_before"]
+            if cursor is None:
+                break
+        assert found == wanted
+    assert (await page(log, window, None, 9, {"suspension"}))["events"] == []
+
+
+@pytest.mark.parametrize("types", [["messages"], [""], [], ["message", "tool.result.chunk"]])
+def test_a_type_that_there_is_not_is_refused_by_name(types: list[str]) -> None:
+    with pytest.raises(InvalidRequest, match=r"is not one of .*message"):
+        check_types(types)
+    check_types(["message", "summary"])

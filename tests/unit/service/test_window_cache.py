@@ -29,13 +29,15 @@ def read(cache: WindowCache, store: Fields, limit: int | None = None) -> tuple[b
     """
     kept = cache.get(PLACE)
     if kept is not None:
-        fields = {name: store.fields[name] for name in kept.names() if name in store.fields}
-        for name in kept.missing(decode_head(fields[HEAD]), fields):
+        fields = {name: store.fields[name] for name in kept.names if name in store.fields}
+        head = decode_head(fields[HEAD])
+        for name in kept.missing(head, fields):
             fields[name] = store.fields[name]
-        document = cache.context(PLACE, PARTITION, fields, limit)
+        document = cache.context(PLACE, PARTITION, head, fields, limit)
         if document is not None:
             return document, sum(map(len, fields.values()))
-    return cache.context(PLACE, PARTITION, store.fields, limit), sum(
+    head = decode_head(store.fields[HEAD])
+    return cache.context(PLACE, PARTITION, head, store.fields, limit), sum(
         map(len, store.fields.values())
     )
 
@@ -78,7 +80,7 @@ def test_fields_of_different_moments_never_make_a_context_that_never_was(seed: i
         for fields in (rng.choice(moments), rng.choice(moments)):
             mixed |= {name: value for name, value in fields.items() if rng.random() < 0.8}
         if HEAD in mixed:
-            document = cache.context(PLACE, PARTITION, mixed, None)
+            document = cache.context(PLACE, PARTITION, decode_head(mixed[HEAD]), mixed, None)
             assert document is None or document in right
 
 
@@ -101,7 +103,8 @@ def test_what_is_kept_stays_within_its_bound_and_the_oldest_read_goes_first() ->
     size = sum(map(len, store.fields.values()))
     cache = WindowCache(5 * size)
     for i in range(50):
-        cache.context((1, Key("acme", f"c{i}")), PARTITION, store.fields, None)
+        head = decode_head(store.fields[HEAD])
+        cache.context((1, Key("acme", f"c{i}")), PARTITION, head, store.fields, None)
         assert cache.size <= 5 * size
     assert (
         cache.get((1, Key("acme", "c49"))) is not None
@@ -109,7 +112,8 @@ def test_what_is_kept_stays_within_its_bound_and_the_oldest_read_goes_first() ->
     )
     nothing = WindowCache(0)
     assert (
-        nothing.context(PLACE, PARTITION, store.fields, None) is not None
+        nothing.context(PLACE, PARTITION, decode_head(store.fields[HEAD]), store.fields, None)
+        is not None
         and nothing.get(PLACE) is None
     )
 

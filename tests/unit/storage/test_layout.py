@@ -21,45 +21,13 @@ from projections.render.fit_to_limit import DoesNotFit
 from projections.render.render import render_openai
 from projections.storage.chunks import MERGED, SMALL
 from projections.storage.layout import BASE, HEAD
-from projections.storage.records import NOTHING, Stored, StoreMark, Write, stored_form, write_of
+from projections.storage.records import stored_form
 from projections.window.window import Window
+from tests.support.fields import Fields
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
 from tests.support.profiles import examples
 
 seeds = st.integers(0, 2**32)
-
-
-class Fields:
-    """A store of one window, as simple as can be."""
-
-    def __init__(self) -> None:
-        self.fields: dict[bytes, bytes] = {}
-        self.id_blocks: dict[bytes, bytes] = {}
-        self.mark: StoreMark = NOTHING
-        self.written = 0
-
-    def write(self, window: Window) -> Write:
-        change = write_of(window, self.mark)
-        if change.reset:
-            self.fields.clear()
-        for there, put, gone in (
-            (self.fields, change.put, change.gone),
-            (self.id_blocks, change.id_blocks_put, change.id_blocks_gone),
-        ):
-            there.update(put)
-            for name in gone:
-                del there[name]
-            self.written += sum(len(value) for _, value in put)
-        self.mark = change.after
-        return change
-
-    @property
-    def stored(self) -> Stored:
-        return Stored(self.fields, self.id_blocks)
-
-    @property
-    def chunks(self) -> list[bytes]:
-        return [name for name in self.fields if name not in (HEAD, BASE)]
 
 
 def stored_context_of(store: Fields) -> bytes | None:

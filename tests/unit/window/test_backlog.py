@@ -170,11 +170,11 @@ def test_a_span_inside_a_held_range_must_end_at_one_of_its_events() -> None:
     good = summary_of(request, log)
     inside = msgspec.structs.replace(good.span, to="3-55", positions=[])
     assert (
-        why_not(window, msgspec.structs.replace(good, span=inside), 12)
+        why_not(window, msgspec.structs.replace(good, span=inside))
         == "its span does not end at an event of the window"
     )
     inside = msgspec.structs.replace(good.span, to="3-50", positions=[0, 10, 10, 10, 10, 10])
-    assert why_not(window, msgspec.structs.replace(good, span=inside), 12) is None
+    assert why_not(window, msgspec.structs.replace(good, span=inside)) is None
 
 
 def test_positions_inside_a_range_of_unknown_offsets_are_believed_and_beside_it_are_not() -> None:
@@ -190,9 +190,9 @@ def test_positions_inside_a_range_of_unknown_offsets_are_believed_and_beside_it_
         summary_id="s", text="t", tokens=1, span=events.Span("3-0", "3-12", 7, [0, 3, 6, 3], ""), previous=None, reason="budget",
         summarizer="x", trust="user", tokens_before=1, tokens_after=1, policy="p",
     )  # fmt: skip
-    assert why_not(window, good, 1) is None
+    assert why_not(window, good) is None
     wrong = msgspec.structs.replace(good, span=events.Span("3-0", "3-12", 7, [0, 3, 6, 2], ""))
-    assert why_not(window, wrong, 1) == "its positions are not those of the events in its span"
+    assert why_not(window, wrong) == "its positions are not those of the events in its span"
 
 
 def test_a_suspension_that_left_the_tail_does_not_keep_the_window_from_compaction() -> None:

@@ -10,6 +10,7 @@ from threadfold.gateway.routes import (
     read,
     service,
     tenants,
+    tokens,
     turns,
 )
 
@@ -19,6 +20,7 @@ TABLE = RouteTable(
         *turns.routes,
         *read.routes,
         *event_streams.routes,
+        *tokens.routes,
         *tenants.routes,
         *erasure.routes,
         *service.routes,

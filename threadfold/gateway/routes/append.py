@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, to_builtins
 from starlette.responses import Response
 
-from projections.errors import InvalidEvent, InvalidRequest, ThreadfoldError
-from projections.formats.anthropic_input import from_anthropic
-from projections.window.bodies import to_flat
+from projections.errors import InvalidRequest
 from threadfold.gateway.access import Caller
 from threadfold.gateway.answers import (
     Appended,
@@ -24,9 +22,10 @@ from threadfold.gateway.answers import (
 )
 from threadfold.gateway.conditions import Unconditional, conflict
 from threadfold.gateway.declaration import Answer, Cost, Routes
+from threadfold.gateway.end_users import begin
 from threadfold.gateway.examples import CALL, CONVERSATION, POSITION, QUESTION, example_of
 from threadfold.gateway.parameters import Query
-from threadfold.gateway.request import MAX_ITEMS, Body, as_list
+from threadfold.gateway.request import Body
 from threadfold.gateway.routes.common import (
     NO_OPTIONS,
     AppendOptions,
@@ -39,6 +38,7 @@ from threadfold.gateway.routes.common import (
 from threadfold.schemas.structs import ID as ID_SCHEMA
 from threadfold.schemas.structs import TIME, TRACEPARENT
 from threadfold.service import append_result as service
+from threadfold.service.append_body import AppendBody, Form
 from threadfold.service.documents import check_format
 from threadfold.service.drafts import UNCONDITIONED
 
@@ -53,7 +53,12 @@ _RESULT = {
     "tool_call_id": "call_1",
     "content": '{"state":"shipped","carrier":"post"}',
 }
-_EVENTS = Body(
+_MAX_LIST = 64 << 20
+"""Bytes of a list to append. A result of 8 MiB of text, the most by default, takes up to 48 MiB
+where JSON escapes every character.
+"""
+_AppendedBody = partial(Body, raw=True, limit=_MAX_LIST)
+_EVENTS = _AppendedBody(
     {"$ref": "#/components/schemas/OneOrMoreEvents"},
     {
         "one": _MESSAGE,
@@ -69,7 +74,7 @@ _OPENAI_CALL = {
     "type": "function",
     "function": {"name": "find_order", "arguments": '{"order":1182}'},
 }
-_MESSAGES = Body(
+_MESSAGES = _AppendedBody(
     {"$ref": "#/components/schemas/OneOrMoreMessages"},
     {
         "one": QUESTION,
@@ -79,7 +84,7 @@ _MESSAGES = Body(
         ],
     },
 )
-_EVENTS_OF_SEVERAL = Body(
+_EVENTS_OF_SEVERAL = _AppendedBody(
     {"$ref": "#/components/schemas/OneOrMoreEventsOfSeveral"},
     {
         "several": [
@@ -115,30 +120,28 @@ def _answers(
     return {202: Answer(kind, safe), 200: Answer(kind, _APPLIED, applied)}
 
 
-@_append_route(f"{C}/events", "Append events", _answers(), body=_EVENTS)
+@_append_route(f"{C}/events", "Append events", _answers(), body=_EVENTS, end_users=True)
 async def post_events(
-    caller: Caller, body: object, conversation: Conversation, options: AppendOptions = NO_OPTIONS
+    caller: Caller, body: bytes, conversation: Conversation, options: AppendOptions = NO_OPTIONS
 ) -> Response:
     """Append one event, or a list of at most 500, to a conversation. All are checked before any is
     appended. They land in order.
     """
-    flats = as_list(body, "event")
-    for i, flat in enumerate(flats, 1):
-        named = flat.get("conversation", conversation) if isinstance(flat, dict) else conversation
-        if named != conversation:
-            raise InvalidEvent(
-                f"event {i}: field conversation: this route appends to {conversation} only, POST"
-                " /v1/events to several"
-            )
-    return await _append(caller, conversation, flats, "event", options)
+    return await _append_body(caller, AppendBody(body, Form.EVENTS, conversation), options)
 
 
-@_append_route(f"{C}/messages", "Append messages", _answers(), body=_MESSAGES)
+@_append_route(f"{C}/messages", "Append messages", _answers(), body=_MESSAGES, end_users=True)
 async def post_messages(
     caller: Caller,
-    body: object,
+    body: bytes,
     conversation: Conversation,
     format: Annotated[str, Query("`openai` or `anthropic`", "openai")] = "openai",  # noqa: A002 (the contract's name)
+    unknown: Annotated[
+        str,
+        Query(
+            "`refuse` or `ignore`: what to do with fields that the format does not have", "refuse"
+        ),
+    ] = "refuse",
     options: AppendOptions = NO_OPTIONS,
 ) -> Response:
     """Append one message, or a list of at most 500, in OpenAI's chat format or in Anthropic's.
@@ -147,11 +150,11 @@ async def post_messages(
     event, in order. Send Anthropic's `system` as a first message with the role system.
     """
     check_format(format, ("openai", "anthropic"))
-    messages = as_list(body, "message")
-    if format == "anthropic":
-        return await _append_anthropic(caller, conversation, messages, options)
-    flats = [to_flat(message, f"message {i}") for i, message in enumerate(messages, 1)]
-    return await _append(caller, conversation, flats, "message", options)
+    form = Form.ANTHROPIC if format == "anthropic" else Form.OPENAI
+    if unknown not in ("refuse", "ignore"):
+        raise InvalidRequest(f"unknown is {unknown!r}: give refuse or ignore")
+    lenient = unknown == "ignore"
+    return await _append_body(caller, AppendBody(body, form, conversation, lenient), options)
 
 
 @_append_route(
@@ -162,7 +165,7 @@ async def post_messages(
 )
 async def post_events_of_several(
     caller: Caller,
-    body: object,
+    body: bytes,
     wait: Wait = None,
     idempotency_key: IdempotencyKey = None,
     conditions: Unconditional = UNCONDITIONED,
@@ -172,21 +175,12 @@ async def post_events_of_several(
 
     `positions` has the last position of each conversation: use it as `after`.
     """
-    items: list[tuple[str, object]] = []
-    for i, flat in enumerate(as_list(body, "event"), 1):
-        if not isinstance(flat, dict):
-            raise InvalidEvent(f"event {i}: expected an object with its conversation")
-        named = flat.get("conversation")
-        if not isinstance(named, str):
-            raise InvalidEvent(
-                f"event {i}: field conversation: "
-                + ("missing" if named is None else "expected a string")
-            )
-        items.append((named, flat))
-    appended = await caller.backend.append(caller.tenant, items, id_seed=idempotency_key)
+    names, appended = await caller.backend.append_body(
+        caller.tenant, AppendBody(body, Form.EVENTS_OF_SEVERAL), id_seed=idempotency_key
+    )
     caller.charge(appended)
     of_conversation: dict[str, list[service.Appended]] = {}
-    for (name, _), item in zip(items, appended, strict=True):
+    for name, item in zip(names, appended, strict=True):
         of_conversation.setdefault(name, []).append(item)
     results: Sequence[service.Appended | service.Applied] = appended
     if wait:
@@ -197,10 +191,9 @@ async def post_events_of_several(
             )
         )
         applied = {name: iter(one) for name, one in zip(of_conversation, waited, strict=True)}
-        results = [next(applied[name]) for name, _ in items]
+        results = [next(applied[name]) for name in names]
     listed = [
-        {"conversation": name, **_shown(item)}
-        for (name, _), item in zip(items, results, strict=True)
+        {"conversation": name, **_shown(item)} for name, item in zip(names, results, strict=True)
     ]
     last = {name: str(of_one[-1].position) for name, of_one in of_conversation.items()}
     return answer({"events": listed, "positions": last}, 200 if wait else 202)
@@ -273,37 +266,44 @@ async def post_render(caller: Caller, body: object, conversation: Conversation) 
     return {"id": render_id, "recorded": render_id is not None}
 
 
-async def _append_anthropic(
-    caller: Caller, conversation: str, messages: list[object], options: AppendOptions
-) -> Response:
-    lists = [from_anthropic(message, f"message {i}") for i, message in enumerate(messages, 1)]
-    flats = [flat for of_one in lists for flat in of_one]
-    if len(flats) > MAX_ITEMS:
-        raise InvalidRequest(
-            f"the messages are {len(flats)} events: at most {MAX_ITEMS} go in one request"
-        )
-    owners = [i for i, of_one in enumerate(lists, 1) for _ in of_one]
-    try:
-        return await _append(caller, conversation, flats, "event", options)
-    except ThreadfoldError as error:
-        # The caller knows its messages, not the events that were made of them.
-        named = re.sub(
-            r"^event ([0-9]+):", lambda match: f"message {owners[int(match[1]) - 1]}:", str(error)
-        )
-        raise type(error)(named) from None
+async def _append_body(caller: Caller, body: AppendBody, options: AppendOptions) -> Response:
+    """Append what a body holds to its conversation, and answer for each event."""
+    if caller.end_user is not None:
+        await begin(caller, caller.end_user, body.conversation)
+        body, seed = body._replace(by_user=True), options.idempotency_key
+        # The ids that follow from a key are the user's own: the tenant's cannot be taken.
+        seed = None if seed is None else f"{caller.end_user.user}\n{seed}"
+        options = replace(options, idempotency_key=seed)
+    _, appended = await caller.backend.append_body(
+        caller.tenant, body, id_seed=options.idempotency_key, conditions=options.conditions
+    )
+    return await _answer(caller, body.conversation, appended, options)
 
 
 async def _append(
     caller: Caller, conversation: str, flats: Sequence[object], noun: str, options: AppendOptions
 ) -> Response:
-    """Append flat events to a conversation, and answer for each. With conditions, wait for the fold
-    to decide on them, as with ``wait``.
+    """Append flat events to a conversation, and answer for each."""
+    appended = await caller.backend.append(
+        caller.tenant,
+        [(conversation, flat) for flat in flats],
+        noun=noun,
+        id_seed=options.idempotency_key,
+        conditions=options.conditions,
+    )
+    return await _answer(caller, conversation, appended, options)
+
+
+async def _answer(
+    caller: Caller,
+    conversation: str,
+    appended: list[service.Appended],
+    options: AppendOptions,
+) -> Response:
+    """Answer for each event. With conditions, wait for the fold to decide on them, as with
+    ``wait``.
     """
     backend, tenant, conditions = caller.backend, caller.tenant, options.conditions
-    items = [(conversation, flat) for flat in flats]
-    appended = await backend.append(
-        tenant, items, noun=noun, id_seed=options.idempotency_key, conditions=conditions
-    )
     caller.charge(appended)
     results: Sequence[service.Appended | service.Applied] = appended
     waits = options.wait is not None or conditions != UNCONDITIONED

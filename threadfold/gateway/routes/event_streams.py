@@ -13,6 +13,7 @@ from threadfold.gateway.access import Caller
 from threadfold.gateway.answers import Count
 from threadfold.gateway.conditions import PartialFence
 from threadfold.gateway.declaration import EVENT_STREAM, Answer, Cost, Routes
+from threadfold.gateway.end_users import own_batches
 from threadfold.gateway.event_stream import EventStream
 from threadfold.gateway.examples import POSITION
 from threadfold.gateway.parameters import Header, Query
@@ -63,6 +64,7 @@ class TextInProgress(Struct):
         _EVENTS,
         EVENT_STREAM,
     ),
+    end_users=True,
 )
 async def get_stream(
     request: Request,
@@ -75,11 +77,17 @@ async def get_stream(
 ) -> Response:
     """The conversation's new events as server-sent events: `event`, `summary`, `partial` (text in
     progress) and `state` (docs/streams.md).
+
+    An end user's token may be in the query (`token`) or in the cookie `threadfold_token`, because a
+    browser's `EventSource` sends no header.
     """
     subscription = await request.state.streams().open(
         caller.tenant, conversation, last_event_id or after, request.still_allowed()
     )
-    return EventStream(subscription.batches(), subscription.close)
+    batches = subscription.batches()
+    if caller.end_user is not None:
+        batches = own_batches(caller, caller.end_user, conversation, batches)
+    return EventStream(batches, subscription.close)
 
 
 @_stream(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 from starlette.responses import Response
 
+from projections.errors import Forbidden
 from threadfold.gateway.access import Caller
 from threadfold.gateway.answers import (
     Context,
@@ -15,25 +17,32 @@ from threadfold.gateway.answers import (
     History,
     LoggedEvent,
     Render,
+    State,
     Summaries,
     Suspensions,
 )
 from threadfold.gateway.declaration import Answer, Routes
 from threadfold.gateway.examples import CURSOR, EVENT, POSITION, RENDER, example_of
 from threadfold.gateway.parameters import Path, Query
-from threadfold.gateway.routes.common import Before, C, Conversation
+from threadfold.gateway.routes.common import Before, C, Conversation, JsonBytes
 from threadfold.service import lists
+from threadfold.service.conversation_list import Filter, conversations
 from threadfold.service.documents import FORMATS
 from threadfold.service.pages import MAX_PAGE
 from threadfold.service.spill import MAX_PAGE_CHARS, PAGE_CHARS
 
 routes = Routes("Reading")
 _read = partial(routes.add, "GET", scope="read")
+_read_own = partial(_read, end_users=True)
 _Limit = Annotated[int, Query(example=50), Meta(ge=1, le=lists.MAX_LISTED)]
+After = Annotated[
+    str | None,
+    Query("a position that the window must include: the answer waits for it up to 10 s", POSITION),
+]
 _CONTEXT = example_of(Context, positions=["3-16", POSITION])
 
 
-@_read(f"{C}/context", "Read the context", Answer(Context, example=_CONTEXT))
+@_read_own(f"{C}/context", "Read the context", Answer(Context, example=_CONTEXT))
 async def get_context(
     caller: Caller,
     conversation: Conversation,
@@ -43,12 +52,7 @@ async def get_context(
         Query("a lower limit than the policy's ceiling", 8000),
         Meta(ge=1, le=1 << 31),
     ] = None,
-    after: Annotated[
-        str | None,
-        Query(
-            "a position that the window must include: the answer waits for it up to 10 s", POSITION
-        ),
-    ] = None,
+    after: After = None,
 ) -> Response:
     """The messages to send to a model: pinned messages, the summary and the tail. They fit into the
     policy's ceiling and `max_tokens`.
@@ -59,21 +63,42 @@ async def get_context(
     document = await caller.backend.context(
         caller.tenant, conversation, fmt=format, max_tokens=max_tokens, after=after
     )
-    return Response(document, media_type="application/json")
+    return JsonBytes(document)
 
 
-@_read(f"{C}/history", "Read a page of history", History)
+@_read_own(f"{C}/history", "Read a page of history", History)
 async def get_history(
     caller: Caller,
     conversation: Conversation,
     before: Annotated[str | None, Query("`next_before` of the previous page", CURSOR)] = None,
     limit: Annotated[int, Query(example=50), Meta(ge=1, le=MAX_PAGE)] = 50,
+    types: Annotated[
+        str | None, Query("types of events, separated by commas", "message,tool.result", "type")
+    ] = None,
+    after: After = None,
+    wait: Annotated[
+        Literal["applied"] | None,
+        Query("`applied`: wait for all that is in the log, like `after` its end", "applied"),
+    ] = None,
 ) -> dict[str, Any]:
-    """A page of events from the log, newest first."""
-    return await caller.backend.history(caller.tenant, conversation, before=before, limit=limit)
+    """A page of events from the log, newest first.
+
+    History is read by the window, which follows an acknowledged append within milliseconds. With
+    `after` or `wait` the page waits for it, up to 10 s, then it answers 503. A page of some types
+    reads 2,000 events at most: it may be short and still have a `next_before`.
+    """
+    return await caller.backend.history(
+        caller.tenant,
+        conversation,
+        before=before,
+        limit=limit,
+        types=None if types is None else types.split(","),
+        after=after,
+        wait=wait is not None,
+    )
 
 
-@_read(
+@_read_own(
     f"{C}/events/{{position}}",
     "Read one event whole",
     Answer(LoggedEvent, "The event; with `offset` or `limit`, a page of its text.", EVENT),
@@ -116,15 +141,43 @@ async def get_render(
     return await caller.backend.ledger.show(render_id, caller.tenant)
 
 
-@_read("/v1/conversations", "List conversations", Conversations)
+@_read_own("/v1/conversations", "List conversations", Conversations)
 async def get_conversations(
-    caller: Caller, before: Before = None, limit: _Limit = 50
+    caller: Caller,
+    user: Annotated[str | None, Query("whose conversations", "u-7")] = None,
+    channel: Annotated[str | None, Query("of which channel", "web")] = None,
+    state: Annotated[State | None, Query("in which state", "awaiting_approval")] = None,
+    since: Annotated[
+        datetime | None,
+        Query("last active at this time or later", "2026-11-21T00:00:00Z"),
+        Meta(tz=True),
+    ] = None,
+    until: Annotated[
+        datetime | None,
+        Query("last active at this time or earlier", "2026-11-22T00:00:00Z"),
+        Meta(tz=True),
+    ] = None,
+    before: Before = None,
+    limit: _Limit = 50,
 ) -> dict[str, Any]:
-    """The tenant's conversations and their states. The one that was active last comes first."""
-    return await lists.conversations(caller.backend, caller.tenant, before=before, limit=limit)
+    """The tenant's conversations that have all that is asked for. The one that was active last
+    comes first.
+
+    Times are the broker's. `title` is `metadata.title`. `metadata` holds the first members, up to
+    1 KiB; `metadata_cut` says that there are more. A page may have fewer than `limit` conversations
+    and still have a `next_before`: it looks at 2,000 conversations at most. An end user is shown
+    the user's own conversations.
+    """
+    names = None
+    if (end_user := caller.end_user) is not None:
+        if user not in (None, end_user.user):
+            raise Forbidden("parameter user: an end user lists the user's own conversations")
+        user, names = end_user
+    only = Filter(user, channel, state, since, until, names)
+    return await conversations(caller.backend, caller.tenant, only=only, before=before, limit=limit)
 
 
-@_read(f"{C}/summaries", "List a conversation's summaries", Summaries)
+@_read_own(f"{C}/summaries", "List a conversation's summaries", Summaries)
 async def get_summaries(
     caller: Caller, conversation: Conversation, before: Before = None, limit: _Limit = 20
 ) -> dict[str, Any]:

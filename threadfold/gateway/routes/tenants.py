@@ -39,7 +39,6 @@ from threadfold.schemas.structs import NAME
 
 routes = Routes("Tenants")
 _admin = partial(routes.add, scope="admin", cost=Cost.ADMINISTRATION)
-_AllBody = partial(Body, limit=1 << 20)
 _ALL = "/v1/tenants"
 _ONE = "/v1/tenants/{tenant}"
 _KEYS = f"{_ONE}/keys"
@@ -169,7 +168,7 @@ async def get_tenants(caller: Caller) -> dict[str, Any]:
     "Add a tenant",
     MadeTenant,
     status=201,
-    body=_AllBody(
+    body=Body(
         NewTenant,
         {
             "a tenant": {
@@ -207,7 +206,7 @@ async def get_tenant(caller: Caller, tenant: TenantName) -> dict[str, Any]:
     _ONE,
     "Change a tenant",
     ShownTenant,
-    body=_AllBody(
+    body=Body(
         TenantChange,
         {
             "quota": {"quota": {"requests_per_second": 100}},
@@ -249,7 +248,7 @@ async def get_keys(caller: Caller, tenant: TenantName) -> dict[str, Any]:
     "Make a key",
     MadeKey,
     status=201,
-    body=_AllBody(NewKey, {"for reading": {"scopes": ["read"], "name": "dashboard"}}),
+    body=Body(NewKey, {"for reading": {"scopes": ["read"], "name": "dashboard"}}),
 )
 async def post_key(caller: Caller, body: NewKey, tenant: TenantName) -> dict[str, Any]:
     """Make another key for a tenant. The key is shown in this answer and never again. An empty

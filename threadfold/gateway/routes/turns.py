@@ -22,10 +22,14 @@ _TURNS = f"{C}/turns"
 TurnId = Annotated[str, Path(example="t-1")]
 
 
-class Renewal(Struct):
+class Renewal(Struct, forbid_unknown_fields=True):
     """How long a lease lasts from now."""
 
     seconds: Seconds = turns.SECONDS
+
+
+class Nothing(Struct, forbid_unknown_fields=True):
+    """An empty object."""
 
 
 class Turn(Struct):
@@ -129,18 +133,18 @@ async def post_renewal(
     EndedTurn,
     status=202,
     scope="append",
-    body=Body({"type": "object"}, {"nothing": {}}, required=False),
+    body=Body(Nothing, {"nothing": {}}, required=False),
     problems=(409,),
 )
 async def post_end(
     caller: Caller,
-    body: object,
+    body: Nothing,
     conversation: Conversation,
     turn_id: TurnId,
     fence: TurnFence = None,
 ) -> dict[str, Any]:
     """End the active turn, or take a turn out of the queue. The next turn of the queue becomes
-    active. 409 if another turn is active. The body is ignored.
+    active. 409 if another turn is active.
     """
     return await turns.end(
         caller.backend, caller.tenant, conversation, turn_id, fence, caller.charge

@@ -1,0 +1,144 @@
+"""JSON as callers send it: bounded before it is parsed, and decoded strictly.
+
+A parser makes an object of every value, so what a text costs follows from its values and not from
+its bytes: 60 MB of ``[]`` are 30 million lists. The bounds here cost a search through the bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from projections.errors import InvalidRequest, MalformedInput
+
+MAX_VALUES = 100_000
+"""Values (texts, numbers, objects, arrays) that one text may hold."""
+MAX_DEPTH = 500
+"""Levels of arrays and objects that are parsed. What a caller may nest freely has far fewer: their
+own check names the event.
+"""
+_EXPLAINED = 1 << 20
+
+
+def values_at_most(text: bytes) -> int:
+    """A bound of the values and keys a JSON text holds, from the bytes that separate them. Such
+    bytes inside of strings count, too.
+    """
+    return 1 + text.count(b",") + text.count(b"[") + text.count(b"{") + text.count(b":")
+
+
+def check_values(text: bytes, most: int = MAX_VALUES) -> None:
+    """Raises :class:`InvalidRequest` if a JSON text holds more than ``most`` values and keys."""
+    if (
+        len(text) >= most
+        and values_at_most(text) > most
+        and values_at_most(_outside_strings(text, most)) > most
+    ):
+        raise _too_many(most)
+
+
+def _outside_strings(text: bytes, most: int) -> bytes:
+    """What of a JSON text stands outside of its strings; raises :class:`InvalidRequest` if there
+    are more than ``most`` strings.
+    """
+    if b"\\" in text:
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if text.count(b'"') > 2 * most:
+        raise _too_many(most)
+    return b"".join(text.split(b'"')[::2])
+
+
+def _too_many(most: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"the body holds more than {most} JSON values: send it in several requests"
+    )
+
+
+def decode(text: bytes, what: str = "the body") -> Any:
+    """Decode JSON strictly: no NaN, no half surrogate pairs, no key twice in one object, nothing
+    after the value.
+
+    Raises:
+        MalformedInput: it is not such a text, or nests too deeply; the message says where.
+        InvalidRequest: it holds more than :data:`MAX_VALUES` values.
+    """
+    if not text:
+        raise MalformedInput(f"{what} is empty: JSON was expected")
+    check_values(text)
+    try:
+        value = msgspec.json.decode(text)
+    except RecursionError:
+        raise MalformedInput(f"{what} is nested more than {MAX_DEPTH} levels deep") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedInput(f"{what} is not JSON: {_explain(text, error)}") from None
+    key = _repeated_key(text, _keys(value, what))
+    if key is not None:
+        raise MalformedInput(f"{what} has the key {key[:60]!r} twice in one object")
+    return value
+
+
+def _repeated_key(text: bytes, keys: int) -> str | None:
+    """A key that stands twice in one object of the text, of which a parser kept ``keys``."""
+    # Each key has a colon behind it. Colons inside of strings make the first count too large.
+    if text.count(b":") == keys or _outside_strings(text, MAX_VALUES).count(b":") == keys:
+        return None
+    found: list[str] = []
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                found.append(key)
+            seen.add(key)
+
+    json.loads(text, object_pairs_hook=look)
+    return found[0] if found else None
+
+
+def _keys(value: object, what: str) -> int:
+    """How many keys the objects of a decoded value have together."""
+    count, levels, level = 0, 0, [value]
+    while level:
+        if levels == MAX_DEPTH:
+            raise MalformedInput(f"{what} is nested more than {MAX_DEPTH} levels deep")
+        levels += 1
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                count += len(one)
+                inner += [item for item in one.values() if isinstance(item, dict | list)]
+            elif isinstance(one, list):
+                inner += [item for item in one if isinstance(item, dict | list)]
+        level = inner
+    return count
+
+
+def _explain(text: bytes, error: Exception) -> str:
+    """Where it is malformed. Only the standard library's decoder tells line and column, so it is
+    asked about short texts.
+    """
+    try:
+        decoded = text.decode()
+    except UnicodeDecodeError as unicode_error:
+        return f"it is not UTF-8 at byte {unicode_error.start}"
+    if len(text) <= _EXPLAINED:
+        try:
+            json.loads(decoded)
+        except json.JSONDecodeError as found:
+            return (
+                f"{found.msg[:1].lower()}{found.msg[1:]} (line {found.lineno}, column"
+                f" {found.colno})"
+            )
+        except (RecursionError, ValueError):
+            return _plain(error)
+        if "truncated" in str(error):
+            # The standard library takes what JSON cannot carry.
+            return "an escape \\u… is half of a surrogate pair"
+    return _plain(error)
+
+
+def _plain(error: Exception) -> str:
+    text = str(error).removeprefix("JSON is malformed: ")
+    return text[:1].lower() + text[1:]

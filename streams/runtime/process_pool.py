@@ -1,0 +1,103 @@
+"""Processes for work that takes a processor for long: parsing large bodies, counting long texts,
+extracting summaries. The event loop's process stays free for everybody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from typing import TypeVar
+
+from projections.errors import ThreadfoldError
+
+T = TypeVar("T")
+
+NICENESS = 5
+"""How much lower the processes' priority is than that of the process that owns them."""
+
+
+class WorkerLost(ThreadfoldError):
+    """A process of the pool ended while it worked, twice for the same work."""
+
+
+class ProcessPool:
+    """Runs functions in other processes.
+
+    A process starts with the first call that needs it. One that is killed, or that is out of
+    memory, is replaced; its call is made once more. The processes end with :meth:`close`, and by
+    themselves when the owner is killed. For one event loop.
+
+    Args:
+        size: how many processes run at once; further calls wait in order of arrival.
+        max_bytes: address space that a process may have more than at its start; where the system
+            can bound it (Linux). None: unbounded.
+    """
+
+    def __init__(self, size: int, max_bytes: int | None = None) -> None:
+        self._size = size
+        self._max_bytes = max_bytes
+        self._executor: ProcessPoolExecutor | None = None
+
+    async def run(self, function: Callable[..., T], *args: object) -> T:
+        """Call a function of a module with arguments that pickle; returns or raises what it does.
+
+        A call that is cancelled may still run to its end in its process. The function must have
+        no effect but its result: it may run twice.
+
+        Raises:
+            WorkerLost: its process ended twice.
+            MemoryError: it needs more memory than a process may have.
+        """
+        for _ in range(2):
+            executor = self._executor = self._executor or self._start()
+            try:
+                return await asyncio.wrap_future(executor.submit(function, *args))
+            except BrokenExecutor:
+                # One lost process breaks the whole executor, with every call in it.
+                if self._executor is executor:
+                    self._executor = None
+                    executor.shutdown(wait=False, cancel_futures=True)
+        raise WorkerLost(f"the process that was to run {function.__name__} ended twice: try again")
+
+    async def close(self) -> None:
+        """End the processes; calls that wait are cancelled, and those that run are waited for."""
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            await asyncio.to_thread(executor.shutdown, cancel_futures=True)
+
+    def _start(self) -> ProcessPoolExecutor:
+        # Not forked: the owner has threads and connections.
+        return ProcessPoolExecutor(
+            self._size,
+            mp_context=get_context("spawn"),
+            initializer=_begin,
+            initargs=(self._max_bytes,),
+        )
+
+
+def _begin(max_bytes: int | None) -> None:
+    """Prepare a process of a pool."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the owner
+    threading.Thread(target=_end_with_the_owner, daemon=True).start()
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
+    if max_bytes is not None and sys.platform == "linux":
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        now = pages * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (now + max_bytes, now + max_bytes))
+
+
+def _end_with_the_owner() -> None:
+    owner = parent_process()
+    if owner is not None:
+        owner.join()
+        os._exit(1)

@@ -1,0 +1,191 @@
+"""Connections that send nothing, or send it slowly, keep nobody else out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from streams.settings.settings import Settings
+from tests.support.platform import Platform, running_platform
+from tests.support.serving import serving
+from tests.support.worker import until
+from threadfold.gateway import create_gateway, protocol
+from threadfold.gateway.app import Gateway
+from threadfold.gateway.connections import Connections
+
+ROOM = 40
+PATH = "/v1/conversations/c/messages"
+
+
+class Small(NamedTuple):
+    """A gateway that holds few connections."""
+
+    url: str
+    connections: Connections
+    app: Gateway
+
+
+@pytest.fixture(scope="module")
+async def platform(settings: Settings) -> AsyncIterator[Platform]:
+    async with running_platform(settings) as running:
+        yield running
+
+
+@pytest.fixture
+async def small(platform: Platform) -> AsyncIterator[Small]:
+    connections = Connections(ROOM, ROOM)
+    app = create_gateway(platform.settings)
+    async with serving(app, connections) as url:
+        async with httpx.AsyncClient(base_url=url) as http:
+
+            async def ready() -> bool:
+                return (await http.get("/readyz")).status_code == 200
+
+            await until(ready)
+        yield Small(url, connections, app)
+
+
+def head(key: str, length: int = 1_000) -> bytes:
+    return (
+        f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    ).encode()
+
+
+class Dribble:
+    """Connections that each send what they are given, then a byte now and then until they are
+    closed.
+    """
+
+    def __init__(self, url: str, begin: bytes) -> None:
+        parts = urlsplit(url)
+        self._place = (str(parts.hostname), int(parts.port or 0))
+        self._begin = begin
+        self._tasks: list[asyncio.Task[bytes]] = []
+        self.begun = 0
+
+    async def begin(self, count: int) -> None:
+        self._tasks += [asyncio.create_task(self._one()) for _ in range(count)]
+        await until(lambda: asyncio.sleep(0, self.begun >= len(self._tasks)))
+
+    async def answers(self) -> list[bytes]:
+        return await asyncio.gather(*self._tasks)
+
+    async def end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _one(self) -> bytes:
+        reader, writer = await asyncio.open_connection(*self._place)
+        answer = b""
+        sending = asyncio.create_task(self._send(writer))
+        try:
+            with contextlib.suppress(ConnectionError):
+                answer = await reader.read()
+            return answer
+        finally:
+            sending.cancel()
+            writer.close()
+
+    async def _send(self, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            writer.write(self._begin)
+            await writer.drain()
+            self.begun += 1
+            while True:
+                await asyncio.sleep(0.1)
+                writer.write(b" ")
+                await writer.drain()
+
+
+async def served(url: str, key: str) -> None:
+    """A valid request on a connection of its own is answered."""
+    async with httpx.AsyncClient(base_url=url, timeout=20) as http:
+        answer = await http.post(
+            PATH,
+            headers={"Authorization": f"Bearer {key}"},
+            json={"role": "user", "content": "hello"},
+        )
+        assert answer.status_code == 202, answer.text
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [b"", b"POST /v1/events HTTP/1.1\r\nX: ", head("no-key")],
+    ids=["nothing", "a-head-that-does-not-end", "a-body-without-a-key"],
+)
+async def test_valid_requests_are_answered_beside_more_slow_connections_than_there_is_room_for(
+    platform: Platform, small: Small, begin: bytes
+) -> None:
+    url, connections, _ = small
+    slow = Dribble(url, begin)
+    try:
+        for _ in range(3):
+            await slow.begin(ROOM)
+            await served(url, platform.key)
+            assert len(connections) <= ROOM
+    finally:
+        await slow.end()
+
+
+async def test_a_request_without_a_key_is_answered_401_and_its_connection_closed(
+    small: Small,
+) -> None:
+    slow = Dribble(small.url, head("no-key"))
+    await slow.begin(1)
+    (answer,) = await slow.answers()
+    assert answer.startswith(b"HTTP/1.1 401 ") and b"\r\nconnection: close\r\n" in answer.lower()
+
+
+async def test_a_body_that_comes_too_slowly_is_answered_408(
+    platform: Platform, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "BODY_GRACE", 0.5)
+    monkeypatch.setattr(protocol, "CHECK", 0.1)
+    slow = Dribble(small.url, head(platform.key))
+    await slow.begin(3)
+    for answer in await slow.answers():
+        assert answer.startswith(b"HTTP/1.1 408 ") and b"comes too slowly" in answer
+    await served(small.url, platform.key)
+
+
+async def test_a_body_at_the_least_rate_is_accepted(
+    platform: Platform, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "BODY_GRACE", 1.0)
+    monkeypatch.setattr(protocol, "CHECK", 0.1)
+    body = b'{"role":"user","content":"' + b"x" * 20_000 + b'"}'
+    parts = urlsplit(small.url)
+    reader, writer = await asyncio.open_connection(str(parts.hostname), int(parts.port or 0))
+    writer.write(head(platform.key, len(body)))
+    for at in range(0, len(body), 1_000):
+        writer.write(body[at : at + 1_000])
+        await writer.drain()
+        await asyncio.sleep(0.1)  # 10,000 bytes a second
+    assert (await reader.readline()).startswith(b"HTTP/1.1 202 ")
+    writer.close()
+
+
+async def test_a_gateway_full_of_requests_under_way_answers_503_and_says_why(
+    platform: Platform, small: Small
+) -> None:
+    url, connections, app = small
+    slow = Dribble(url, head(platform.key))
+    try:
+        await slow.begin(ROOM)
+        await until(lambda: asyncio.sleep(0, app.concurrency.all.requests == ROOM))
+        async with httpx.AsyncClient(base_url=url) as http:
+            answer = await http.get("/healthz")
+        assert answer.status_code == 503 and "as many connections" in answer.text
+        assert len(connections) == ROOM
+    finally:
+        await slow.end()
+    await until(lambda: asyncio.sleep(0, len(connections) == 0))
+    await served(url, platform.key)

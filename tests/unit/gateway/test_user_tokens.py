@@ -1,0 +1,124 @@
+"""Tokens of end users: what they stand on, and that a verified one is not verified again."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jwt
+import msgspec
+import pytest
+
+from projections.errors import InvalidSettings, Unauthorized
+from streams.control.state import State
+from streams.settings.quotas import ApiKey, TokenKeys, hash_key
+from streams.settings.settings import Settings
+from tests.support.tokens import Signer
+from threadfold.gateway import tokens
+from threadfold.gateway.user_tokens import AUDIENCE, LONGEST, UserTokens, is_user_token
+
+HASHED = hash_key("tf_acme")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = time.time()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def state(signer: Signer | None = None) -> State:
+    made = State()
+    made.put(f"key/{HASHED}".encode(), msgspec.json.encode(ApiKey("acme")))
+    if signer is not None:
+        made.put(b"token-keys/acme", msgspec.json.encode(TokenKeys([signer.jwk])))
+    return made
+
+
+def mint(of: UserTokens, verbs: tuple[str, ...] = ("read",), seconds: int = 60) -> str:
+    return of.mint("acme", HASHED, "ann", verbs, None, seconds)[0]
+
+
+def signed(signer: Signer, **claims: Any) -> str:
+    usual = {"aud": AUDIENCE, "tenant": "acme", "sub": "ann", "verbs": ["read"]}
+    said = {**usual, "exp": int(time.time()) + 60, **claims}
+    return jwt.encode(said, signer.key, signer.algorithm, {"kid": signer.kid})
+
+
+def test_a_minted_token_says_whom_it_lets_in_and_until_when() -> None:
+    clock, known = Clock(), state()
+    made = UserTokens("", clock)
+    token, until = made.mint("acme", HASHED, "ann", ["append", "read"], ["c1", "c2", "c1"], 60)
+    assert until == int(clock.now) + 60
+    principal = made.verify(token, known).principal
+    assert (principal.tenant, principal.scopes) == ("acme", {"read", "append"})
+    assert principal.end_user == ("ann", {"c1", "c2"})
+    assert HASHED not in token and is_user_token(token)
+    clock.now += 61
+    with pytest.raises(Unauthorized, match="expired"):
+        made.verify(token, known)
+
+
+def test_a_token_is_of_its_secret_and_of_its_key() -> None:
+    known, secret = state(), "s" * 32
+    token = mint(UserTokens(secret))
+    assert UserTokens(secret).verify(token, known), "another gateway with the secret"
+    for other in ("", "t" * 32):
+        with pytest.raises(Unauthorized, match="not minted here"):
+            UserTokens(other).verify(token, known)
+    with pytest.raises(Unauthorized, match="revoked"):
+        UserTokens(secret).verify(token, State())
+
+
+def test_a_verified_token_ends_when_its_key_is_gone_expires_or_loses_a_scope() -> None:
+    of = UserTokens("")
+    for change, still in (
+        (ApiKey("acme"), True),
+        (ApiKey("acme", ("read",)), False),
+        (ApiKey("acme", expires_at="2001-01-01T00:00:00Z"), False),
+        (ApiKey("rival"), False),
+        (None, False),
+    ):
+        known = state()
+        verified = of.verify(mint(of, ("read", "append")), known)
+        assert verified.holds(known, time.time())
+        known.put(f"key/{HASHED}".encode(), None if change is None else msgspec.json.encode(change))
+        assert verified.holds(known, time.time()) == still, change
+
+
+def test_a_signed_token_is_verified_once_and_ends_with_its_public_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    signer, of = Signer("k1"), UserTokens("")
+    known, token = state(signer), signed(signer)
+    first = of.verify(token, known)
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("a signature is checked again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tokens.jwt, "decode", never)
+        assert of.verify(token, known) is first
+        assert all(first.holds(known, time.time()) for _ in range(1000)), "what streams ask"
+    # Another set with the key leaves it; the same id with another key does not.
+    known.put(b"token-keys/acme", msgspec.json.encode(TokenKeys([Signer("k0").jwk, signer.jwk])))
+    assert first.holds(known, time.time())
+    known.put(b"token-keys/acme", msgspec.json.encode(TokenKeys([Signer("k1").jwk])))
+    assert not first.holds(known, time.time())
+    with pytest.raises(Unauthorized, match="signature"):
+        of.verify(token, known)
+
+
+@pytest.mark.parametrize(
+    "exp", [float("inf"), float("nan"), "soon", None, -1, 1e300, LONGEST * 1e6]
+)
+def test_a_signed_token_without_a_near_end_is_refused(exp: Any) -> None:
+    signer = Signer("k1")
+    with pytest.raises(Unauthorized):
+        UserTokens("").verify(signed(signer, exp=exp), state(signer))
+
+
+def test_a_short_secret_is_refused() -> None:
+    with pytest.raises(InvalidSettings, match="32 characters"):
+        Settings.load(env={}, token_secret="short")

@@ -1,0 +1,167 @@
+"""What another generation would lose of what summaries hold is found in the stored windows, and
+reported from the log with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from projections.events.types import SummaryEvent
+from projections.fold.replay import Logged, replay
+from projections.names import Key
+from projections.policy.policy import Rules
+from projections.render.differences import past_of, why_lost
+from projections.storage.records import NOTHING, Checkpoint, write_of
+from projections.window.window import Window
+from streams.rebuild.losses import Side, find_losses
+from streams.rebuild.preview import Preview
+from tests.support.compacted_talk import Talk
+from tests.support.generated import KEY
+from threadfold.cli.policy_report import policy_report
+from threadfold.testing import MemoryStore
+
+BOUNDED: dict[str, Any] = {
+    "model_window": 16_000,
+    "reserve_tokens": 1_600,
+    "working_budget": 900,
+    "keep_recent_tokens": 300,
+    "min_messages": 4,
+    "summary_max_tokens": 300,
+}
+SMALLER: dict[str, Any] = {
+    **BOUNDED,
+    "working_budget": 300,
+    "keep_recent_tokens": 100,
+    "summary_max_tokens": 60,
+    "reducers": [{"name": "keep_last_n_messages", "n": 4}],
+}
+
+GONE = "the log does not hold all its events"
+
+
+async def summarised(policy: dict[str, Any], summaries: int = 2) -> Talk:
+    """A talk with so many summaries, and something said after them."""
+    talk = Talk(policy)
+    for _ in range(summaries):
+        while talk.window.meta.due is None:
+            talk.chat(1)
+        await talk.summarise()
+    talk.chat(2)
+    return talk
+
+
+def under(policy: dict[str, Any], log: Sequence[Logged]) -> Window:
+    return replay(KEY, 0, Rules(policy), log)
+
+
+async def stored(*windows: Window) -> MemoryStore:
+    """A store with one generation a window."""
+    store = MemoryStore()
+    for number, window in enumerate(windows, 1):
+        write = write_of(window, NOTHING)
+        await store.apply(number, 0, Checkpoint("", window.meta.position, 0, "d"), [write])
+    return store
+
+
+async def losses(store: MemoryStore, before: Rules, after: Rules) -> tuple[dict[Key, str], int]:
+    rounds = 0
+
+    async def catch_up() -> None:
+        nonlocal rounds
+        rounds += 1
+
+    return await find_losses(store, Side(1, before), Side(2, after), 1, catch_up), rounds
+
+
+async def test_a_smaller_budget_and_a_limit_lose_nothing() -> None:
+    talk = await summarised(BOUNDED)
+    after = under(SMALLER, talk.log)
+    assert why_lost(past_of(talk.window), after) is None
+    store = await stored(talk.window, after)
+    assert await losses(store, talk.rules, Rules(SMALLER)) == ({}, 0)
+
+
+async def test_a_log_that_lost_its_beginning_loses_what_its_summaries_hold() -> None:
+    talk = await summarised(BOUNDED)
+    after = under(BOUNDED, talk.log[3:])
+    assert after.meta.summary is None and why_lost(past_of(talk.window), after) == GONE
+    store = await stored(talk.window, after)
+    assert await losses(store, talk.rules, Rules(BOUNDED)) == ({KEY: GONE}, 1)
+    missing = await stored(talk.window)
+    assert await losses(missing, talk.rules, Rules(BOUNDED)) == ({KEY: GONE}, 1)
+
+
+async def test_a_refused_summary_loses_nothing_while_all_its_messages_are_shown() -> None:
+    talk = await summarised(BOUNDED, summaries=1)
+    whole = {**BOUNDED, "working_budget": 9_000}
+    without = [item for item in talk.log if not isinstance(item[1], SummaryEvent)]
+    verbatim, left_out = under(whole, without), under(SMALLER, without)
+    before = past_of(talk.window)._replace(events=len(without))
+    assert why_lost(before, verbatim) is None
+    assert why_lost(before, left_out) == "its summaries are refused"
+
+
+async def test_a_summary_that_came_while_the_windows_were_compared_is_not_lost() -> None:
+    talk = await summarised(BOUNDED, summaries=1)
+    early = under(BOUNDED, [item for item in talk.log if item[0] < 5])
+    store = await stored(talk.window, early)
+
+    async def catch_up() -> None:
+        checkpoint = await store.checkpoint(2, 0)
+        assert checkpoint is not None
+        write = write_of(under(BOUNDED, talk.log), NOTHING)
+        await store.apply(2, 0, checkpoint, [write])
+
+    sides = Side(1, talk.rules), Side(2, talk.rules)
+    assert await find_losses(store, *sides, 1, catch_up) == {}
+
+
+class NoTenants:
+    """A control topic without tenants."""
+
+    def learner(self, _rules: Rules) -> Callable[[str], Awaitable[None]]:
+        async def learn(_tenant: str) -> None:
+            pass
+
+        return learn
+
+
+async def report(talk: Talk, after: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    control: Any = NoTenants()
+    preview = Preview(control, talk.messages, talk.rules, Rules(after))
+    await preview.run()
+    document = preview.document()
+    return document, policy_report(document)
+
+
+async def test_a_report_says_that_summaries_are_cut_and_messages_left_out_and_nothing_is_lost() -> (
+    None
+):
+    talk = await summarised(BOUNDED)
+    document, lines = await report(talk, SMALLER)
+    assert document["losses"] == [] and "lost by a switch: nothing" in lines
+    assert document["compactions"]["refused_after"] == 0
+    assert document["summaries_cut"] == 1
+    assert (
+        document["left_out"]["messages"]["before"] == 0 < document["left_out"]["messages"]["after"]
+    )
+    assert any(line.startswith("summaries cut to summary_max_tokens: of 1 ") for line in lines)
+    assert any(line.startswith("older messages that a line tells of: 0 -> ") for line in lines)
+
+
+async def test_a_report_says_what_a_larger_budget_has_room_for() -> None:
+    talk = await summarised(BOUNDED, summaries=3)
+    document, lines = await report(talk, {**BOUNDED, "working_budget": 1_800})
+    some = document["room"]
+    assert some["conversations"] == 1 and 0 < some["tokens"] <= 1_800
+    document, lines = await report(talk, {**BOUNDED, "working_budget": 12_000})
+    room = document["room"]
+    reach = talk.window.covered_to
+    said = sum(at <= reach for at, _ in talk.log)
+    assert room["events"] == said > some["events"]
+    assert any(
+        line.startswith(f"room for more: in 1 conversations {said} summarised") for line in lines
+    )
+    document, _ = await report(talk, SMALLER)
+    assert document["room"]["conversations"] == 0

@@ -1,0 +1,39 @@
+"""Work of one key waits for its own key's, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+from streams.runtime.keyed_limit import KeyedLimit
+
+
+async def test_one_key_waits_for_itself_and_for_no_other() -> None:
+    limit, running, most = KeyedLimit(2), {"a": 0, "b": 0}, {"a": 0, "b": 0}
+    gate = asyncio.Event()
+
+    async def work(key: str) -> None:
+        async with limit.of(key):
+            running[key] += 1
+            most[key] = max(most[key], running[key])
+            await gate.wait()
+            running[key] -= 1
+
+    tasks = [asyncio.create_task(work(key)) for key in "aaaab"]
+    await asyncio.sleep(0)
+    assert running == {"a": 2, "b": 1}
+    gate.set()
+    await asyncio.gather(*tasks)
+    assert most == {"a": 2, "b": 1}
+    assert len(limit) == 0
+
+
+async def test_a_wait_that_is_cancelled_gives_its_place_back() -> None:
+    limit = KeyedLimit(1)
+    async with limit.of("a"):
+        waiting = asyncio.create_task(limit.of("a").__aenter__())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    async with limit.of("a"):
+        assert len(limit) == 1
+    assert len(limit) == 0

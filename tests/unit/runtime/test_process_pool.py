@@ -1,0 +1,112 @@
+"""A pool of processes replaces what is killed, bounds memory, and ends with its owner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from streams.runtime.process_pool import NICENESS, ProcessPool, WorkerLost
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[ProcessPool]:
+    made = ProcessPool(1, max_bytes=256 << 20)
+    yield made
+    await made.close()
+
+
+def die_once(marker: Path) -> str:
+    """Ends its process the first time it is called."""
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "done"
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fill(n: int) -> int:
+    return len(bytearray(n))
+
+
+async def test_a_call_runs_in_another_process_of_lower_priority(pool: ProcessPool) -> None:
+    assert await pool.run(os.getpid) != os.getpid()
+    assert await pool.run(os.nice, 0) == os.nice(0) + NICENESS
+
+
+async def test_what_a_function_raises_is_raised(pool: ProcessPool) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        await pool.run(int, "x")
+
+
+async def test_a_process_that_is_killed_is_replaced_and_its_call_is_made_again(
+    pool: ProcessPool, tmp_path: Path
+) -> None:
+    assert await pool.run(die_once, tmp_path / "killed") == "done"
+
+
+async def test_work_that_kills_its_process_each_time_is_given_up_and_other_work_goes_on(
+    pool: ProcessPool,
+) -> None:
+    with pytest.raises(WorkerLost, match="die"):
+        await pool.run(die)
+    assert await pool.run(int, "7") == 7
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system cannot bound a process' memory")
+async def test_a_process_has_no_more_memory_than_it_may(pool: ProcessPool) -> None:
+    assert await pool.run(fill, 1 << 20) == 1 << 20
+    with pytest.raises(MemoryError):
+        await pool.run(fill, 1 << 30)
+    assert await pool.run(fill, 1 << 20) == 1 << 20
+
+
+OWNER = """
+import asyncio, os, sys
+from streams.runtime.process_pool import ProcessPool
+
+async def main():
+    print(await ProcessPool(1).run(os.getpid), flush=True)
+    sys.stdin.read()
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+def test_the_processes_end_when_their_owner_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "owner.py"
+    script.write_text(OWNER)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    owner = subprocess.Popen(
+        [sys.executable, script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=env,
+    )
+    with owner:
+        assert owner.stdout is not None
+        child = int(owner.stdout.readline())
+        assert exists(child)
+        owner.kill()
+    end = time.monotonic() + 30
+    while exists(child) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not exists(child)
+
+
+def exists(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,106 @@
+"""A body of an append: where it is read, and what of it is refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from typing import Any
+
+import pytest
+
+from projections.errors import InvalidEvent, InvalidRequest, MalformedInput, RequestTooLarge
+from projections.events.token_cost import MOST_SLOW
+from projections.policy.policy import Rules
+from threadfold.service.append_body import (
+    LOOP_BYTES,
+    LOOP_VALUES,
+    THREAD_BYTES,
+    THREAD_VALUES,
+    AppendBody,
+    Form,
+    Place,
+)
+from threadfold.service.drafts import Drafter
+
+SAY = {"role": "user", "content": "hello"}
+
+
+def body(value: Any, form: Form = Form.OPENAI, *, lenient: bool = False) -> AppendBody:
+    return AppendBody(json.dumps(value).encode(), form, "c", lenient)
+
+
+def drafter() -> Drafter:
+    return Drafter("acme", Rules(), 4, 8 << 20)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (b"x" * LOOP_BYTES, Place.LOOP),
+        (b"x" * (LOOP_BYTES + 1), Place.THREAD),
+        (b"[" * (LOOP_VALUES + 1), Place.THREAD),
+        (b"[" * (THREAD_VALUES + 1), Place.PROCESS),
+        (b"x" * THREAD_BYTES, Place.THREAD),
+        (b"x" * (THREAD_BYTES + 1), Place.PROCESS),
+    ],
+)
+def test_a_body_is_read_where_it_holds_up_nobody(text: bytes, place: Place) -> None:
+    assert AppendBody(text, Form.EVENTS, "c").place() is place
+
+
+def test_a_body_read_in_another_process_gives_the_same_records() -> None:
+    made = body([SAY, SAY])
+    there, drafts_there = pickle.loads(pickle.dumps((made, drafter())))
+    here = made.drafts(drafter(), "seed").records
+    assert [record.id for record in there.drafts(drafts_there, "seed").records] == [
+        record.id for record in here
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "item", "field"),
+    [
+        (Form.OPENAI, {**SAY, "colour": 1}, "message 2: field colour"),
+        (Form.ANTHROPIC, {**SAY, "colour": 1}, "message 2: field colour"),
+        (Form.EVENTS, {"type": "message", **SAY, "colour": 1}, "event 2: field colour"),
+        (
+            Form.EVENTS,
+            {"type": "message", "role": "user", "content": [{"type": "text", "text": "", "x": 1}]},
+            r"event 2: field content\[0\].x",
+        ),
+    ],
+)
+def test_an_unknown_field_is_refused_by_name(form: Form, item: Any, field: str) -> None:
+    good = {"type": "message", **SAY} if form is Form.EVENTS else SAY
+    with pytest.raises(InvalidEvent, match=f"^{field}: unknown"):
+        body([good, item], form).drafts(drafter(), None)
+
+
+@pytest.mark.parametrize("form", [Form.OPENAI, Form.ANTHROPIC])
+def test_unknown_fields_of_messages_are_left_out_where_that_is_asked_for(form: Form) -> None:
+    message = {"role": "user", "content": [{"type": "text", "text": "hi", "x": 1}], "colour": 1}
+    (record,) = body(message, form, lenient=True).drafts(drafter(), None).records
+    assert b"colour" not in record.value and b'"x"' not in record.value
+
+
+def test_keys_that_stand_twice_are_refused() -> None:
+    with pytest.raises(MalformedInput, match="the key 'role' twice"):
+        AppendBody(b'{"role":"user","role":"system","content":"x"}', Form.OPENAI, "c").drafts(
+            drafter(), None
+        )
+
+
+def test_a_list_has_1_to_500_items() -> None:
+    for items, words in (([], "is empty"), ([SAY] * 501, "501 messages: at most 500")):
+        with pytest.raises(InvalidRequest, match=words):
+            body(items).drafts(drafter(), None)
+
+
+@pytest.mark.parametrize("letter", ["=", "\u0e01"])
+def test_text_that_takes_long_to_count_is_bounded_in_a_request(letter: str) -> None:
+    text = letter * 100_000
+    began = time.thread_time()
+    with pytest.raises(RequestTooLarge, match=f"more than {MOST_SLOW} characters"):
+        body([{"role": "user", "content": text}] * 500).drafts(drafter(), None)
+    assert time.thread_time() - began < 10  # 52 s when all of them were counted

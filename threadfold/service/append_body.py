@@ -1,0 +1,188 @@
+"""The body of an append: from the bytes a caller sends to events ready for the log.
+
+All of it is pure, and all that a large body costs is here. So it runs where it holds up nobody: in
+the event loop for what is small, in a thread or in a process of its own for what is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, NamedTuple
+
+from projections.errors import InvalidEvent, InvalidRequest, ThreadfoldError
+from projections.events.json_text import decode, values_at_most
+from projections.events.known_fields import Known, explain_unknown, unknown_field, without_unknown
+from projections.formats import anthropic_input
+from projections.formats.anthropic_input import from_anthropic
+from projections.window import bodies
+from projections.window.bodies import to_flat
+from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter
+from threadfold.service.spill import Drafts
+from threadfold.service.user_messages import check_message
+
+MAX_ITEMS = 500
+"""Events or messages in one request; more answers 422, because the list is not too large but too
+long.
+"""
+LOOP_BYTES = 16 << 10
+LOOP_VALUES = 4_000
+"""A body of more bytes or JSON values is not read in the event loop."""
+THREAD_BYTES = 256 << 10
+THREAD_VALUES = 20_000
+"""A body of more bytes or JSON values is read in another process: a thread would share the
+interpreter's lock with the event loop.
+"""
+
+
+class Form(Enum):
+    """What the items of a body are."""
+
+    EVENTS = "event"
+    EVENTS_OF_SEVERAL = "events of several conversations"
+    OPENAI = "message"
+    ANTHROPIC = "message of Anthropic's"
+
+
+class Place(Enum):
+    """Where a body is read."""
+
+    LOOP = "event loop"
+    THREAD = "thread"
+    PROCESS = "process"
+
+
+class AppendBody(NamedTuple):
+    """A body as it came, and what it is to be read as. ``conversation`` is the path's; empty where
+    each event names its own. Fields of a message that its format does not have are refused, if
+    they are not to be left out (``lenient``); an event's always are. An end user (``by_user``) may
+    send messages of the role user only.
+    """
+
+    text: bytes
+    form: Form
+    conversation: str = ""
+    lenient: bool = False
+    by_user: bool = False
+
+    def place(self) -> Place:
+        """Where it is to be read."""
+        size = len(self.text)
+        if size > THREAD_BYTES:
+            return Place.PROCESS  # what follows would take long already
+        values = values_at_most(self.text) if size > LOOP_VALUES else size
+        if size <= LOOP_BYTES and values <= LOOP_VALUES:
+            return Place.LOOP
+        return Place.THREAD if values <= THREAD_VALUES else Place.PROCESS
+
+    def drafts(
+        self, drafter: Drafter, id_seed: str | None, conditions: Conditions = UNCONDITIONED
+    ) -> Drafts:
+        """The drafts of its events (``Drafter.drafts``).
+
+        Raises:
+            MalformedInput: it is not JSON.
+            InvalidRequest: it has no item, or too many items or values.
+            InvalidName, InvalidEvent, EventTooLarge, InvalidPolicy: the first item that is wrong,
+                named.
+            Forbidden: an end user may not send an item.
+        """
+        fields = _FIELDS.get(self.form)
+        items = as_list(decode(self.text), "message" if fields else "event")
+        if fields is not None and self.lenient:
+            items = without_unknown(items, fields)
+        elif fields is not None:
+            for i, item in enumerate(items, 1):
+                _check_fields(item, fields, f"message {i}")
+        if self.form is Form.ANTHROPIC:
+            return self._from_anthropic(items, drafter, id_seed, conditions)
+        if self.form is Form.EVENTS_OF_SEVERAL:
+            named = [_named(i, flat) for i, flat in enumerate(items, 1)]
+            return drafter.drafts(named, "event", False, id_seed, conditions)
+        if self.form is Form.OPENAI:
+            flats: list[Any] = [to_flat(item, f"message {i}") for i, item in enumerate(items, 1)]
+        else:
+            flats = [self._of_this(i, flat) for i, flat in enumerate(items, 1)]
+        self._check_user(flats, self.form.value)
+        pairs = [(self.conversation, flat) for flat in flats]
+        return drafter.drafts(pairs, self.form.value, False, id_seed, conditions)
+
+    def _of_this(self, number: int, flat: Any) -> Any:
+        if (
+            isinstance(flat, dict)
+            and flat.get("conversation", self.conversation) != self.conversation
+        ):
+            raise InvalidEvent(
+                f"event {number}: field conversation: this route appends to"
+                f" {self.conversation} only, POST /v1/events to several"
+            )
+        return flat
+
+    def _check_user(self, flats: list[Any], noun: str) -> None:
+        if self.by_user:
+            for i, flat in enumerate(flats, 1):
+                check_message(flat, f"{noun} {i}")
+
+    def _from_anthropic(
+        self,
+        messages: list[Any],
+        drafter: Drafter,
+        id_seed: str | None,
+        conditions: Conditions,
+    ) -> Drafts:
+        lists = [from_anthropic(message, f"message {i}") for i, message in enumerate(messages, 1)]
+        flats = [flat for of_one in lists for flat in of_one]
+        if len(flats) > MAX_ITEMS:
+            raise InvalidRequest(
+                f"the messages are {len(flats)} events: at most {MAX_ITEMS} go in one request"
+            )
+        owners = [i for i, of_one in enumerate(lists, 1) for _ in of_one]
+        pairs = [(self.conversation, flat) for flat in flats]
+        try:
+            self._check_user(flats, "event")
+            return drafter.drafts(pairs, "event", False, id_seed, conditions)
+        except ThreadfoldError as error:
+            # The caller knows its messages, not the events that were made of them.
+            named = re.sub(
+                r"^event ([0-9]+):",
+                lambda found: f"message {owners[int(found[1]) - 1]}:",
+                str(error),
+            )
+            raise type(error)(named) from None
+
+
+_FIELDS = {Form.OPENAI: bodies.MESSAGE_FIELDS, Form.ANTHROPIC: anthropic_input.MESSAGE_FIELDS}
+
+
+def _check_fields(message: Any, known: Mapping[str, Known], where: str) -> None:
+    """Raises :class:`InvalidEvent` if a message has a field that its format does not have."""
+    field = unknown_field(message, known)
+    if field is not None:
+        more = "with ?unknown=ignore others are left out"
+        raise InvalidEvent(f"{where}: {explain_unknown(field, 'a message', known, more)}")
+
+
+def as_list(body: Any, noun: str) -> list[Any]:
+    """One item, or a bare array of 1 to 500 of them; raises :class:`InvalidRequest`."""
+    if not isinstance(body, list):
+        return [body]
+    if not body:
+        raise InvalidRequest(f"the list is empty: send at least one {noun}")
+    if len(body) > MAX_ITEMS:
+        raise InvalidRequest(
+            f"the list has {len(body)} {noun}s: at most {MAX_ITEMS} go in one request"
+        )
+    return body
+
+
+def _named(number: int, flat: Any) -> tuple[str, Any]:
+    if not isinstance(flat, dict):
+        raise InvalidEvent(f"event {number}: expected an object with its conversation")
+    name = flat.get("conversation")
+    if not isinstance(name, str):
+        raise InvalidEvent(
+            f"event {number}: field conversation: "
+            + ("missing" if name is None else "expected a string")
+        )
+    return name, flat

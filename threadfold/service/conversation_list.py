@@ -1,0 +1,230 @@
+"""The list of a tenant's conversations: filtered, paged, each with what a reader picks it by.
+
+A filter chooses the shortest of the stored lists that hold all that it wants, and each conversation
+is then looked at. What is shown stands beside the window: no window is loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from projections.errors import KafkaUnavailable
+from projections.events.types import MessageEvent
+from projections.names import Key, Position, make_key
+from projections.render.read_header import AWAITING
+from projections.storage.card import (
+    CARD,
+    Card,
+    LastMessage,
+    decode_card,
+    last_message,
+    preview,
+)
+from projections.storage.layout import HEAD, Head, decode_head, last_message_of
+from projections.storage.listing import Found, place
+from projections.storage.records import stored_form
+from projections.storage.stubs import STUB, Stub, decode_stub
+from streams.log.history import event_of
+from streams.log.log import Raw
+from threadfold.service.conversations import ConversationService
+from threadfold.service.lists import MAX_LISTED, Place, check_limit, cursor_of, merged, place_of
+
+MAX_LOOKED = 2_000
+"""Conversations that one page looks at, where a filter passes over most of them."""
+PAGE = 50
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which conversations a list shows: those that have all that is given. ``since`` and ``until``
+    bound the time of the last activity, both included. ``names`` are all that may be shown.
+    """
+
+    user: str | None = None
+    channel: str | None = None
+    state: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    names: frozenset[str] | None = None
+
+    def kind(self, tenant: str) -> str:
+        """The stored list that holds all these conversations; of several, the shortest."""
+        if self.user is not None:
+            return place("user", tenant, self.user)
+        if self.state in AWAITING:
+            return place("state", tenant, self.state)
+        return (
+            f"recent:{tenant}" if self.channel is None else place("channel", tenant, self.channel)
+        )
+
+    def admits(self, shown: dict[str, Any]) -> bool:
+        """Whether a conversation is one of these. A stored list may be ahead of its window, and
+        keeps the conversations of a user that were given to another.
+        """
+        if self.names is not None and shown["conversation"] not in self.names:
+            return False
+        return all(
+            wanted is None or shown[name] == wanted
+            for name, wanted in (
+                ("user", self.user),
+                ("channel", self.channel),
+                ("state", self.state),
+            )
+        )
+
+
+EVERY = Filter()
+
+
+async def conversations(
+    backend: ConversationService,
+    tenant: str,
+    *,
+    only: Filter = EVERY,
+    before: str | None = None,
+    limit: int = 50,
+) -> dict[str, Any]:
+    """A page of the tenant's conversations, last active first, without erased ones:
+    ``{"conversations": […], "next_before"}``.
+
+    Each is ``{"conversation", "active_at" (RFC 3339), "state", "position", "count", "tokens",
+    "user", "channel", "title", "metadata", "metadata_cut", "last_message"}``. A page looks at
+    2,000 conversations at most: it may have fewer than ``limit`` and still name a next page.
+
+    Raises:
+        InvalidRequest: ``limit`` is not 1 to 200.
+        InvalidPosition: ``before`` is not a cursor of this list.
+        Healing, RedisUnavailable: the list cannot be read now.
+    """
+    check_limit(limit)
+    kind = only.kind(tenant)
+    after = place_of(kind, before, "this tenant's conversations, listed in this way")
+    if only.until is not None:
+        last = Found(_ms(only.until) + 1, "")
+        after = last if after is None else min(after, last)
+    found: list[tuple[Place, Head | Stub, dict[str, Any]]] = []
+    looked, more = 0, True
+    while more and len(found) < limit and looked < MAX_LOOKED:
+        size = min(MAX_LISTED, max(limit - len(found), PAGE) if looked else limit)
+        places = await merged(backend, kind, after, size + 1, _ms(only.since))
+        places, more = places[:size], len(places) > size
+        looked += len(places)
+        for one, head, shown in await _described(backend, tenant, places):
+            after = one.found
+            if head is not None and only.admits(shown):
+                found.append((one, head, shown))
+                if len(found) == limit:
+                    more = more or one is not places[-1]
+                    break
+        else:
+            after = places[-1].found if places else after
+    await _add_last_messages(backend, tenant, found)
+    cursor = cursor_of(kind, after) if more and after else None
+    return {"conversations": [shown for _, _, shown in found], "next_before": cursor}
+
+
+async def _described(
+    backend: ConversationService, tenant: str, places: list[Place]
+) -> list[tuple[Place, Head | Stub | None, dict[str, Any]]]:
+    """Head and description of each conversation, or the stub of one that sleeps (it stays asleep);
+    None for one that is gone.
+    """
+
+    async def one(at: Place) -> tuple[Place, Head | Stub | None, dict[str, Any]]:
+        key = make_key(tenant, at.found.conversation)
+        fields = await backend.windows.fields(key, [HEAD, STUB, CARD])
+        with stored_form(key):
+            if HEAD in fields:
+                head = decode_head(fields[HEAD])
+                if head.erased:
+                    return at, None, {}
+                return at, head, _shown(at, head, decode_card(fields.get(CARD, b"")))
+            if STUB in fields:
+                stub = decode_stub(fields[STUB])
+                return at, stub, _shown(at, stub, decode_card(stub.card))
+            return at, None, {}
+
+    return list(await asyncio.gather(*map(one, places)))
+
+
+async def _add_last_messages(
+    backend: ConversationService,
+    tenant: str,
+    found: list[tuple[Place, Head | Stub, dict[str, Any]]],
+) -> None:
+    """Add the begin of each conversation's last message. Where only the log has it, it is read in
+    one go; while Kafka is away it is null.
+    """
+
+    async def one(at: Place, head: Head | Stub) -> LastMessage | None:
+        if isinstance(head, Stub):
+            return head.last
+        key = make_key(tenant, at.found.conversation)
+        newest = [b"%d" % number for number in sorted(head.chunks)[-1:]]
+        fields = await backend.windows.fields(key, newest) if newest else {}
+        with stored_form(key):
+            for value in fields.values():
+                last = last_message(value, head.skip if len(head.chunks) == 1 else 0)
+                if last is not None:
+                    return last
+        # Nothing was said lately, or what was said has left the tail: that is rare.
+        _, stored = await backend.windows.read(key, recent_ids=False)
+        with stored_form(key):
+            return None if stored is None or stored.asleep else last_message_of(stored.fields)
+
+    lasts = await asyncio.gather(*(one(at, head) for at, head, _ in found))
+    wanted = [
+        Position(at.partition, last.offset)
+        for (at, _, _), last in zip(found, lasts, strict=True)
+        if last is not None and not last.role
+    ]
+    rows: dict[Position, Raw] = {}
+    if wanted:
+        with suppress(KafkaUnavailable):
+            rows = await backend.log.read(wanted)
+    for (at, _, shown), last in zip(found, lasts, strict=True):
+        if last is not None and not last.role:
+            key = make_key(tenant, at.found.conversation)
+            last = _from_log(backend, key, rows.get(Position(at.partition, last.offset)))
+        if last is not None:
+            position = str(Position(at.partition, last.offset))
+            shown["last_message"] = {"role": last.role, "text": last.text, "position": position}
+
+
+def _from_log(backend: ConversationService, key: Key, raw: Raw | None) -> LastMessage | None:
+    event = None if raw is None else event_of(raw, key, backend.log.seals)
+    if raw is None or not isinstance(event, MessageEvent):
+        return None
+    data = msgspec.to_builtins(event.data)
+    return LastMessage(data["role"], preview(data.get("content")), raw.position.offset)
+
+
+def _shown(at: Place, head: Head | Stub, card: Card) -> dict[str, Any]:
+    header = head.read_header if isinstance(head, Head) else head
+    active = datetime.fromtimestamp(at.found.at_ms / 1000, UTC)
+    return {
+        "conversation": at.found.conversation,
+        "active_at": active.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "state": header.state,
+        "position": str(Position(at.partition, head.position)),
+        "count": head.count,
+        "tokens": header.tokens,
+        "user": card.user,
+        "channel": card.channel,
+        "title": card.title,
+        "metadata": card.metadata,
+        "metadata_cut": card.cut,
+        "last_message": None,
+    }
+
+
+def _ms(at: datetime | None) -> int:
+    """A time in ms since 1970; 0 for none, and for all before."""
+    return 0 if at is None else max(0, (at - _EPOCH) // timedelta(milliseconds=1))
