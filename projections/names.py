@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 from projections.errors import InvalidName, InvalidPosition
 
-_NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
-_POSITION = re.compile(r"([0-9]{1,9})-([0-9]{1,18})", re.ASCII)
+NAME_PATTERN = r"[A-Za-z0-9._:-]{1,128}"
+_NAME = re.compile(NAME_PATTERN, re.ASCII)
+POSITION_PATTERN = r"([0-9]{1,9})-([0-9]{1,18})"
+_POSITION = re.compile(POSITION_PATTERN, re.ASCII)
 
 
 class Key(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -135,6 +135,13 @@ _MOST = 10**12
 """No number of tokens, characters, bytes or seconds is meant beyond it; arithmetic with shares
 fails on far larger ones.
 """
+LIMITS: dict[str, dict[str, Any]] = {
+    **{name: {"minimum": 0, "maximum": _MOST} for name in (*_NON_NEGATIVE, "pinned_max_tokens")},
+    **{name: {"minimum": 1, "maximum": _MOST} for name in _POSITIVE},
+    **{name: {"minimum": 0.0, "maximum": 1.0} for name in _SHARES},
+    "encoding": {"enum": list(get_args(Encoding))},
+}
+"""What each key's value must be, in JSON Schema's words."""
 
 
 def _check(policy: Policy) -> None:

@@ -24,6 +24,10 @@ from projections.errors import CorruptWindow, RedisUnavailable
 from projections.redis.address import shown
 from projections.redis.batching import Batcher
 
+FULL = 0.99
+"""The share of maxmemory from which a server counts as full: it refuses writes above all of it, and
+the buffers of connections come and go.
+"""
 UNKNOWN = "unknown"
 """The incarnation of a server that does not tell one."""
 
@@ -155,8 +159,9 @@ def is_master(role: Any) -> bool:
 
 
 async def server_info(nodes: Sequence[Node]) -> dict[str, Any]:
-    """What servers report: ``version`` (the oldest), ``maxmemory_policy`` and ``used_memory``
-    (bytes, of all).
+    """What servers report: ``version`` (the oldest), ``maxmemory_policy``, ``used_memory`` and
+    ``maxmemory`` (bytes, of all; a maximum of 0: none), and ``refuses``: why one of them takes no
+    writes, empty if all do.
 
     The policy is ``noeviction`` only where all of them have it; else it is that of one that does
     not.
@@ -169,6 +174,8 @@ async def server_info(nodes: Sequence[Node]) -> dict[str, Any]:
             (policy for policy in policies if policy != "noeviction"), "noeviction"
         ),
         "used_memory": sum(int(one["used_memory"] or 0) for one in found),
+        "maxmemory": sum(int(one["maxmemory"] or 0) for one in found),
+        "refuses": next((why for one in found if (why := one["refuses"])), ""),
     }
 
 
@@ -182,7 +189,23 @@ async def _info(node: Node) -> dict[str, Any]:
         "version": info.get("valkey_version") or info.get("redis_version"),
         "maxmemory_policy": policy,
         "used_memory": info.get("used_memory"),
+        "maxmemory": info.get("maxmemory"),
+        "refuses": _refuses(node.place, info),
     }
+
+
+def _refuses(place: str, info: dict[str, Any]) -> str:
+    """Why a server takes no writes, as far as it reports it; empty if it does."""
+    used, most = int(info.get("used_memory") or 0), int(info.get("maxmemory") or 0)
+    where = f"Redis at {shown(place)}"
+    if most and used >= FULL * most:
+        return (
+            f"{where} is at its maxmemory ({used >> 20} of {most >> 20} MiB used) and takes no"
+            " writes: raise maxmemory, or lower hibernate_after"
+        )
+    if info.get("aof_last_write_status", "ok") != "ok":
+        return f"{where} cannot write its append-only file and takes no writes: is its disk full?"
+    return ""
 
 
 def _numbers(version: str) -> tuple[int, ...]:

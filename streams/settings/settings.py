@@ -62,6 +62,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     users; ``user_requests_per_second`` and ``user_streams`` are one user's share in a gateway, 0:
     no limit.
 
+    A context that misses events which have been in the log for more than ``stale_after`` seconds
+    says so (``"stale"``); 0: never.
+
     A stream is silent for ``stream_heartbeat`` seconds at most. Assistant text in progress of which
     nothing more came for ``partial_timeout`` seconds is kept as an interrupted message
     (``threadfold.streaming``).
@@ -90,6 +93,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     key_compaction_lag: int = 86_400
     compress: bool = False
     read_cache_bytes: int = 64 << 20
+    stale_after: float = 10.0
     snapshot_events: int = 5_000
     accept_truncated_log: bool = False
     max_poison_share: float = 0.1
@@ -210,6 +214,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             ("summary_breaker_seconds", 0, 86_400),
             ("user_requests_per_second", 0, 1_000_000),
             ("user_streams", 0, 1_000_000),
+            ("stale_after", 0, 86_400),
             ("hibernate_after", 0, 31_536_000_000),
             ("key_compaction_lag", 1, 31_536_000),
         ):

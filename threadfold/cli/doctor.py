@@ -119,9 +119,12 @@ async def _redis(found: Findings, store: RedisStore) -> None:
             f"maxmemory-policy is {server['maxmemory_policy']}: set it to noeviction, so that Redis"
             " deletes no windows",
         )
+    elif server["refuses"]:
+        found.fault("redis", str(server["refuses"]))
     else:
-        used = int(server["used_memory"] or 0) >> 20
-        found.ok("redis", f"version {shown}, noeviction, {used} MiB used")
+        used, most = server["used_memory"] >> 20, server["maxmemory"] >> 20
+        limit = f"{used} of {most} MiB (maxmemory)" if most else f"{used} MiB"
+        found.ok("redis", f"version {shown}, noeviction, {limit} used")
 
 
 async def _brokers(found: Findings, settings: Settings) -> None:

@@ -170,6 +170,7 @@ class Context(Struct):
     positions: list[Position | None] | UnsetType = UNSET
     system: str | UnsetType = UNSET
     parked: Parked | UnsetType = UNSET
+    stale: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
 
 
 class History(Struct):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from projections.errors import Conflict, InvalidPosition, InvalidRequest
-from projections.names import make_key, parse_position
+from projections.names import POSITION_PATTERN, make_key, parse_position
 from threadfold.gateway.parameters import Header, HeaderGroup, Parameter
 from threadfold.service.conversations import ConversationService
 from threadfold.service.drafts import UNCONDITIONED, Conditions
@@ -84,7 +84,7 @@ Conditional = Annotated[
             Parameter(
                 "If-Match",
                 "header",
-                str,
+                Annotated[str, Meta(pattern=f'^({POSITION_PATTERN}|"{POSITION_PATTERN}")$')],
                 description=(
                     "a position, quoted or not: 409 if other events than summaries and turns were"
                     " appended after it"
@@ -94,7 +94,7 @@ Conditional = Annotated[
                 "If-None-Match",
                 "header",
                 Literal["*"],
-                description="`*`: 409 unless the conversation is new",
+                description="`*`: 409 unless the conversation is new. Not beside `If-Match`",
             ),
             _FENCE_SHOWN,
         ),

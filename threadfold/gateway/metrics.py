@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,6 +24,14 @@ logger = logging.getLogger(__name__)
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 """Bounds of the histogram's buckets: an append takes some milliseconds, a wait up to ten seconds.
 """
+
+REDIS = {
+    "up": "1 if Redis answers.",
+    "used_bytes": "Memory that Redis uses, of all its servers.",
+    "maxmemory_bytes": "What Redis may use; 0: no limit.",
+    "refuses_writes": "1 if Redis is full or cannot write its file: windows stand still.",
+}
+"""What ``/metrics`` shows of Redis, by the names of the gauges."""
 
 
 class Metrics:
@@ -56,6 +65,10 @@ class Metrics:
             ("partition",),
             registry=self.registry,
         )
+        self._redis = {
+            name: Gauge(f"threadfold_redis_{name}", text, registry=self.registry)
+            for name, text in REDIS.items()
+        }
         self._series: dict[tuple[str, str, int | str], tuple[Counter, Histogram | None]] = {}
 
     def answered(self, route: str, method: str, status: int | str, seconds: float | None) -> None:
@@ -72,8 +85,15 @@ class Metrics:
         if series[1] is not None and seconds is not None:
             series[1].observe(seconds)
 
-    def page(self, halted: Iterable[int]) -> bytes:
-        """All of it in Prometheus' text format, with the partitions that are halted now."""
+    def page(self, halted: Iterable[int], redis: Mapping[str, Any] | None = None) -> bytes:
+        """All of it in Prometheus' text format, with the partitions that are halted now, and what
+        Redis reports (None: it does not answer).
+        """
+        self._redis["up"].set(redis is not None)
+        if redis is not None:
+            self._redis["used_bytes"].set(redis["used_memory"])
+            self._redis["maxmemory_bytes"].set(redis["maxmemory"])
+            self._redis["refuses_writes"].set(bool(redis["refuses"]))
         self.halted.clear()
         for number in halted:
             self.halted.labels(str(number)).set(1)

@@ -16,6 +16,7 @@ from threadfold.gateway.declaration import JSON, PROBLEM, Answer, Cost, Route, S
 from threadfold.gateway.parameters import Parameter
 from threadfold.gateway.request import Body
 from threadfold.schemas.forms import APPENDED, LOG_TYPES, flat, logged, other
+from threadfold.schemas.messages import new_messages
 from threadfold.schemas.structs import DATA, POSITION, components, fields_of, plain_text
 from threadfold.service.append_body import MAX_ITEMS
 
@@ -220,7 +221,11 @@ def _schemas(routes: list[Route]) -> tuple[dict[int, Schema], dict[str, Schema]]
     for part in parts.values():
         if "description" in part:
             part["description"] = plain_text(part["description"])
-    return schemas, dict(sorted((parts | _events()).items()))
+    events = _events()
+    for name in parts.keys() & events.keys():
+        if parts[name] != events[name]:
+            raise TypeError(f"two schemas are named {name}: give the route's type another name")
+    return schemas, dict(sorted((parts | events).items()))
 
 
 @lru_cache(maxsize=1)
@@ -249,17 +254,21 @@ def _events() -> dict[str, Schema]:
         "additionalProperties": False,
     }
     of_several = {"allOf": [_ref("NewEvent"), {"required": ["conversation"]}]}
-    messages = {"anyOf": [_ref("OpenAIMessage"), _ref("AnthropicMessage")]}
+    made |= new_messages(parts)
     made["OneOrMoreEvents"] = _one_or_list(_ref("NewEvent"))
     made["OneOrMoreEventsOfSeveral"] = _one_or_list(of_several)
-    made["OneOrMoreMessages"] = _one_or_list(messages)
-    made["RenderedMessage"] = {"anyOf": [*messages["anyOf"], _ref("LoggedEvent")]}
+    made["OneOrMoreMessages"] = _one_or_list(_ref("NewOpenAIMessage"), _ref("NewAnthropicMessage"))
+    rendered = ("OpenAIMessage", "AnthropicMessage", "LoggedEvent")
+    made["RenderedMessage"] = {"anyOf": [_ref(name) for name in rendered]}
     return made
 
 
-def _one_or_list(item: Schema) -> Schema:
-    several = {"type": "array", "items": item, "minItems": 1, "maxItems": MAX_ITEMS}
-    return {"anyOf": [item, several]}
+def _one_or_list(*items: Schema) -> Schema:
+    """An item, or a list of items of the same kind."""
+    lists = [
+        {"type": "array", "items": item, "minItems": 1, "maxItems": MAX_ITEMS} for item in items
+    ]
+    return {"anyOf": [*items, *lists]}
 
 
 def _logged_event(names: dict[str, str]) -> Schema:

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from projections.events.codec import full_type
+from projections.events.known_fields import known_fields
 from projections.events.validation import OWN, RESERVED
+from threadfold.schemas.closed import closed
+from threadfold.schemas.policy import policy_schema
 from threadfold.schemas.structs import (
     ABOUT,
     DATA,
@@ -109,10 +112,14 @@ def envelope(kind: str, template: str) -> Schema:
 
 
 def flat(kind: str, parts: Mapping[str, Schema]) -> Schema:
-    """The schema of a type's flat form, as it is appended: no other field is taken."""
+    """The schema of a type's flat form, as it is appended: no other field is taken, at no level."""
     fields, required = fields_of(kind, parts)
+    known = known_fields(DATA[kind])
+    fields = {name: closed(schema, known.get(name), parts) for name, schema in fields.items()}
     if kind == "tool.result":
         del fields["spill"]
+    if kind == "conversation.opened":
+        fields["policy"] = {"anyOf": [policy_schema("encryption"), {"type": "null"}]}
     properties: dict[str, Any] = {
         "type": {"const": kind},
         "id": ID,

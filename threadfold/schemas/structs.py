@@ -16,7 +16,9 @@ import msgspec
 
 from projections.events import codec
 from projections.events import types as events
+from projections.events.size_limits import MAX_CALLS, MAX_NAME
 from projections.events.validation import MAX_ID
+from projections.names import NAME_PATTERN, POSITION_PATTERN
 from threadfold.service.model_call import ModelCalled
 
 Schema = dict[str, Any]
@@ -47,16 +49,41 @@ def plain_text(docstring: str) -> str:
 ABOUT = {kind: plain_text((struct.__doc__ or "").split("\n\n")[0]) for kind, struct in DATA.items()}
 """What each type is for: the first paragraph of its struct's docstring."""
 
+_MOST_NAME: Schema = {"maxLength": MAX_NAME}
+_NAME_OF: Schema = {"minLength": 1, **_MOST_NAME}
+_PLACE: Schema = {"pattern": f"^{POSITION_PATTERN}$"}
 _CONSTRAINTS: Mapping[tuple[str, str], Schema] = {
-    ("ToolCall", "id"): {"minLength": 1},
-    ("ToolCall", "name"): {"minLength": 1},
-    ("ToolResult", "tool_call_id"): {"minLength": 1},
+    ("ToolCall", "id"): _NAME_OF,
+    ("ToolCall", "name"): _NAME_OF,
+    ("Message", "name"): _MOST_NAME,
+    ("Message", "tool_calls"): {"maxItems": MAX_CALLS},
+    ("ToolResult", "tool_call_id"): _NAME_OF,
+    ("ToolResult", "name"): _MOST_NAME,
+    ("ToolResultChunk", "spill_id"): _MOST_NAME,
+    ("Suspension", "suspension_id"): _MOST_NAME,
+    ("Suspension", "expires_at"): {"format": "date-time"},
+    ("Resolution", "suspension_id"): _MOST_NAME,
+    ("SessionClosed", "after"): _PLACE,
+    ("EventDropped", "position"): _PLACE,
+    ("Span", "from"): _PLACE,
+    ("Span", "to"): _PLACE,
+    ("Summary", "summary_id"): _MOST_NAME,
+    ("Summary", "previous"): _MOST_NAME,
+    ("Summary", "summarizer"): _MOST_NAME,
+    ("Summary", "previous_position"): _PLACE,
+    ("Summary", "rollback"): _PLACE,
     ("ModelCalled", "render_digest"): {"pattern": "^[0-9a-f]{64}$"},
     ("ModelCalled", "tokens"): {"minimum": 0},
-    ("ModelCalled", "position"): {"minLength": 1},
-    ("ModelCalled", "model"): {"minLength": 1, "maxLength": 256},
+    ("ModelCalled", "latency_ms"): {"minimum": 0},
+    ("ModelCalled", "max_tokens"): {"minimum": 1},
+    ("ModelCalled", "position"): _PLACE,
+    ("ModelCalled", "model"): _NAME_OF,
+    ("ModelCalled", "summary_id"): _NAME_OF,
+    ("ModelCalled", "policy"): _NAME_OF,
 }
-"""What validation checks beyond the types, as far as JSON Schema can express it."""
+"""What validation checks beyond the types, as far as JSON Schema can express it. Each holds for
+values of its own type: for null it says nothing.
+"""
 
 ID: Schema = {
     "type": "string",
@@ -70,10 +97,10 @@ TRACEPARENT: Schema = {
     "pattern": "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$",
     "description": "W3C trace context",
 }
-NAME: Schema = {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"}
+NAME: Schema = {"type": "string", "pattern": f"^{NAME_PATTERN}$"}
 POSITION: Schema = {
     "type": "string",
-    "minLength": 1,
+    **_PLACE,
     "description": "where an event stands in the log; opaque",
 }
 

@@ -38,6 +38,7 @@ from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
 from threadfold.service.checkpoint_waits import CheckpointWaits
 from threadfold.service.documents import check_format, document_of
+from threadfold.service.lag import Lag, explained, refuse_halted
 from threadfold.service.ledger import Ledger
 from threadfold.service.pages import MAX_PAGE, check_types, flat_event, page
 from threadfold.service.spill import check_page, unfold
@@ -108,12 +109,15 @@ class ConversationReader:
         self._reader.revival = Revival(
             self.snapshots, self.log, rules_of(self.control), cache_bytes=cache, patience=PATIENCE
         )
+        self._lag = Lag(self.log, self.settings.stale_after)
+        self._lag.start()
         return self
 
     async def stop(self) -> None:
         """End all waits, and close all connections."""
         await self._waiting.stop()
         if hasattr(self, "log"):
+            await self._lag.stop()
             await self.ledger.stop()
             if self._reader.revival is not None:
                 await self._reader.revival.stop()
@@ -148,13 +152,11 @@ class ConversationReader:
             WaitTimedOut: they do not within ``timeout`` seconds, or the partition halted before it.
             RedisUnavailable: the checkpoint cannot be read.
         """
-        halt = self.control.state.halted().get(position.partition)
-        if halt is not None and position.offset > halt.offset:
-            raise WaitTimedOut(
-                f"partition {position.partition} is halted, so the window does not include position"
-                f" {position} for now: the events are safe in the log, read it later"
-            )
-        await self._waiting.wait_for(position, timeout, key)
+        refuse_halted(self.control.state, position)
+        try:
+            await self._waiting.wait_for(position, timeout, key)
+        except WaitTimedOut as error:
+            raise await explained(error, self.store) from None
 
     async def window(
         self,
@@ -227,7 +229,8 @@ class ConversationReader:
         after: str | None = None,
         timeout: float = 10.0,  # noqa: ASYNC109
     ) -> bytes:
-        """The context document in a format of ``threadfold.service.documents``, as JSON.
+        """The context document in a format of ``threadfold.service.documents``, as JSON. One that
+        is older than ``stale_after`` says so (``"stale"``, seconds).
 
         In OpenAI's format, if nothing has to be shortened, stored bytes are joined and no message
         is parsed.
@@ -242,11 +245,16 @@ class ConversationReader:
         self._refuse_erased(key)
         if after is not None:
             await self.wait_for(self._own_position(key, after), timeout, key=key)
+        document = await self._context(key, fmt, max_tokens)
+        partition = partition_of(key, self.log.partitions)
+        return self._lag.stamped(document, partition, self.windows.served(partition))
+
+    async def _context(self, key: Key, fmt: str, max_tokens: int | None) -> bytes:
         if fmt == "openai":
             joined = await self.windows.context(key, max_tokens)
             if joined is not None:
                 return joined
-        window = await self.window(tenant, conversation)
+        window = await self.window(key.tenant, key.conversation)
         render = render_openai(window, max_tokens)
         if render.made:
             compaction_span(

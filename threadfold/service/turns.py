@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from projections.errors import Conflict, InvalidEvent, InvalidName
-from projections.names import check_name, make_key
+from projections.names import NAME_PATTERN, check_name, make_key
 from projections.window.turns import MAX_SECONDS, NONE, Turns
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
@@ -44,7 +44,13 @@ class NewTurn(Struct, forbid_unknown_fields=True):
     wait for a queued turn.
     """
 
-    turn_id: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
+    turn_id: (
+        Annotated[
+            str,
+            Meta(min_length=1, max_length=128, extra_json_schema={"pattern": f"^{NAME_PATTERN}$"}),
+        ]
+        | None
+    ) = None
     model: str | None = None
     policy: Literal["queue", "reject", "interrupt"] = "reject"
     seconds: Seconds = SECONDS

@@ -44,6 +44,8 @@ from threadfold.service.drafts import UNCONDITIONED
 
 routes = Routes("Appending")
 _append_route = partial(routes.add, "POST", scope="append", cost=Cost.APPEND)
+MESSAGE_FORMATS = ("openai", "anthropic")
+UNKNOWN = ("refuse", "ignore")
 _SAFE = "The events are safe in the log."
 _APPLIED = "With `wait=applied` or a condition: the window has the events, too."
 _MESSAGE = {"type": "message", **QUESTION}
@@ -100,7 +102,7 @@ _MODEL_CALL = {
 }
 
 
-class Rollback(Struct, forbid_unknown_fields=True):
+class RollbackTarget(Struct, forbid_unknown_fields=True):
     """Where to go back to."""
 
     to: Annotated[
@@ -135,12 +137,17 @@ async def post_messages(
     caller: Caller,
     body: bytes,
     conversation: Conversation,
-    format: Annotated[str, Query("`openai` or `anthropic`", "openai")] = "openai",  # noqa: A002 (the contract's name)
+    format: Annotated[  # noqa: A002 (the contract's name)
+        str,
+        Query("`openai` or `anthropic`", "openai"),
+        Meta(extra_json_schema={"enum": list(MESSAGE_FORMATS)}),
+    ] = "openai",
     unknown: Annotated[
         str,
         Query(
             "`refuse` or `ignore`: what to do with fields that the format does not have", "refuse"
         ),
+        Meta(extra_json_schema={"enum": list(UNKNOWN)}),
     ] = "refuse",
     options: AppendOptions = NO_OPTIONS,
 ) -> Response:
@@ -149,9 +156,9 @@ async def post_messages(
     One Anthropic message may become several events, at most 500 in all. The answer lists each
     event, in order. Send Anthropic's `system` as a first message with the role system.
     """
-    check_format(format, ("openai", "anthropic"))
+    check_format(format, MESSAGE_FORMATS)
     form = Form.ANTHROPIC if format == "anthropic" else Form.OPENAI
-    if unknown not in ("refuse", "ignore"):
+    if unknown not in UNKNOWN:
         raise InvalidRequest(f"unknown is {unknown!r}: give refuse or ignore")
     lenient = unknown == "ignore"
     return await _append_body(caller, AppendBody(body, form, conversation, lenient), options)
@@ -203,10 +210,13 @@ async def post_events_of_several(
     f"{C}/rollback",
     "Roll back",
     _answers(),
-    body=Body(Rollback, {"by position": {"to": POSITION}}),
+    body=Body(RollbackTarget, {"by position": {"to": POSITION}}),
 )
 async def post_rollback(
-    caller: Caller, body: Rollback, conversation: Conversation, options: AppendOptions = NO_OPTIONS
+    caller: Caller,
+    body: RollbackTarget,
+    conversation: Conversation,
+    options: AppendOptions = NO_OPTIONS,
 ) -> Response:
     """Go back to a position, or to one of the last 1,024 events by its id. Later events stay in the
     log and leave the window.

@@ -20,6 +20,7 @@ from threadfold.gateway.parameters import Header, Query
 from threadfold.gateway.request import Body, Request
 from threadfold.gateway.routes.common import C, Conversation
 from threadfold.schemas.structs import NAME
+from threadfold.schemas.structs import POSITION as POSITION_SCHEMA
 
 routes = Routes("Streams")
 _stream = partial(routes.add, "GET", scope="subscribe", cost=Cost.STREAM)
@@ -33,11 +34,10 @@ _SUMMARIES = (
     'retry: 1000\n\nevent: summary\nid: 0-5.1-0\ndata: {"id":"s-1","type":"summary",'
     '"summary_id":"s-1","text":"The order is shipped."}\n\n'
 )
-_LastEventId = Annotated[
-    str | None,
-    Header("the id of the last event received: the stream begins after it", name="Last-Event-ID"),
-    Meta(max_length=16_384),
-]
+_LAST_EVENT = Header(
+    "the id of the last event received: the stream begins after it", name="Last-Event-ID"
+)
+_IS_POSITION = Meta(extra_json_schema=POSITION_SCHEMA)
 
 
 class Piece(Struct, forbid_unknown_fields=True):
@@ -71,9 +71,11 @@ async def get_stream(
     caller: Caller,
     conversation: Conversation,
     after: Annotated[
-        str | None, Query("the stream begins after this position; without it, now", POSITION)
+        str | None,
+        Query("the stream begins after this position; without it, now", POSITION),
+        _IS_POSITION,
     ] = None,
-    last_event_id: _LastEventId = None,
+    last_event_id: Annotated[str | None, _LAST_EVENT, _IS_POSITION] = None,
 ) -> Response:
     """The conversation's new events as server-sent events: `event`, `summary`, `partial` (text in
     progress) and `state` (docs/streams.md).
@@ -112,7 +114,7 @@ async def get_summaries_stream(
         Literal["beginning"] | None,
         Query("`beginning`: all earlier summaries come first", "beginning", "from"),
     ] = None,
-    last_event_id: _LastEventId = None,
+    last_event_id: Annotated[str | None, _LAST_EVENT, Meta(max_length=16_384)] = None,
 ) -> Response:
     """The summaries of all the tenant's conversations: accepted (`summary`), voided by a rollback
     (`voided`), or erased with their conversation (`erased`).

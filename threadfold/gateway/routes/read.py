@@ -25,6 +25,7 @@ from threadfold.gateway.declaration import Answer, Routes
 from threadfold.gateway.examples import CURSOR, EVENT, POSITION, RENDER, example_of
 from threadfold.gateway.parameters import Path, Query
 from threadfold.gateway.routes.common import Before, C, Conversation, JsonBytes
+from threadfold.schemas.structs import POSITION as POSITION_SCHEMA
 from threadfold.service import lists
 from threadfold.service.conversation_list import Filter, conversations
 from threadfold.service.documents import FORMATS
@@ -38,6 +39,7 @@ _Limit = Annotated[int, Query(example=50), Meta(ge=1, le=lists.MAX_LISTED)]
 After = Annotated[
     str | None,
     Query("a position that the window must include: the answer waits for it up to 10 s", POSITION),
+    Meta(extra_json_schema=POSITION_SCHEMA),
 ]
 _CONTEXT = example_of(Context, positions=["3-16", POSITION])
 
@@ -46,7 +48,11 @@ _CONTEXT = example_of(Context, positions=["3-16", POSITION])
 async def get_context(
     caller: Caller,
     conversation: Conversation,
-    format: Annotated[str, Query(", ".join(f"`{name}`" for name in FORMATS), "openai")] = "openai",  # noqa: A002 (the contract's name)
+    format: Annotated[  # noqa: A002 (the contract's name)
+        str,
+        Query(", ".join(f"`{name}`" for name in FORMATS), "openai"),
+        Meta(extra_json_schema={"enum": list(FORMATS)}),
+    ] = "openai",
     max_tokens: Annotated[
         int | None,
         Query("a lower limit than the policy's ceiling", 8000),
@@ -107,7 +113,7 @@ async def get_history(
 async def get_event(
     caller: Caller,
     conversation: Conversation,
-    position: Annotated[str, Path(example=POSITION)],
+    position: Annotated[str, Path(example=POSITION), Meta(extra_json_schema=POSITION_SCHEMA)],
     offset: Annotated[
         int | None, Query("the first character of the page", 0), Meta(ge=0, le=1 << 40)
     ] = None,

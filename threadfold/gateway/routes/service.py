@@ -8,6 +8,7 @@ policy lets the browser ask only this host.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path as FilePath
@@ -18,7 +19,7 @@ from msgspec import UNSET, Struct, UnsetType
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import FileResponse, Response
 
-from projections.errors import Healing, KafkaUnavailable
+from projections.errors import Healing, KafkaUnavailable, RedisUnavailable
 from threadfold.gateway.access import Connection
 from threadfold.gateway.answers import Count
 from threadfold.gateway.declaration import Answer, Cost, Routes
@@ -30,6 +31,8 @@ from threadfold.service.conversations import ConversationService
 
 routes = Routes("Service")
 _free = partial(routes.add, "GET", cost=Cost.FREE)
+METRICS_TIMEOUT = 1.0
+"""Seconds for what ``/metrics`` asks of Redis."""
 READY_TIMEOUT = 3.0
 """Seconds for all checks of ``/readyz``."""
 _OWN = FilePath(__file__).parents[1] / "page"
@@ -56,13 +59,15 @@ class Alive(Struct):
 
 class Ready(Struct):
     """Kafka, Redis and the live generation answer: its number, the log's partitions, and which of
-    them are halted: nothing new is folded there.
+    them are halted: nothing new is folded there. ``redis`` says why Redis takes no writes: windows
+    stand still then, and appends go on.
     """
 
     status: Literal["ready"]
     generation: Count
     partitions: Count
     halted: list[Count] | UnsetType = UNSET
+    redis: str | UnsetType = UNSET
 
 
 class AsyncApi(Struct):
@@ -88,7 +93,8 @@ async def healthz() -> dict[str, str]:
 @_free("/readyz", "Is the gateway ready", Ready, problems=(503,))
 async def readyz(request: Request) -> dict[str, object]:
     """200 if Kafka, Redis and the live generation answer, else 503. The first time, the windows of
-    every partition must be readable, too. A halted partition is named: the others are served.
+    every partition must be readable, too. A halted partition is named: the others are served. So is
+    a Redis that takes no writes: every gateway has the same, and reads and appends go on.
     """
     return await _ready(request.state.connection)
 
@@ -107,7 +113,13 @@ async def metrics_page(request: Request) -> Response:
     """The gateway's metrics, for Prometheus."""
     backend = request.state.connection.backend
     halted = {} if backend is None else backend.control.state.halted()
-    return Response(request.state.metrics.page(halted), media_type=CONTENT_TYPE_LATEST)
+    server = None
+    if backend is not None:
+        with suppress(RedisUnavailable, TimeoutError):
+            async with asyncio.timeout(METRICS_TIMEOUT):
+                server = await backend.store.ping()
+    page = request.state.metrics.page(halted, server)
+    return Response(page, media_type=CONTENT_TYPE_LATEST)
 
 
 @_free("/docs", hidden=True)
@@ -164,7 +176,7 @@ async def _ready(connection: Connection) -> dict[str, object]:
     backend = connection.get()
     try:
         async with asyncio.timeout(READY_TIMEOUT):
-            state, _ = await asyncio.gather(backend.control.sync(), backend.store.ping())
+            state, server = await asyncio.gather(backend.control.sync(), backend.store.ping())
             generation = state.live_generation
             if not connection.was_ready:
                 # Later on, a partition that heals must not take the whole gateway out of service:
@@ -181,6 +193,7 @@ async def _ready(connection: Connection) -> dict[str, object]:
         "generation": generation.number,
         "partitions": generation.partitions,
         **({"halted": halted} if halted else {}),
+        **({"redis": server["refuses"]} if server["refuses"] else {}),
     }
 
 

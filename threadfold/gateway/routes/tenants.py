@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -35,6 +35,7 @@ from threadfold.gateway.examples import KEY, QUOTA
 from threadfold.gateway.parameters import Path
 from threadfold.gateway.request import Body
 from threadfold.quotas.quotas import shown_quota
+from threadfold.schemas.policy import policy_schema
 from threadfold.schemas.structs import NAME
 
 routes = Routes("Tenants")
@@ -63,8 +64,10 @@ _Quota = Annotated[
         },
     ),
 ]
-_SCOPES_SCHEMA = msgspec.json.schema(Annotated[list[KeyScope], Meta(min_length=1)])
-_Scopes = Annotated[list[str], Meta(extra_json_schema=_SCOPES_SCHEMA)]
+_Scope = Annotated[str, Meta(extra_json_schema={"enum": list(get_args(KeyScope))})]
+_Scopes = Annotated[list[_Scope], Meta(extra_json_schema={"minItems": 1})]
+_KeyName = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 100})]
+_Policy = Annotated[dict[str, Any], Meta(extra_json_schema=policy_schema())]
 _Until = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 _Name = Annotated[str, Meta(extra_json_schema=NAME)]
 TenantName = Annotated[str, Path(example="nord"), Meta(extra_json_schema=NAME)]
@@ -74,10 +77,10 @@ class NewTenant(Struct, forbid_unknown_fields=True):
     """A tenant to record. `scopes`, `key_name` and `expires_at` are those of its first key."""
 
     name: _Name
-    policy: dict[str, Any] | None = None
+    policy: _Policy | None = None
     quota: _Quota | None = None
     scopes: _Scopes | None = None
-    key_name: str | None = None
+    key_name: _KeyName | None = None
     expires_at: _Until | None = None
 
 
@@ -86,8 +89,17 @@ class TenantChange(Struct, forbid_unknown_fields=True):
     quota.
     """
 
-    policy: dict[str, Any] | None = None
+    policy: _Policy | None = None
     quota: _Quota | UnsetType | None = UNSET
+
+
+_CHANGES = {
+    "anyOf": [
+        {"required": ["policy"], "properties": {"policy": {"type": "object"}}},
+        {"required": ["quota"]},
+    ]
+}
+"""A change changes something."""
 
 
 class NewKey(Struct, forbid_unknown_fields=True):
@@ -96,7 +108,7 @@ class NewKey(Struct, forbid_unknown_fields=True):
     """
 
     scopes: _Scopes | None = None
-    name: str | None = None
+    name: _KeyName | None = None
     expires_at: _Until | None = None
 
 
@@ -207,7 +219,7 @@ async def get_tenant(caller: Caller, tenant: TenantName) -> dict[str, Any]:
     "Change a tenant",
     ShownTenant,
     body=Body(
-        TenantChange,
+        Annotated[TenantChange, Meta(extra_json_schema=_CHANGES)],
         {
             "quota": {"quota": {"requests_per_second": 100}},
             "policy": {"policy": {"working_budget": 10000}},

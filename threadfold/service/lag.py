@@ -1,0 +1,121 @@
+"""How far windows are behind the log, and why: the log's ends are looked at now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from contextlib import suppress
+
+from projections.errors import RedisUnavailable, ThreadfoldError, WaitTimedOut
+from projections.names import Position
+from projections.redis.store import RedisStore
+from streams.control.state import State
+from streams.log.log import Log
+
+logger = logging.getLogger(__name__)
+LOOKS = 4
+"""How often the log's ends are looked at within the lag from which a window is called stale."""
+SHORTEST = 0.25
+ASKING = 1.0
+"""Seconds in which Redis has to report why it takes no writes."""
+REMEMBERED = 1000
+"""Ends of a partition that are remembered; beyond, every other one is left out."""
+
+
+async def explained(error: WaitTimedOut, store: RedisStore) -> WaitTimedOut:
+    """The error of a wait, with the reason why windows stand still, if Redis reports one."""
+    with suppress(RedisUnavailable, TimeoutError):
+        async with asyncio.timeout(ASKING):
+            if why := (await store.ping())["refuses"]:
+                return WaitTimedOut(f"{error} ({why})")
+    return error
+
+
+def refuse_halted(state: State, position: Position) -> None:
+    """Raise :class:`WaitTimedOut` for a position that is not folded for now."""
+    halt = state.halted().get(position.partition)
+    if halt is not None and position.offset > halt.offset:
+        raise WaitTimedOut(
+            f"partition {position.partition} is halted, so the window does not include position"
+            f" {position} for now: the events are safe in the log, read it later"
+        )
+
+
+class Lag:
+    """When which end of each partition was first seen. For one event loop; a lag is told up to two
+    looks late.
+    """
+
+    def __init__(self, log: Log, stale_after: float) -> None:
+        """Args: ``stale_after`` are the seconds from which a lag counts; 0: never."""
+        self._log = log
+        self._stale_after = stale_after
+        self._seen: dict[int, deque[tuple[int, float]]] = {}
+        self._suspects: set[int] = set()
+        self._last: dict[int, int] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        if self._stale_after:
+            self._task = asyncio.create_task(self._look(), name="lag")
+
+    async def stop(self) -> None:
+        """End the looks."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def stale(self, partition: int, applied: int) -> float | None:
+        """For how many seconds windows that include offset ``applied`` have missed an event that
+        was in the log; None where that is not longer than ``stale_after``.
+        """
+        ends = self._seen.get(partition)
+        if not ends:
+            return None
+        while len(ends) > 1 and ends[0][0] <= applied + 1:
+            ends.popleft()
+        end, since = ends[0]
+        seconds = time.monotonic() - since
+        if end <= applied + 1 or seconds <= self._stale_after:
+            return None
+        if self._last.get(partition, 0) > applied + 1:
+            return seconds
+        self._suspects.add(partition)
+        return None
+
+    def stamped(self, document: bytes, partition: int, applied: int) -> bytes:
+        """A context document that says ``"stale"`` if it is: seconds, as :meth:`stale`."""
+        seconds = self.stale(partition, applied)
+        if seconds is None:
+            return document
+        return b'%s,"stale":%.1f}' % (document.removesuffix(b"}"), seconds)
+
+    async def _look(self) -> None:
+        pause = max(SHORTEST, self._stale_after / LOOKS)
+        while True:
+            try:
+                self._note(await self._log.end_offsets())
+                if self._suspects:
+                    # An end may be that of a transactional producer's marks: those are no events,
+                    # and looking for the last event costs a read of each partition.
+                    last = await self._log.last_records()
+                    self._last |= {partition: last[partition] for partition in self._suspects}
+                    self._suspects.clear()
+            except ThreadfoldError as error:
+                logger.debug("the log's ends are not known now: %s", error)
+            await asyncio.sleep(pause)
+
+    def _note(self, found: dict[int, int]) -> None:
+        now = time.monotonic()
+        for partition, end in found.items():
+            ends = self._seen.setdefault(partition, deque())
+            if ends and end < ends[-1][0]:  # another log, or one that lost its tail
+                ends.clear()
+            if not ends or end > ends[-1][0]:
+                ends.append((end, now))
+            if len(ends) > REMEMBERED:
+                # The oldest stays: it tells for how long a partition has stood still.
+                self._seen[partition] = deque(list(ends)[::2])
