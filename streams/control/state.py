@@ -13,7 +13,7 @@ from projections.errors import TopicMismatch, UnknownTenant
 from projections.policy.policy import Callables, Rules
 from streams.control.custom_projections import ProjectionRecord, take_record
 from streams.control.halts import Halt
-from streams.settings.quotas import ApiKey, Tenant, TokenKeys, hash_key
+from streams.settings.quotas import ApiKey, Tenant, TokenKeys, hash_key, key_id
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 class Generation(msgspec.Struct, omit_defaults=True):
     """One complete set of windows: its number, the rules it is built with, and the log's shape it
     was built on.
+
+    ``created`` and ``live_at`` are when it was begun and when it last became live (RFC 3339); None:
+    never, or by a release that did not note it.
     """
 
     number: int
@@ -28,6 +31,8 @@ class Generation(msgspec.Struct, omit_defaults=True):
     policy: dict[str, Any] = {}
     tenants: dict[str, dict[str, Any]] = {}
     state: str = "ready"
+    created: str | None = None
+    live_at: str | None = None
 
     def check_partitions(self, topic: str, partitions: int) -> None:
         """Refuse a log whose partition count is not the one these windows were built on.
@@ -55,6 +60,7 @@ class State:
         self.live: int | None = None
         self.tenants: dict[str, Tenant] = {}
         self.keys: dict[str, ApiKey] = {}
+        self._key_ids: dict[str, set[str]] = {}
         self.token_keys: dict[str, TokenKeys] = {}
         """The public keys of each tenant that signs tokens for its end users."""
         self.projections: dict[str, ProjectionRecord] = {}
@@ -76,6 +82,8 @@ class State:
             self._put_tenant(name, value)
         elif kind == "key":
             _set(self.keys, name, value, ApiKey)
+            same_id = self._key_ids.setdefault(key_id(name), set())
+            (same_id.add if value else same_id.discard)(name)
         elif kind == "token-keys":
             _set(self.token_keys, name, value, TokenKeys)
         elif kind == "halt":
@@ -98,6 +106,17 @@ class State:
                 name,
                 new.version,
             )
+
+    def stage_of(self, generation: Generation) -> str:
+        """How a generation stands: ``live``; ``building``, ``ready`` to become live, or ``retired``
+        (it was live, or a later one became live in its place).
+        """
+        if generation.number == self.live:
+            return "live"
+        passed = self.live is not None and generation.number < self.live
+        if generation.state == "ready" and (generation.live_at is not None or passed):
+            return "retired"
+        return generation.state
 
     @property
     def live_generation(self) -> Generation:
@@ -131,6 +150,10 @@ class State:
         """
         return self.keys.get(hash_key(key))
 
+    def keys_by_id(self, id_: str) -> list[tuple[str, ApiKey]]:
+        """The keys of an id with their hashes: nearly always one, or none."""
+        return [(hashed, self.keys[hashed]) for hashed in self._key_ids.get(id_, ())]
+
     def keys_of(self, tenant: str) -> dict[str, ApiKey]:
         """A tenant's keys by their hashes, oldest first."""
         mine = [(hashed, key) for hashed, key in self.keys.items() if key.tenant == tenant]
@@ -140,6 +163,14 @@ class State:
         """The tenant's layer of policy that windows are folded with now."""
         live = self.generations.get(self.live) if self.live is not None else None
         return tenant.policy if live is None else live.tenants.get(tenant.name, tenant.policy)
+
+    def encrypted(self, tenant: str) -> bool:
+        """Whether a tenant's payloads are encrypted under the live generation; False before there
+        is one.
+        """
+        if self.live is None or self.live not in self.generations:
+            return False
+        return self.rules(self.live_generation).for_conversation(tenant, None).encryption
 
     def tenant(self, name: str) -> Tenant:
         """A recorded tenant, or one that has keys only; raises :class:`UnknownTenant`."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 from projections.events.types import AnyEvent, ErasedEvent
@@ -33,9 +32,9 @@ from projections.storage.records import NOTHING, Checkpoint, DueChange, Verdict,
 from projections.window.window import Window
 from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw, Row
-from streams.partition.effects import DeadLetter, Effects, EffectSink
+from streams.partition.effects import Counts, DeadLetter, Effects, EffectSink
 from streams.partition.failure_share import Excess, Failing, FailureShare
-from streams.partition.log_identity import identity
+from streams.partition.owned import Fenced
 from streams.partition.restores import Restores
 from streams.partition.step import (
     POISON,
@@ -54,22 +53,9 @@ from streams.partition.step import (
 )
 from streams.partition.windows import PartitionWindows, Slot
 from streams.runtime.log_fields import about
+from streams.runtime.time_slices import Slice, TimeSlices
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Counts:
-    """What became of the records folded so far."""
-
-    applied: int = 0
-    duplicate: int = 0
-    rejected: int = 0
-    dead: int = 0
-    passed: int = 0
-    """Events that a window restored from a snapshot had already."""
-    waiting: int = 0
-    """Events that came to a quarantined conversation."""
 
 
 class Partition(PartitionWindows):
@@ -89,6 +75,7 @@ class Partition(PartitionWindows):
         share: FailureShare | None = None,
         fetch: Fetch = fetch_needed,
         restored: Callable[[], None] | None = None,
+        slices: TimeSlices | None = None,
     ) -> None:
         """Args:
         learn: awaited before a tenant's first event is folded, so that ``rules`` knows its policy.
@@ -96,8 +83,10 @@ class Partition(PartitionWindows):
         fetch: reads the log back for an event that needs it.
         restored: rollbacks beyond their windows are read beside the flow, and this is called when
         :meth:`process` can go on with one, be it without records; None: the flow waits for them.
+        slices: shares the event loop with other partitions; None: with none.
         """
-        super().__init__(number, generation, store, log, rules, learn, cached_windows)
+        slices = TimeSlices() if slices is None else slices
+        super().__init__(number, generation, store, log, rules, learn, cached_windows, slices)
         self.counts = Counts()
         self._sink = sink
         self._fetch = fetch
@@ -112,13 +101,16 @@ class Partition(PartitionWindows):
         self._top: Row | None = None
         """The last record that was taken, folded or not."""
         self._restores = Restores(restored)
+        self._closed = False
 
     def adopt(self, checkpoint: Checkpoint) -> None:
         super().adopt(checkpoint)
         self._top = None
-        self.close()
+        self._restores.clear()
+        self._closed = False
 
     def close(self) -> None:
+        self._closed = self._closed or self.restoring
         self._restores.clear()
 
     @property
@@ -152,9 +144,27 @@ class Partition(PartitionWindows):
         await self._load(self._missing(rows))
         self._settled = False
         self._batch = rows
-        slots, counts, touched = self._slots, self.counts, self._touched
+        with self._slices.begin() as slice_:
+            await self._fold_rows(rows, effects, slice_)
+        if self._share is not None:
+            failing = {one.offset for one in effects.failing}
+            aside = {letter.position.offset for letter in effects.dead} - failing
+            offsets = [row.offset for row in rows if row.offset not in aside]
+            self.excess = self._share.count(self.number, offsets, effects.failing)
+        if effects:
+            batch = [
+                Raw(Position(self.number, row.offset), row.key, row.value, row.timestamp)
+                for row in rows
+            ]
+            await self._sink.publish(self.number, effects, batch)
+        self._last, self._batch = self._top, ()
+
+    async def _fold_rows(self, rows: Sequence[Row], effects: Effects, slice_: Slice) -> None:
+        seals, slots, counts, touched = self.log.seals, self._slots, self.counts, self._touched
         pending = self._restores.pending
         for row in rows:
+            if slice_.over:
+                await slice_.rest()
             key, offset = row.key, row.offset
             if key in pending:
                 self._restores.wait(key, row)
@@ -182,11 +192,13 @@ class Partition(PartitionWindows):
             touched[key] = slot
             slot.at_ms = max(slot.at_ms, row.timestamp)
             if window.meta.quarantine is not None or isinstance(event, InvalidRecord):
+                slice_.give_up()
                 await self._aside(slot, offset, event, effects)
                 continue
             try:
                 outcome = apply(window, offset, event)
             except BaseException as error:  # noqa: BLE001 (whatever it is, it must not stop the partition; what must is raised again)
+                slice_.give_up()
                 await self._quarantine(slot, spoiled_by(error, offset), effects)
                 continue
             if (
@@ -197,23 +209,12 @@ class Partition(PartitionWindows):
             ):
                 counts.applied += 1
             else:
+                slice_.give_up()
                 await self._fold_on(slot, offset, event, outcome, effects)
                 window = slot.window
             if window.cut is not None:
                 self._sink.report(self.number, window.key, window.cut)
                 window.pop_cut()
-        if self._share is not None:
-            failing = {one.offset for one in effects.failing}
-            aside = {letter.position.offset for letter in effects.dead} - failing
-            offsets = [row.offset for row in rows if row.offset not in aside]
-            self.excess = self._share.count(self.number, offsets, effects.failing)
-        if effects:
-            batch = [
-                Raw(Position(self.number, row.offset), row.key, row.value, row.timestamp)
-                for row in rows
-            ]
-            await self._sink.publish(self.number, effects, batch)
-        self._last, self._batch = self._top, ()
 
     async def _take(self, rows: Sequence[Row]) -> Sequence[Row]:
         """The batch without what was taken before, behind what does not wait any more."""
@@ -359,22 +360,16 @@ class Partition(PartitionWindows):
         before, last, touched = self.checkpoint, self._last, self._touched
         if last is None:
             return []
-        first = self._restores.first()
-        done = last if first is None else first.before
-        # All that is folded beyond a rollback under way is read again after a crash.
-        checkpoint = (
-            replace(before, ahead=last.offset)
-            if done is None
-            else Checkpoint(
-                before.revision,
-                done.offset,
-                done.timestamp,
-                identity(done),
-                before.target,
-                ahead=last.offset,
-            )
-        )
-        writes = [write_of(slot.window, slot.mark, slot.at_ms) for slot in touched.values()]
+        if self._closed:
+            # In the middle of this batch: what waited in it is not folded.
+            raise Fenced(f"{self.label} is not folded here any more")
+        checkpoint = self._restores.checkpoint(before, last)
+        writes = []
+        with self._slices.begin() as slice_:
+            for slot in touched.values():
+                writes.append(write_of(slot.window, slot.mark, slot.at_ms))
+                if slice_.over:
+                    await slice_.rest()
         verdict = await self._apply(checkpoint, writes)
         if verdict is Verdict.DUPLICATE and checkpoint.restoring:
             # Another's write, no further than the checkpoint: these windows are not in it.

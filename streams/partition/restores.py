@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 
 from projections.fold.outcomes import History
+from projections.storage.records import Checkpoint
 from streams.log.log import Row
+from streams.partition.log_identity import identity
 
 _offset = attrgetter("offset")
 MOST_ROWS = 20_000
@@ -81,6 +83,8 @@ class Restores:
 
     def wait(self, key: bytes, row: Row) -> None:
         """Have a record wait for its conversation."""
+        if key not in self.pending:
+            return  # all were forgotten meanwhile, and nothing of this batch is written
         self.pending[key].waiting.append(row)
         self._rows += 1
         self._bytes += len(row.value or b"")
@@ -89,9 +93,22 @@ class Restores:
         """The history of a rollback in the batch, if it was read already; raises what that did."""
         return self._read.pop(offset, None)
 
-    def first(self) -> Restore | None:
-        """The pending one that stands first in the log."""
-        return min(self.pending.values(), key=lambda one: one.row.offset, default=None)
+    def checkpoint(self, before: Checkpoint, last: Row) -> Checkpoint:
+        """The checkpoint of a write after ``before``, when ``last`` is the last record taken: all
+        that is folded beyond a rollback under way is read again after a crash.
+        """
+        first = min(self.pending.values(), key=lambda one: one.row.offset, default=None)
+        done = last if first is None else first.before
+        if done is None:
+            return replace(before, ahead=last.offset)
+        return Checkpoint(
+            before.revision,
+            done.offset,
+            done.timestamp,
+            identity(done),
+            before.target,
+            ahead=last.offset,
+        )
 
     def clear(self) -> None:
         """Forget all of them: their records are read again."""

@@ -40,6 +40,7 @@ from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.recovery.snapshot_writer import SnapshotWriter
+from streams.runtime.time_slices import TimeSlices
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class Projector(Folder[Partition]):
         self._one_heals = asyncio.Lock()
         self._restoring = asyncio.Semaphore(RESTORING)
         self._tenants: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._slices = TimeSlices()
         self._heals_from_snapshots = False
 
     async def run(self) -> None:
@@ -196,6 +198,7 @@ class Projector(Folder[Partition]):
             share=self.share,
             fetch=self._fetch,
             restored=partial(self.runtime.poke, number),
+            slices=self._slices,
         )
         partition.adopt(start.checkpoint)
         # Always written: it makes the state exist for readers, and fences a former owner at once.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,6 +20,17 @@ LAST_INTERVAL = 0.05
 """Seconds between two reads of a checkpoint: the first while it moves, growing to the second while
 it stands still.
 """
+LONGEST_RETRY = 30
+"""Seconds that a caller whose wait timed out is told to stay away, at most."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """How far a partition was when its poller began, and is now."""
+
+    since: float
+    first: int
+    reached: int
 
 
 @dataclass(slots=True, eq=False)
@@ -51,6 +64,7 @@ class CheckpointWaits:
         self._windows = windows
         self._waiters: dict[int, list[_Waiter]] = {}
         self._pollers: dict[int, asyncio.Task[None]] = {}
+        self._seen: dict[int, _Seen] = {}
 
     async def wait_for(
         self,
@@ -78,13 +92,29 @@ class CheckpointWaits:
             async with asyncio.timeout(timeout):
                 await future
         except TimeoutError:
+            behind, seconds = self._behind(position)
             raise WaitTimedOut(
-                f"the window did not include position {position} within {timeout:g} s: the events"
-                " are safe in the log, read it later"
+                f"the window did not include position {position} within {timeout:g} s{behind}: the"
+                " events are safe in the log, read it later",
+                seconds,
             ) from None
         finally:
             if waiter in waiters:
                 waiters.remove(waiter)
+
+    def _behind(self, position: Position) -> tuple[str, int]:
+        """How far a window is behind a position, in words, and in how many seconds to ask again."""
+        seen = self._seen.get(position.partition)
+        if seen is None or seen.reached < 0:
+            return "", 1
+        left = position.offset - seen.reached
+        speed = (seen.reached - seen.first) / max(time.monotonic() - seen.since, 0.001)
+        if speed <= 0:
+            return f" (its partition is {left} events behind and stands still)", LONGEST_RETRY // 3
+        return (
+            f" (its partition is {left} events behind and applies about {speed:.0f} a second)",
+            min(max(1, math.ceil(left / speed)), LONGEST_RETRY),
+        )
 
     async def stop(self) -> None:
         """End the pollers; whoever still waits gets :class:`WaitTimedOut`."""
@@ -105,11 +135,13 @@ class CheckpointWaits:
             while waiters:
                 checkpoint = await self._read(partition)
                 reached = checkpoint.offset
+                seen = self._seen.get(partition)
+                if seen is None or reached < seen.first:
+                    seen = self._seen[partition] = _Seen(time.monotonic(), reached, reached)
+                seen.reached = reached
                 for waiter in list(waiters):
-                    if (
-                        await self._reaches(partition, waiter, checkpoint)
-                        and not waiter.future.done()
-                    ):
+                    there = await self._reaches(partition, waiter, checkpoint)
+                    if there and not waiter.future.done():
                         waiter.future.set_result(None)
                 waiters[:] = [waiter for waiter in waiters if not waiter.future.done()]
                 interval = (
@@ -122,6 +154,7 @@ class CheckpointWaits:
             _end(waiters, error)
         finally:
             self._pollers.pop(partition, None)
+            self._seen.pop(partition, None)
 
     async def _read(self, partition: int) -> Checkpoint:
         checkpoint = await self._store.checkpoint(self._generation(), partition)

@@ -77,14 +77,14 @@ def finish(request: SummaryInput, answer: str, mark: str, cut: bool) -> tuple[st
     """
     text = _tidied(answer)
     _check_form(request, text, answer, mark)
-    worth = weigh_facts(request)
+    worth, words = weigh_facts(request)
     top = sorted(
         (fact for fact in worth if worth[fact] >= IMPORTANT),
         key=lambda fact: -round(worth[fact], 9),
     )
     stated = StatedFacts(text)
     _check_facts(request, text, stated, top)
-    missing = [fact for fact in top if fact not in stated]
+    missing = [made for fact in top if fact not in stated and (made := words(fact))]
     tasks = [task for task in open_tasks(request) if not says(stated.terms, task)]
     return _fit(request, _whole(text) if cut else text, tasks, missing)
 
@@ -195,7 +195,7 @@ def _plain(text: str) -> str:
 
 
 def _fit(
-    request: SummaryInput, text: str, tasks: list[Line], missing: list[Fact]
+    request: SummaryInput, text: str, tasks: list[Line], missing: list[str]
 ) -> tuple[str, int]:
     """The text with the tasks and facts it lacks: they get the room it leaves, and at least their
     share; it is cut where it must be.
@@ -211,7 +211,7 @@ def _fit(
     taken = sum(count(task.render() + "\n", request.encoding) for task in tasks)
     facts = _affordable(
         missing,
-        ["; " + fact.text for fact in missing],
+        ["; " + fact for fact in missing],
         max(share, min(free - taken, FACTS_TOKENS)),
         request.encoding,
     )

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
 from projections.events.tokenizer import count, count_many
 from streams.compaction.summarizers.base import SummaryInput, SummaryText
-from streams.compaction.summarizers.facts import Fact, find_facts
+from streams.compaction.summarizers.facts import Fact, find_facts, in_words
 from streams.compaction.summarizers.lexrank import (
     MAX_SENTENCES,
     Candidates,
@@ -119,15 +119,33 @@ def summarize_extractive(request: SummaryInput) -> SummaryText:
     scores = _score_facts(ranked, kept_facts)
     pool = _pool(ranked, scores)
     chosen = _choose(pool, scores, request)
-    return _fit(pool, chosen, scores, request)
+    return _fit(pool, chosen, scores, _Words(kept_facts, ranked), request)
 
 
-def weigh_facts(request: SummaryInput) -> dict[Fact, float]:
+def weigh_facts(request: SummaryInput) -> tuple[dict[Fact, float], Callable[[Fact], str]]:
     """The facts of a request, its earlier summary's included, and what each is worth (about 0.2 to
-    8): kind, who said it, how often.
+    8): kind, who said it, how often; and how each is written.
     """
     earlier, kept = read_summary(request.previous or "")
-    return _score_facts(_rank_lines(earlier, request), kept)
+    ranked = _rank_lines(earlier, request)
+    return _score_facts(ranked, kept), _Words(kept, ranked)
+
+
+class _Words:
+    """Facts with the few words that say what they are about; empty for a number without any."""
+
+    def __init__(self, kept: Mapping[Fact, str], ranked: Sequence[_Ranked]) -> None:
+        self._kept = kept
+        self._said: dict[Fact, str] = {}
+        for item in ranked:
+            for fact in item.facts:
+                self._said.setdefault(fact, item.line.text)
+
+    def __call__(self, fact: Fact) -> str:
+        said, kept = self._said.get(fact), self._kept.get(fact, "")
+        words = in_words(said, fact) if said is not None else ""
+        # Words that were found earlier stay, where there are no better ones.
+        return words if len(words) > len(fact.text) or not kept else kept
 
 
 def _rank_lines(earlier: list[Line], request: SummaryInput) -> list[_Ranked]:
@@ -168,7 +186,7 @@ def _worth(line: Line) -> float:
     return worth * (EARLIER_DISCOUNT if line.earlier else 1.0)
 
 
-def _score_facts(ranked: Sequence[_Ranked], kept: Sequence[Fact]) -> dict[Fact, float]:
+def _score_facts(ranked: Sequence[_Ranked], kept: Collection[Fact]) -> dict[Fact, float]:
     """What each fact is worth: its kind, who said it, how often; facts carried over lose a little
     with each place they fall.
     """
@@ -243,7 +261,11 @@ def _facts_room(scores: dict[Fact, float], request: SummaryInput) -> int:
 
 
 def _fit(
-    pool: list[_Ranked], chosen: list[int], scores: dict[Fact, float], request: SummaryInput
+    pool: list[_Ranked],
+    chosen: list[int],
+    scores: dict[Fact, float],
+    words: _Words,
+    request: SummaryInput,
 ) -> SummaryText:
     """The text of the chosen lines with the facts they lack; least worth goes first until it fits,
     counted as a whole.
@@ -251,7 +273,7 @@ def _fit(
     chosen = list(chosen)
     if pool and not chosen:
         return _shortened(pool, request)
-    facts = _lost_facts(pool, chosen, scores, request)
+    facts = _lost_facts(pool, chosen, scores, words, request)
     while True:
         text = write_summary([pool[i].line for i in sorted(chosen)], facts)
         tokens = count(text, request.encoding)
@@ -266,9 +288,15 @@ def _fit(
 
 
 def _lost_facts(
-    pool: list[_Ranked], chosen: list[int], scores: dict[Fact, float], request: SummaryInput
-) -> list[Fact]:
-    """Facts that no chosen line holds, best first, as many as the room left by the lines takes."""
+    pool: list[_Ranked],
+    chosen: list[int],
+    scores: dict[Fact, float],
+    words: _Words,
+    request: SummaryInput,
+) -> list[str]:
+    """Facts that no chosen line holds, best first, in their words, as many as the room left by the
+    lines takes.
+    """
     said = "\n".join(pool[i].line.text for i in chosen)
     left = (
         request.max_tokens
@@ -276,15 +304,17 @@ def _lost_facts(
         - 4
     )
     most = min(left, max(FACTS_TOKENS, request.max_tokens // FACTS_SHARE))
-    facts: list[Fact] = []
+    facts: list[str] = []
     for fact in sorted(scores, key=lambda fact: -round(scores[fact], 9))[:MAX_FACTS]:
         if fact.text in said:
             continue
-        cost = count("; " + fact.text, request.encoding)
+        stated = words(fact)
+        cost = count("; " + stated, request.encoding)
         if cost > most:
             break
-        most -= cost
-        facts.append(fact)
+        if stated:
+            most -= cost
+            facts.append(stated)
     return facts
 
 

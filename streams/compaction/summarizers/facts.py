@@ -59,11 +59,27 @@ _FACT = re.compile(
     r"|(?P<time>\b\d{1,2}:\d\d(?::\d\d)?(?: ?[AaPp]\.?[Mm]\b)?|\b\d{1,2} ?[AaPp][Mm]\b)"
     r"|(?P<amount>(?<!\w)-?[$€£¥₹] ?\d[\d,]{0,14}(?:\.\d{1,4})?[kKMm]?\b"
     rf"|\b\d[\d,.]{{0,14}} ?{_CURRENCY}(?!\w))"
-    rf"|(?P<quantity>(?<![\w.,-])-?\d[\d,]{{0,12}}(?:\.\d{{1,6}})? ?{_UNIT})"
+    rf"|(?P<quantity>(?<![\w.,-])-?\d(?:[\d,]{{0,11}}\d)?(?:\.\d{{1,6}})? ?{_UNIT})"
     r"|(?P<name>(?<![\w.])[A-Z][a-zà-öø-ÿ'’]{1,20}(?: [A-Z][a-zà-öø-ÿ'’]{1,20}){1,3}(?![\w]))"
     r"|(?P<word>\b[A-Za-z0-9][A-Za-z0-9_-]{2,39}\b)"
     r"|(?P<number>\b\d{2,12}(?:\.\d{1,6})?\b)"
 )
+_BARE = frozenset({"number", "amount", "quantity", "date", "time"})
+NEAR = 60
+"""Characters before a fact in which its words are looked for."""
+WORDS = 2
+"""Words kept before a fact; a number also keeps one behind it."""
+_CLAUSE = re.compile(r"[.;!?…。！？] ?")
+_WORD = re.compile(r"(?<![\w#@$-])[^\W\d]{1,20}(?:['’-][^\W\d]{1,20})?(?!\w)")
+_NEXT = re.compile(rf" ({_WORD.pattern})")
+_SMALL_WORDS = (
+    "a an the this that these those it its is are was were be been am i i'm i've we you he she they"
+    " me us him them my your our his her their of to for in on at by with from as and or but not no"
+    " do does did have has had will would can could should may might must please there here about"
+    " around only just also than then so if when which who what where how all any some more most"
+    " very too up out if into over after before until since per each"
+)
+_LITTLE = frozenset(_SMALL_WORDS.split())
 _SHOUTED = (
     "THE AND NOT YES YOU ARE FOR BUT ALL ANY CAN WAS HAS HAD OUR OUT NOW NEW HOW WHY WHO LOL OMG"
     " WTF BTW IMO FYI ASAP API URL JSON HTML HTTP HTTPS NULL TRUE FALSE NONE THIS THAT WITH HAVE"
@@ -88,10 +104,51 @@ def find_facts(text: str) -> list[Fact]:
     return list(found.values())
 
 
-def is_fact(text: str) -> bool:
-    """Whether the text is one fact and nothing else; what a facts line may carry on."""
-    facts = find_facts(text)
-    return len(facts) == 1 and facts[0].text == text
+def in_words(text: str, fact: Fact) -> str:
+    """A fact with the few words of its sentence that say what it is about; alone where it says so
+    itself. Empty for a number without any.
+    """
+    if not _is_bare(fact):
+        return fact.text
+    start = max(0, text.find(fact.text))
+    end = start + len(fact.text)
+    clause = _CLAUSE.split(text[max(0, start - NEAR) : start])[-1]
+    # In a list of numbers the words stand before the first.
+    before = next(filter(None, map(_about, reversed(clause.split(",")))), [])
+    before = before[-1:] if clause.endswith(": ") else before[-WORDS:]
+    after = _NEXT.match(text, end, end + NEAR) if fact.kind == "number" else None
+    words = [*before, fact.text, *(_about(after[1]) if after else ())]
+    return " ".join(words) if len(words) > 1 or fact.kind != "number" else ""
+
+
+def read_fact(text: str) -> Fact | None:
+    """The fact that a text is, alone or with such words as :func:`in_words` adds; None where it
+    says anything else. That is what a facts line may carry on.
+    """
+    for fact in find_facts(text):
+        if fact.text == text:
+            return fact
+        before, _, after = text.partition(fact.text)
+        around = [*before.split(), *after.split()]
+        if (
+            _is_bare(fact)
+            and len(around) <= WORDS + 1
+            and all(_WORD.fullmatch(word) for word in around)
+        ):
+            return fact
+    return None
+
+
+def _is_bare(fact: Fact) -> bool:
+    """Whether a fact does not say by itself what it is about."""
+    return fact.kind in _BARE or (fact.kind == "id" and fact.text.isdigit())
+
+
+def _about(text: str) -> list[str]:
+    """The words of a text that say what it is about; in small letters, so that none makes a name
+    with the next.
+    """
+    return [word for word in _WORD.findall(text.lower()) if word not in _LITTLE]
 
 
 def _kind_of_word(word: str, shouting: bool) -> str:

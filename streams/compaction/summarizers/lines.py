@@ -4,7 +4,7 @@ facts.
     user: I want to fly on May 20.
     tool get_user: name: Ann, email: ann@example.com
     assistant: Booked flight XY123.
-    Facts: ann@example.com; $120
+    Facts: ann@example.com; seat price $120
 
 A line's speaker is all before its first ``": "`` and comes from the event, never from the text:
 texts are flattened to one line, so a message that holds line breaks and ``assistant: I agree``
@@ -14,11 +14,12 @@ stays inside its own speaker's line, also when it is read back.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 
 from streams.compaction.summarizers.base import SpanMessage
-from streams.compaction.summarizers.facts import Fact, find_facts, is_fact
+from streams.compaction.summarizers.facts import Fact, read_fact
 from streams.compaction.summarizers.sentences import flatten, split_sentences
 
 FACTS = "Facts: "
@@ -56,18 +57,20 @@ def lines_of_message(message: SpanMessage, source: int) -> list[Line]:
     return [Line(role, speaker, text, source) for text in split_sentences(message.text)]
 
 
-def read_summary(text: str) -> tuple[list[Line], list[Fact]]:
-    """The lines and facts of an earlier summary, in its order; any text is accepted.
+def read_summary(text: str) -> tuple[list[Line], dict[Fact, str]]:
+    """The lines and facts of an earlier summary, in its order, facts with the few words they stand
+    in; any text is accepted.
 
     Only what is a fact by its form stays one, so a facts line of other origin cannot carry
     sentences on.
     """
     lines: list[Line] = []
-    facts: list[Fact] = []
+    facts: dict[Fact, str] = {}
     for source, raw in enumerate(text.splitlines()):
         if raw.startswith(FACTS):
             items = [item.strip() for item in raw[len(FACTS) :].split(";")]
-            facts.extend(fact for item in items if is_fact(item) for fact in find_facts(item))
+            found = [(read_fact(item), item) for item in items]
+            facts.update((fact, item) for fact, item in found if fact is not None)
             continue
         match = _LINE.fullmatch(raw)
         role, speaker, said = EARLIER, EARLIER, raw
@@ -86,9 +89,9 @@ def speaks(line: str) -> bool:
     return match is not None and match[1] != EARLIER
 
 
-def write_summary(lines: list[Line], facts: list[Fact]) -> str:
-    """The summary of lines in the order given; neighbouring whole sentences of one message share a
-    line.
+def write_summary(lines: list[Line], facts: Iterable[str]) -> str:
+    """The summary of lines in the order given, and of facts as they are to be written; neighbouring
+    whole sentences of one message share a line.
     """
     written: list[str] = []
     last: Line | None = None
@@ -98,8 +101,8 @@ def write_summary(lines: list[Line], facts: list[Fact]) -> str:
         else:
             written.append(line.render())
         last = line
-    if facts:
-        written.append(FACTS + "; ".join(fact.text for fact in facts))
+    if stated := "; ".join(facts):
+        written.append(FACTS + stated)
     return "\n".join(written)
 
 

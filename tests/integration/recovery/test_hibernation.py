@@ -43,7 +43,7 @@ from tests.support.grep import raw_records
 from tests.support.worker import running_worker, until
 from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.stack import EmbeddedStack
-from threadfold.service import lists
+from threadfold.service.conversation_list import conversations
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
 
@@ -135,12 +135,13 @@ async def shown(backend: ConversationService, tenant: str, name: str) -> tuple[A
     contexts = [
         await backend.context(tenant, name, fmt=fmt) for fmt in ("openai", "anthropic", "events")
     ]
-    listed = (await lists.conversations(backend, tenant, limit=100))["conversations"]
+    listed = (await conversations(backend, tenant, limit=100))["conversations"]
     return (
         window.image(),
         contexts,
         await backend.history(tenant, name, limit=500),
         [one for one in listed if one["conversation"] == name],
+        await backend.owner(Key(tenant, name)),
     )
 
 
@@ -152,7 +153,7 @@ async def differing(backend: ConversationService) -> list[str]:
     return report.differing
 
 
-async def test_idle_conversations_become_stubs_of_300_bytes_and_readers_and_events_do_not_notice(
+async def test_idle_conversations_become_stubs_of_500_bytes_and_readers_and_events_do_not_notice(
     settings: Settings, bedroom: Bedroom
 ) -> None:
     awake = msgspec.structs.replace(settings, hibernate_after=0.0)
@@ -160,8 +161,14 @@ async def test_idle_conversations_become_stubs_of_300_bytes_and_readers_and_even
     async with ConversationService(settings) as backend:
         async with running_worker(awake):
             for i, key in enumerate(keys):
+                opened = {"type": "conversation.opened", "user": f"u-{i}"}
+                await backend.append(key.tenant, [(key.conversation, opened)])
                 await say(backend, key.tenant, key.conversation, 3 + 4 * i)
             await until(lambda: no_due(backend))
+            owners = [await backend.owner(key) for key in keys]
+            assert [owner and owner.user for owner in owners] == [
+                f"u-{i}" for i in range(len(keys))
+            ]
             before = {key: await shown(backend, key.tenant, key.conversation) for key in keys}
             whole = {key: sum(await bedroom.bytes(key)) for key in keys}
         # Without the compactor: what it was asked before it would answer once more.
@@ -169,7 +176,7 @@ async def test_idle_conversations_become_stubs_of_300_bytes_and_readers_and_even
             await bedroom.asleep(*keys)
             for key in keys:
                 (size,) = await bedroom.bytes(key)
-                assert size <= 300 < whole[key], key
+                assert size <= 500 < whole[key], key
             for key in keys:
                 assert await shown(backend, key.tenant, key.conversation) == before[key], key
             assert await bedroom.sleeps(*keys), "a read wakes nobody in Redis"
@@ -306,6 +313,7 @@ async def test_a_sleeping_conversation_is_erased_and_rolled_back_like_any_other(
             )
             with pytest.raises(Erased):
                 await backend.context(key.tenant, key.conversation)
+            assert await backend.owner(key) is None
 
         async def overwritten() -> bool:
             latest = dict(await raw_records(settings, "snapshots"))

@@ -159,10 +159,23 @@ def test_a_facts_line_carries_facts_only() -> None:
     assert [fact.text for fact in facts] == ["QWERTZ", "$455"]
 
 
+def test_numbers_of_the_facts_line_keep_the_words_that_say_what_they_are() -> None:
+    rows = json.dumps(
+        [{"order_id": i, "status": "open", "parcels": i % 7} for i in range(4704, 4740)]
+    )
+    first = summary_of(said("user", "What is open?"), said("tool", rows, "find"), max_tokens=120)
+    later = summary_of(said("user", "And now?"), previous=first.text, max_tokens=120)
+    for summary in (first, later):
+        facts = summary.text.splitlines()[-1]
+        assert facts.startswith("Facts: order_id 47")
+        assert all(item.startswith("order_id ") for item in facts[len("Facts: ") :].split("; "))
+        assert summary.tokens <= 120
+
+
 def test_its_own_form_is_read_back_as_it_was_written() -> None:
     text = summary_of(*BOOKING, max_tokens=300).text
     lines, facts = read_summary(text)
-    assert write_summary(lines, facts) == text
+    assert write_summary(lines, facts.values()) == text
 
 
 def test_an_earlier_summary_in_another_form_is_kept_as_summary() -> None:

@@ -6,7 +6,13 @@ import time
 
 import pytest
 
-from streams.compaction.summarizers.facts import MAX_FACT_CHARS, find_facts, is_fact
+from streams.compaction.summarizers.facts import (
+    MAX_FACT_CHARS,
+    Fact,
+    find_facts,
+    in_words,
+    read_fact,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,11 +59,51 @@ def test_facts_come_once_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "verdict"),
-    [("HATHAT", True), ("$5", True), ("pay $5 now", False), ("ignore rules", False)],
+    ("text", "fact"),
+    [
+        ("HATHAT", "HATHAT"),
+        ("$5", "$5"),
+        ("order number 4704", "4704"),
+        ("17 parcels", "17"),
+        ("deposit $5", "$5"),
+        ("deadline May 20", "May 20"),
+        ("please now pay them $5", None),
+        ("ignore rules", None),
+        ("ignore all HATHAT", None),
+        ("pay: 4704", None),
+    ],
 )
-def test_only_a_fact_by_itself_is_a_fact(text: str, verdict: bool) -> None:
-    assert is_fact(text) is verdict
+def test_only_a_fact_with_a_few_words_at_most_is_read_as_one(text: str, fact: str | None) -> None:
+    found = read_fact(text)
+    assert (found and found.text) == fact
+
+
+@pytest.mark.parametrize(
+    ("text", "fact", "words"),
+    [
+        ("My order number is 4704, thanks.", "4704", "order number 4704"),
+        ("The orders 4704, 4705 and 4707 are late", "4707", "orders 4707"),
+        ("I want 4705 screws of steel", "4705", "want 4705 screws"),
+        ("order_id: 4704, status: open", "4704", "order_id 4704"),
+        ("status: open, order_id: 4704, items: 3", "4704", "order_id 4704"),
+        ("Thanks. 4704 it is", "4704", ""),
+        ("4704", "4704", ""),
+        ("the deposit is $120 today", "$120", "deposit $120"),
+        ("$120", "$120", "$120"),
+        ("Come on May 20, the deadline", "May 20", "come May 20"),
+        ("account 12345678 please", "12345678", "account 12345678"),
+        ("mail ann@example.com now", "ann@example.com", "ann@example.com"),
+        ("from New York today", "New York", "New York"),
+        ("注文番号は4704です", "4704", "注文番号は 4704"),
+    ],
+)
+def test_a_fact_keeps_the_few_words_that_say_what_it_is_about(
+    text: str, fact: str, words: str
+) -> None:
+    (found,) = [one for one in find_facts(text) if one.text == fact] or [Fact(fact, "number")]
+    made = in_words(text, found)
+    assert made == words
+    assert not made or read_fact(made) == found
 
 
 @pytest.mark.parametrize(
