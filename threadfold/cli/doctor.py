@@ -24,8 +24,10 @@ from streams.log.kafka_log import KafkaLog
 from streams.log.topics import check_topics, partition_count, replication_for
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, run
+from threadfold.gateway.connections import descriptors, most_connections, most_descriptors
 
 REDIS_MINIMUM = (6, 2)
+FEW_DESCRIPTORS = 4_096
 PATIENCE = 3.0
 """Seconds after which a lagging partition that does not move stands still."""
 
@@ -68,6 +70,7 @@ async def examine(settings: Settings) -> Findings:
     """Run all checks and print each finding. A check that cannot run does not stop the others."""
     found = Findings()
     found.ok("versions", _versions())
+    found.ok("descriptors", _descriptors())
     async with AsyncExitStack() as closing:
         store = RedisStore(settings.redis, settings.topic_prefix)
         closing.push_async_callback(store.close)
@@ -105,6 +108,15 @@ def _versions() -> str:
     return ", ".join(
         [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in names)]
     )
+
+
+def _descriptors() -> str:
+    """A gateway that is started from here may open as many."""
+    now, most = descriptors(), most_descriptors()
+    if now is None or most is None:
+        return "no limit"
+    text = f"{now}, a gateway raises it to {most}, for {most_connections(most)} connections"
+    return text if most >= FEW_DESCRIPTORS else f"{text} (for more: the hard limit, ulimit -Hn)"
 
 
 async def _redis(found: Findings, store: RedisStore) -> None:
