@@ -167,14 +167,9 @@ class ConversationService(ConversationReader):
             ) from None
         if self.on_appended is not None:
             await self.on_appended(drafts.records, positions)
-        return list(
-            map(
-                make_appended,
-                zip(
-                    [record.id for record in drafts.records], positions, drafts.tokens, strict=True
-                ),
-            )
-        )
+        ids = [record.id for record in drafts.records]
+        fresh = [id_ in drafts.made_ids for id_ in ids]
+        return list(map(make_appended, zip(ids, positions, drafts.tokens, fresh, strict=True)))
 
     async def wait_applied(
         self,

@@ -13,8 +13,9 @@ TurnStatus = Literal["active", "queued", "over"]
 
 
 class AppendedEvent(msgspec.Struct, frozen=True):
-    """An event that is safe in the log; ``status`` (applied, duplicate or rejected) only if the
-    call waited for the window.
+    """An event that is safe in the log. ``status``: what the fold decided (applied, duplicate,
+    rejected, parked) if the call waited for the window, else ``unknown`` where the event came with
+    an id. ``position`` is the event's own, but of a duplicate that of the first with its id.
     """
 
     id: str
