@@ -49,6 +49,7 @@ _SUMMARY: dict[str, Any] = {
         "count": 3,
         "positions": [17, 12, 12],
         "digest": DIGEST,
+        "stands": "111",
     },
     "previous": None,
     "reason": "budget",

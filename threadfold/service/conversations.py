@@ -192,7 +192,7 @@ class ConversationService(ConversationReader):
         if not appended:
             return []
         key = make_key(tenant, conversation)
-        await self.wait_for(max(item.position for item in appended), timeout)
+        await self.wait_for(max(item.position for item in appended), timeout, key=key)
         _, stored = await self.windows.head(key)
         if stored is None:
             return [applied_of(item, RecentIds()) for item in appended]
