@@ -228,9 +228,15 @@ class Healing(ThreadfoldError):
 
 
 class WaitTimedOut(ThreadfoldError):
-    """The window did not reach the position in time. The append itself holds."""
+    """The window did not reach the position in time. The append itself holds. ``retry_after``:
+    whole seconds until it may.
+    """
 
     problem = 503
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class TopicMismatch(ThreadfoldError):

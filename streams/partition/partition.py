@@ -51,6 +51,7 @@ from streams.partition.step import (
 )
 from streams.partition.windows import PartitionWindows, Slot
 from streams.runtime.log_fields import about
+from streams.runtime.time_slices import Slice, TimeSlices
 
 logger = logging.getLogger(__name__)
 
@@ -85,13 +86,16 @@ class Partition(PartitionWindows):
         cached_windows: int = 4096,
         share: FailureShare | None = None,
         fetch: Fetch = fetch_needed,
+        slices: TimeSlices | None = None,
     ) -> None:
         """Args:
         learn: awaited before a tenant's first event is folded, so that ``rules`` knows its policy.
         share: counts failing folds; None: nobody does.
         fetch: reads the log back for an event that needs it.
+        slices: shares the event loop with other partitions; None: with none.
         """
-        super().__init__(number, generation, store, log, rules, learn, cached_windows)
+        slices = TimeSlices() if slices is None else slices
+        super().__init__(number, generation, store, log, rules, learn, cached_windows, slices)
         self.counts = Counts()
         self._sink = sink
         self._fetch = fetch
@@ -132,8 +136,26 @@ class Partition(PartitionWindows):
         await self._load(self._missing(rows))
         self._settled = False
         self._batch = rows
-        slots, counts, touched = self._slots, self.counts, self._touched
+        with self._slices.begin() as slice_:
+            await self._fold_rows(rows, effects, slice_)
+        if self._share is not None:
+            failing = {one.offset for one in effects.failing}
+            aside = {letter.position.offset for letter in effects.dead} - failing
+            offsets = [row.offset for row in rows if row.offset not in aside]
+            self.excess = self._share.count(self.number, offsets, effects.failing)
+        if effects:
+            batch = [
+                Raw(Position(self.number, row.offset), row.key, row.value, row.timestamp)
+                for row in rows
+            ]
+            await self._sink.publish(self.number, effects, batch)
+        self._last, self._batch = rows[-1], ()
+
+    async def _fold_rows(self, rows: Sequence[Row], effects: Effects, slice_: Slice) -> None:
+        seals, slots, counts, touched = self.log.seals, self._slots, self.counts, self._touched
         for row in rows:
+            if slice_.over:
+                await slice_.rest()
             key, offset = row.key, row.offset
             slot = slots.get(key) if key is not None else None
             event = read_row(seals, row, slot.source if slot is not None else None)
@@ -158,11 +180,13 @@ class Partition(PartitionWindows):
             touched[key] = slot
             slot.at_ms = max(slot.at_ms, row.timestamp)
             if window.meta.quarantine is not None or isinstance(event, InvalidRecord):
+                slice_.give_up()
                 await self._aside(slot, offset, event, effects)
                 continue
             try:
                 outcome = apply(window, offset, event)
             except BaseException as error:  # noqa: BLE001 (whatever it is, it must not stop the partition; what must is raised again)
+                slice_.give_up()
                 await self._quarantine(slot, spoiled_by(error, offset), effects)
                 continue
             if (
@@ -173,23 +197,12 @@ class Partition(PartitionWindows):
             ):
                 counts.applied += 1
             else:
+                slice_.give_up()
                 await self._fold_on(slot, offset, event, outcome, effects)
                 window = slot.window
             if window.cut is not None:
                 self._sink.report(self.number, window.key, window.cut)
                 window.pop_cut()
-        if self._share is not None:
-            failing = {one.offset for one in effects.failing}
-            aside = {letter.position.offset for letter in effects.dead} - failing
-            offsets = [row.offset for row in rows if row.offset not in aside]
-            self.excess = self._share.count(self.number, offsets, effects.failing)
-        if effects:
-            batch = [
-                Raw(Position(self.number, row.offset), row.key, row.value, row.timestamp)
-                for row in rows
-            ]
-            await self._sink.publish(self.number, effects, batch)
-        self._last, self._batch = rows[-1], ()
 
     def _missing(self, rows: Sequence[Row]) -> set[bytes]:
         """The keys without a slot under which there is an event: what cannot be applied loads
@@ -317,7 +330,12 @@ class Partition(PartitionWindows):
         checkpoint = Checkpoint(
             before.revision, last.offset, last.timestamp, identity(last), before.target
         )
-        writes = [write_of(slot.window, slot.mark, slot.at_ms) for slot in touched.values()]
+        writes = []
+        with self._slices.begin() as slice_:
+            for slot in touched.values():
+                writes.append(write_of(slot.window, slot.mark, slot.at_ms))
+                if slice_.over:
+                    await slice_.rest()
         await self._apply(checkpoint, writes)
         for slot, write in zip(touched.values(), writes, strict=True):
             slot.mark, slot.at_ms = write.after, 0

@@ -171,10 +171,15 @@ class PartitionRuntime(Assignment[P]):
         if self.consumer is None or (self._queues and not room):
             await asyncio.sleep(wait)
             return {}
-        batches: dict[TopicPartition, list[Row]] = await self.consumer.getmany(
+        # The consumer hands out a backlog of one partition before what comes after it, so those of
+        # which nothing waits are asked for first.
+        idle = [tp for tp in room if not running[tp.partition].rows]
+        batches: dict[TopicPartition, list[Row]] = {}
+        if 0 < len(idle) < len(room):
+            batches = await self.consumer.getmany(*idle, max_records=FETCH_ROWS)
+        return batches or await self.consumer.getmany(
             *room, timeout_ms=int(wait * 1000), max_records=FETCH_ROWS
         )
-        return batches
 
     def _halted(self, number: int) -> bool:
         """Whether a partition is folded as far as it is to be."""

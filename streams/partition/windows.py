@@ -25,6 +25,7 @@ from projections.storage.records import (
 from projections.window.window import Window
 from streams.log.log import Log, Row
 from streams.partition.owned import Fenced, OwnedPartition
+from streams.runtime.time_slices import TimeSlices
 
 
 @dataclass(slots=True)
@@ -61,6 +62,7 @@ class PartitionWindows(OwnedPartition):
         rules: Rules,
         learn: Callable[[str], Awaitable[None]],
         cached_windows: int,
+        slices: TimeSlices,
     ) -> None:
         super().__init__(number, f"partition {number} of generation {generation}")
         self.generation = generation
@@ -73,6 +75,7 @@ class PartitionWindows(OwnedPartition):
         self._slots: OrderedDict[bytes, Slot] = OrderedDict()
         """By the records' key as it is: a batch looks up each of its records here."""
         self._cached = cached_windows
+        self._slices = slices
         self._tenants: set[str] = set()
         self._settled = True
         self._last: Row | None = None
@@ -97,13 +100,16 @@ class PartitionWindows(OwnedPartition):
         await self.known({key.tenant for key in keys.values()})
         wanted = list(keys.values())
         _, stored = await self.store.reader.read(self.generation, self.number, wanted)
-        for (name, key), parts in zip(keys.items(), stored, strict=True):
-            opened = (
-                (Window(key, self.number, self.rules), NOTHING)
-                if parts is None
-                else parts.open(key, self.number, self.rules)
-            )
-            self._slots[name] = Slot(*opened, key.source)
+        with self._slices.begin() as slice_:
+            for (name, key), parts in zip(keys.items(), stored, strict=True):
+                opened = (
+                    (Window(key, self.number, self.rules), NOTHING)
+                    if parts is None
+                    else parts.open(key, self.number, self.rules)
+                )
+                self._slots[name] = Slot(*opened, key.source)
+                if slice_.over:
+                    await slice_.rest()
 
     async def set_target(self, target: int) -> None:
         """Record up to where this partition heals (the windows stay as they are); raises

@@ -35,6 +35,7 @@ from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.recovery.snapshot_writer import SnapshotWriter
+from streams.runtime.time_slices import TimeSlices
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ class Projector(Folder[Partition]):
         self.generation = 0
         self._scheduler = CompactionScheduler(self.publisher, self.store, settings.summary_time_cap)
         self._one_heals = asyncio.Lock()
+        self._slices = TimeSlices()
         self._heals_from_snapshots = False
 
     async def run(self) -> None:
@@ -185,6 +187,7 @@ class Projector(Folder[Partition]):
             sink=self.publisher,
             cached_windows=self.settings.cached_windows,
             share=self.share,
+            slices=self._slices,
         )
         partition.adopt(start.checkpoint)
         # Always written: it makes the state exist for readers, and fences a former owner at once.

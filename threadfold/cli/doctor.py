@@ -24,8 +24,10 @@ from streams.log.kafka_log import KafkaLog
 from streams.log.topics import check_topics, partition_count, replication_for
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, run
+from threadfold.gateway.connections import descriptors, most_connections, most_descriptors
 
 REDIS_MINIMUM = (6, 2)
+FEW_DESCRIPTORS = 4_096
 PATIENCE = 3.0
 """Seconds after which a lagging partition that does not move stands still."""
 
@@ -68,6 +70,7 @@ async def examine(settings: Settings) -> Findings:
     """Run all checks and print each finding. A check that cannot run does not stop the others."""
     found = Findings()
     found.ok("versions", _versions())
+    _descriptors(found)
     async with AsyncExitStack() as closing:
         store = RedisStore(settings.redis, settings.topic_prefix)
         closing.push_async_callback(store.close)
@@ -105,6 +108,19 @@ def _versions() -> str:
     return ", ".join(
         [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in names)]
     )
+
+
+def _descriptors(found: Findings) -> None:
+    """A gateway that is started from here may open as many."""
+    soft, most = descriptors(), most_descriptors()
+    if soft is None or most is None:
+        found.ok("descriptors", "no limit")
+        return
+    text = f"{soft}, a gateway raises it to {most}: {most_connections(most)} connections"
+    if most < FEW_DESCRIPTORS:
+        found.fault("descriptors", f"{text}. Raise the hard limit (`ulimit -Hn`)")
+    else:
+        found.ok("descriptors", text)
 
 
 async def _redis(found: Findings, store: RedisStore) -> None:

@@ -114,18 +114,30 @@ def descriptors() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def raise_descriptors() -> int | None:
-    """Raise this process' limit of file descriptors to what it may, at most :data:`DESCRIPTORS`;
-    returns the limit as :func:`descriptors` does.
+def most_descriptors() -> int | None:
+    """To how many this process may raise its limit, :data:`DESCRIPTORS` at most if it is lower
+    now; None where there is no such limit.
     """
     now = descriptors()
-    if now is not None and now < DESCRIPTORS:
+    if now is None or now >= DESCRIPTORS:
+        return now
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+
+
+def raise_descriptors() -> int | None:
+    """Raise this process' limit of file descriptors to what it may; returns the limit as
+    :func:`descriptors` does.
+    """
+    now, most = descriptors(), most_descriptors()
+    if now is not None and most is not None and most > now:
         import resource
 
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
-        if wanted > now:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        )
     return descriptors()
 
 

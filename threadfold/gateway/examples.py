@@ -71,6 +71,7 @@ _VALUES: dict[str, Any] = {
     "active_at": TIME,
     "agrees": True,
     "asyncapi": "3.0.0",
+    "behind": 12,
     "budget": 30000,
     "ceiling": 92160,
     "channel": "web",

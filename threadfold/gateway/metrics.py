@@ -65,6 +65,12 @@ class Metrics:
             ("partition",),
             registry=self.registry,
         )
+        self.behind = Gauge(
+            "threadfold_partition_behind",
+            "Events of each partition that are in the log and not in the windows yet.",
+            ("partition",),
+            registry=self.registry,
+        )
         self._redis = {
             name: Gauge(f"threadfold_redis_{name}", text, registry=self.registry)
             for name, text in REDIS.items()
@@ -85,10 +91,18 @@ class Metrics:
         if series[1] is not None and seconds is not None:
             series[1].observe(seconds)
 
-    def page(self, halted: Iterable[int], redis: Mapping[str, Any] | None = None) -> bytes:
-        """All of it in Prometheus' text format, with the partitions that are halted now, and what
-        Redis reports (None: it does not answer).
+    def page(
+        self,
+        halted: Iterable[int],
+        behind: Mapping[int, int],
+        redis: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        """All of it in Prometheus' text format, with the partitions that are halted now, how far
+        each is behind, and what Redis reports (None: it does not answer).
         """
+        self.behind.clear()
+        for number, events in behind.items():
+            self.behind.labels(str(number)).set(events)
         self._redis["up"].set(redis is not None)
         if redis is not None:
             self._redis["used_bytes"].set(redis["used_memory"])

@@ -11,7 +11,7 @@ from http import HTTPStatus
 import msgspec
 from starlette.responses import Response
 
-from projections.errors import QuotaExceeded, ThreadfoldError, Unauthorized
+from projections.errors import QuotaExceeded, ThreadfoldError, Unauthorized, WaitTimedOut
 
 logger = logging.getLogger(__name__)
 RETRY_AFTER = 1
@@ -79,7 +79,7 @@ def problem_of(error: ThreadfoldError) -> Response:
         headers["WWW-Authenticate"] = 'Bearer realm="threadfold"'
         # Nobody without a key keeps a connection, or has a body read.
         headers["Connection"] = "close"
-    elif isinstance(error, QuotaExceeded):
+    elif isinstance(error, QuotaExceeded | WaitTimedOut):
         headers["Retry-After"] = str(error.retry_after)
     elif isinstance(error, MethodNotAllowed):
         headers["Allow"] = error.allowed

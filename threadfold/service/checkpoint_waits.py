@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from projections.errors import WaitTimedOut
 from projections.names import Position
@@ -15,6 +18,17 @@ LAST_INTERVAL = 0.05
 """Seconds between two reads of a checkpoint: the first while it moves, growing to the second while
 it stands still.
 """
+LONGEST_RETRY = 30
+"""Seconds that a caller whose wait timed out is told to stay away, at most."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """How far a partition was when its poller began, and is now."""
+
+    since: float
+    first: int
+    reached: int
 
 
 class CheckpointWaits:
@@ -30,6 +44,7 @@ class CheckpointWaits:
         self._generation = generation
         self._waiters: dict[int, list[tuple[int, asyncio.Future[None]]]] = {}
         self._pollers: dict[int, asyncio.Task[None]] = {}
+        self._seen: dict[int, _Seen] = {}
 
     async def wait_for(self, position: Position, timeout: float) -> None:  # noqa: ASYNC109 (a bound, with an error of its own)
         """Return once the windows of the position's partition include it and may be read.
@@ -51,13 +66,29 @@ class CheckpointWaits:
             async with asyncio.timeout(timeout):
                 await future
         except TimeoutError:
+            behind, seconds = self._behind(position)
             raise WaitTimedOut(
-                f"the window did not include position {position} within {timeout:g} s: the events"
-                " are safe in the log, read it later"
+                f"the window did not include position {position} within {timeout:g} s{behind}: the"
+                " events are safe in the log, read it later",
+                seconds,
             ) from None
         finally:
             if waiter in waiters:
                 waiters.remove(waiter)
+
+    def _behind(self, position: Position) -> tuple[str, int]:
+        """How far a window is behind a position, in words, and in how many seconds to ask again."""
+        seen = self._seen.get(position.partition)
+        if seen is None or seen.reached < 0:
+            return "", 1
+        left = position.offset - seen.reached
+        speed = (seen.reached - seen.first) / max(time.monotonic() - seen.since, 0.001)
+        if speed <= 0:
+            return f" (its partition is {left} events behind and stands still)", LONGEST_RETRY // 3
+        return (
+            f" (its partition is {left} events behind and applies about {speed:.0f} a second)",
+            min(max(1, math.ceil(left / speed)), LONGEST_RETRY),
+        )
 
     async def stop(self) -> None:
         """End the pollers; whoever still waits gets :class:`WaitTimedOut`."""
@@ -77,6 +108,10 @@ class CheckpointWaits:
         try:
             while waiters:
                 reached = await self._read(partition)
+                seen = self._seen.get(partition)
+                if seen is None or reached < seen.first:
+                    seen = self._seen[partition] = _Seen(time.monotonic(), reached, reached)
+                seen.reached = reached
                 still = [waiter for waiter in waiters if waiter[0] > reached]
                 for offset, future in waiters:
                     if offset <= reached and not future.done():
@@ -92,6 +127,7 @@ class CheckpointWaits:
             _end(waiters, error)
         finally:
             self._pollers.pop(partition, None)
+            self._seen.pop(partition, None)
 
     async def _read(self, partition: int) -> int:
         checkpoint = await self._store.checkpoint(self._generation(), partition)

@@ -204,6 +204,21 @@ class ConversationService(ConversationReader):
         head, recent_ids = head_of(key, stored.fields), stored.recent_ids(key)
         return [applied_of(item, recent_ids, head.quarantine) for item in appended]
 
+    async def behind(self) -> dict[int, int]:
+        """How many events of each partition are in the log and not in the windows; of one that
+        heals, all.
+
+        Raises:
+            KafkaUnavailable, RedisUnavailable: it is unknown now.
+        """
+        generation = self.control.state.live_generation
+        checkpoints = await asyncio.gather(
+            *(self.store.checkpoint(generation.number, p) for p in range(generation.partitions))
+        )
+        ends = await self.log.last_records()
+        folded = [-1 if one is None or one.healing else one.offset for one in checkpoints]
+        return {p: max(0, ends[p] - 1 - offset) for p, offset in enumerate(folded)}
+
     async def caught_up(self, partitions: Iterable[int], timeout: float = 10.0) -> None:  # noqa: ASYNC109
         """Wait until the windows of these partitions include everything that is in the log now.
 

@@ -131,6 +131,7 @@ async def test_the_process_says_where_it_listens_serves_and_exits_0_on_a_signal(
             "status": "ready",
             "generation": 1,
             "partitions": settings.partitions,
+            "behind": 0,
         }
         appended = await http.post(
             "/v1/conversations/p/events?wait=applied", content=json.dumps([say("a"), say("b")])

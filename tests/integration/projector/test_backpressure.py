@@ -31,6 +31,7 @@ from tests.support.generations import open_generation
 from tests.support.model_server import ModelServer, completion, model_server
 from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
+from threadfold.service.conversations import ConversationService
 
 NOW = "2026-01-01T00:00:00Z"
 
@@ -216,3 +217,31 @@ async def test_a_hot_conversation_does_not_starve_the_others_of_its_partition(
     # In the log's order nobody waits for more than what came before, and 2,000 events of one
     # conversation are far from a second's work.
     assert sorted(waits)[len(waits) // 2] < 1.0 and max(waits) < 5.0
+
+
+@pytest.mark.long
+async def test_other_partitions_are_served_while_a_worker_is_far_behind(
+    stack: EmbeddedStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = fresh_settings(stack, partitions=4, session_timeout=6.0)
+    await begin(settings, {})
+    log = KafkaLog(settings, settings.partitions)
+    quiet = next(c for i in range(99) if partition_of(Key("other", c := f"c{i}"), 4) == 3)
+    busy = [k for i in range(800) if partition_of(k := Key("acme", f"c{i}"), 4) != 3]
+    text = "many words of a message " * 30
+    for start in range(0, 30_000, 5_000):
+        await log.append(
+            [record(busy[i % len(busy)], i, text) for i in range(start, start + 5_000)]
+        )
+    service = ConversationService(settings)
+    waits = []
+    async with running_worker(settings), service:
+        while sum((await service.behind()).values()) > 1_000:
+            begun = time.monotonic()
+            flat = {"type": "message", "role": "user", "content": "hello"}
+            appended = await service.append("other", [(quiet, flat)])
+            await service.wait_applied("other", quiet, appended, timeout=60)
+            waits.append(time.monotonic() - begun)
+    await log.stop()
+    assert len(waits) > 2 and sorted(waits)[-2] < 3, waits  # 5 s before; the first learns a tenant
+    assert "session expired" not in caplog.text.lower()

@@ -10,7 +10,7 @@ import pytest
 from projections.errors import RedisUnavailable, WaitTimedOut
 from projections.names import Position
 from projections.storage.records import Checkpoint
-from threadfold.service.checkpoint_waits import CheckpointWaits
+from threadfold.service.checkpoint_waits import LONGEST_RETRY, CheckpointWaits
 
 
 class Checkpoints:
@@ -90,3 +90,25 @@ async def test_stopping_tells_those_who_wait() -> None:
     await waiting.stop()
     with pytest.raises(WaitTimedOut, match="stopping"):
         await task
+
+
+async def test_a_wait_that_ends_says_how_far_behind_the_partition_is_and_when_to_ask_again() -> (
+    None
+):
+    store = Checkpoints()
+    waiting = CheckpointWaits(store, lambda: 1)
+    store.at[1, 0] = Checkpoint(offset=0)
+
+    async def move() -> None:
+        for offset in range(1, 100):
+            await asyncio.sleep(0.01)
+            store.at[1, 0] = Checkpoint(offset=offset)
+
+    moving = asyncio.create_task(move())
+    with pytest.raises(WaitTimedOut, match=r"events behind and applies about \d+ a second") as told:
+        await waiting.wait_for(Position(0, 500), 0.4)
+    assert 2 <= told.value.retry_after <= LONGEST_RETRY
+    moving.cancel()
+    with pytest.raises(WaitTimedOut, match=r"\d+ events behind and stands still") as told:
+        await CheckpointWaits(store, lambda: 1).wait_for(Position(0, 10**6), 0.2)
+    assert told.value.retry_after > 1

@@ -19,7 +19,7 @@ from msgspec import UNSET, Struct, UnsetType
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import FileResponse, Response
 
-from projections.errors import Healing, KafkaUnavailable, RedisUnavailable
+from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, ThreadfoldError
 from threadfold.gateway.access import Connection
 from threadfold.gateway.answers import Count
 from threadfold.gateway.declaration import Answer, Cost, Routes
@@ -31,10 +31,10 @@ from threadfold.service.conversations import ConversationService
 
 routes = Routes("Service")
 _free = partial(routes.add, "GET", cost=Cost.FREE)
-METRICS_TIMEOUT = 1.0
-"""Seconds for what ``/metrics`` asks of Redis."""
 READY_TIMEOUT = 3.0
 """Seconds for all checks of ``/readyz``."""
+METRICS_TIMEOUT = 1.0
+"""Seconds for what ``/metrics`` asks of Kafka and Redis; what is unknown then is left out."""
 _OWN = FilePath(__file__).parents[1] / "page"
 _JAVASCRIPT = "text/javascript; charset=utf-8"
 _ASSETS = {
@@ -58,14 +58,16 @@ class Alive(Struct):
 
 
 class Ready(Struct):
-    """Kafka, Redis and the live generation answer: its number, the log's partitions, and which of
-    them are halted: nothing new is folded there. ``redis`` says why Redis takes no writes: windows
-    stand still then, and appends go on.
+    """Kafka, Redis and the live generation answer: its number, the log's partitions, how many
+    events are in the log and not in the windows yet (`behind`, in all partitions), and which
+    partitions are halted: nothing new is folded there. ``redis`` says why Redis takes no writes:
+    windows stand still then, and appends go on.
     """
 
     status: Literal["ready"]
     generation: Count
     partitions: Count
+    behind: Count
     halted: list[Count] | UnsetType = UNSET
     redis: str | UnsetType = UNSET
 
@@ -114,11 +116,15 @@ async def metrics_page(request: Request) -> Response:
     backend = request.state.connection.backend
     halted = {} if backend is None else backend.control.state.halted()
     server = None
+    behind: dict[int, int] = {}
     if backend is not None:
         with suppress(RedisUnavailable, TimeoutError):
             async with asyncio.timeout(METRICS_TIMEOUT):
                 server = await backend.store.ping()
-    page = request.state.metrics.page(halted, server)
+        with suppress(ThreadfoldError, TimeoutError):
+            async with asyncio.timeout(METRICS_TIMEOUT):
+                behind = await backend.behind()
+    page = request.state.metrics.page(halted, behind, server)
     return Response(page, media_type=CONTENT_TYPE_LATEST)
 
 
@@ -183,6 +189,7 @@ async def _ready(connection: Connection) -> dict[str, object]:
                 # its reads say so themselves.
                 await _all_readable(backend, generation.number)
                 connection.was_ready = True
+            behind = await backend.behind()
     except TimeoutError:
         raise KafkaUnavailable(
             f"Kafka or Redis did not answer within {READY_TIMEOUT:g} s"
@@ -192,6 +199,7 @@ async def _ready(connection: Connection) -> dict[str, object]:
         "status": "ready",
         "generation": generation.number,
         "partitions": generation.partitions,
+        "behind": sum(behind.values()),
         **({"halted": halted} if halted else {}),
         **({"redis": server["refuses"]} if server["refuses"] else {}),
     }
