@@ -180,7 +180,10 @@ class Span(Struct, omit_defaults=True):
     ``from`` and ``to`` are positions, both included. ``positions`` are the offsets of its events,
     the first absolute and each later one as the difference to the one before. ``digest`` is the
     SHA-256 over the SHA-256 of each event id, in order. ``kept`` are, in the same form, the offsets
-    of events in between that it does not cover: they are still in the window.
+    of events in between that it does not cover: they are still in the window. ``stands`` has for
+    each of ``positions`` a ``1`` where that event was summarised, and a ``0`` where a rollback
+    abandoned it, an operator dropped it, it was rejected, or it says nothing to a window; it is
+    empty where the writer does not say.
     """
 
     from_: str = msgspec.field(name="from")
@@ -189,6 +192,7 @@ class Span(Struct, omit_defaults=True):
     positions: list[int]
     digest: str
     kept: list[int] = []
+    stands: str = ""
 
 
 class Summary(Struct, omit_defaults=True):

@@ -146,6 +146,7 @@ class RedisStore:
             checkpoint.digest,
             checkpoint.target,
             LAYOUT,
+            checkpoint.ahead,
         ]
         args.append(len(writes))
         lists = Lists()

@@ -9,7 +9,7 @@ from projections.redis.node import Node
 from projections.storage.records import Checkpoint, Stored
 from projections.storage.stubs import ZSTD
 
-STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout", b"server")
+STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout", b"server", b"ahead")
 LAYOUT = b"6"
 """How windows lie here, in each partition's state: what another release left is not read, its
 partitions are folded anew.
@@ -69,6 +69,7 @@ def checkpoint_of(state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
             # Written by a former process of this server, or by another one that it took over from:
             # it may be older than what was served.
             unverified=state.get(b"server", b"").decode() != node.server,
+            ahead=int(state.get(b"ahead", b"-1")),
         )
     except (KeyError, ValueError):
         return None

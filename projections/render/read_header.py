@@ -150,9 +150,10 @@ def state_of(state: ConversationState) -> str:
     """
     if state.closed is not None:
         return "idle" if state.closed == "idle" else "closed"
-    if any(suspension.kind == "approval" for suspension in state.suspensions):
-        return AWAITING_APPROVAL
-    return AWAITING_INPUT if state.suspensions or state.turn_ended else "active"
+    if state.suspensions:
+        approval = any(suspension.kind == "approval" for suspension in state.suspensions)
+        return AWAITING_APPROVAL if approval else AWAITING_INPUT
+    return AWAITING_INPUT if state.turn_ended else "active"
 
 
 def guard_of(window: Window) -> dict[str, Any] | None:

@@ -106,6 +106,8 @@ def listing_of(tenant: str, before: Listed, now: Listed, at_ms: int) -> Listing:
 
 def places_of(tenant: str, now: Listed) -> tuple[str, ...]:
     """The lists of its user, its channel and its state that a conversation is in."""
+    if now.user is None and now.channel is None and now.awaiting is None:
+        return ()  # as for most: this is asked with every write
     named = (("user", now.user), ("channel", now.channel), ("state", now.awaiting))
     return tuple([place(kind, tenant, value) for kind, value in named if value is not None])
 

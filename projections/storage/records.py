@@ -29,7 +29,9 @@ class Checkpoint:
     ``offset < target`` the partition is healing: its windows are behind what readers have already
     seen. ``unverified``: the server that answered is not the one they were written to (it was
     started anew, or took over), and nobody has said since that they are the latest; written with,
-    it says that the writer does not know it either.
+    it says that the writer does not know it either. ``ahead``: while a conversation of the
+    partition is being restored, the offset up to which all others are folded; else no more than
+    ``offset``.
     """
 
     revision: str = ""
@@ -38,6 +40,12 @@ class Checkpoint:
     digest: str = ""
     target: int = -1
     unverified: bool = False
+    ahead: int = -1
+
+    @property
+    def restoring(self) -> bool:
+        """Whether windows are ahead of ``offset``, all but those that are being restored."""
+        return self.ahead > self.offset
 
     @property
     def behind(self) -> bool:

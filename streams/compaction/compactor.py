@@ -253,6 +253,7 @@ def _summary_event(
     for _, event in span:
         ids.update(id_hash_of(event.id))
     before = sum(_tokens(event, request.encoding) for _, event in logged)
+    summarised = {offset for offset, _ in logged}
     return {
         "type": "summary",
         "summary_id": request.request_id,
@@ -264,6 +265,7 @@ def _summary_event(
             "count": len(span),
             "positions": delta([offset for offset, _ in span]),
             "digest": ids.hexdigest(),
+            "stands": "".join("1" if offset in summarised else "0" for offset, _ in span),
             **({"kept": request.kept} if request.kept else {}),
         },
         "previous": request.previous,

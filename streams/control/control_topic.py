@@ -41,6 +41,7 @@ from streams.settings.quotas import (
     check_scopes,
     hash_key,
     key_id,
+    present,
     rfc3339,
 )
 from streams.settings.settings import Settings
@@ -125,7 +126,8 @@ class Control:
         if state.live is None:
             policy = self.settings.deployment_policy()
             Rules(policy, callables=state.callables, summarizers=state.summarizers).check(None)
-            first = Generation(1, partitions, policy)
+            now = present()
+            first = Generation(1, partitions, policy, created=now, live_at=now)
             await self.write({"generation/1": first, "generation/live": 1})
         return self.state.live_generation
 

@@ -25,6 +25,7 @@ from projections.storage.records import Checkpoint, Verdict
 from streams.control.control_topic import Control
 from streams.control.state import Generation, State
 from streams.runtime.tasks import end_tasks
+from streams.settings.quotas import present
 
 logger = logging.getLogger(__name__)
 ATTEMPTS = 20
@@ -94,7 +95,8 @@ def candidate(state: State, policy: dict[str, Any] | None) -> tuple[Generation, 
         ):
             return known, True
     number = max(state.generations.keys() | state.claims.keys()) + 1
-    return Generation(number, live.partitions, rules_policy, tenants, "building"), False
+    new = Generation(number, live.partitions, rules_policy, tenants, "building", created=present())
+    return new, False
 
 
 async def begin(control: Control, policy: dict[str, Any] | None) -> tuple[Generation, bool]:
@@ -201,7 +203,8 @@ async def make_live(control: Control, store: WindowStore, number: int) -> None:
                 for partition in range(ready.partitions)
             )
         )
-        records = {"generation/live": ready.number}
+        ready = msgspec.structs.replace(ready, live_at=present())
+        records = {f"generation/{ready.number}": ready, "generation/live": ready.number}
     await control.write(records)
     await control.settle_policies(control.state.live_generation)
 

@@ -60,12 +60,9 @@ def encrypting(control: Control) -> Callable[[str], bool]:
     def encrypts(tenant: str) -> bool:
         found = known.get(tenant)
         if found is None:
-            state = control.state
-            if state.live is None:
+            if control.state.live is None:
                 return False
-            found = known[tenant] = (
-                state.rules(state.live_generation).for_conversation(tenant, None).encryption
-            )
+            found = known[tenant] = control.state.encrypted(tenant)
         return found
 
     control.on_change(forget)

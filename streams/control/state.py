@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 class Generation(msgspec.Struct, omit_defaults=True):
     """One complete set of windows: its number, the rules it is built with, and the log's shape it
     was built on.
+
+    ``created`` and ``live_at`` are when it was begun and when it last became live (RFC 3339); None:
+    never, or by a release that did not note it.
     """
 
     number: int
@@ -28,6 +31,8 @@ class Generation(msgspec.Struct, omit_defaults=True):
     policy: dict[str, Any] = {}
     tenants: dict[str, dict[str, Any]] = {}
     state: str = "ready"
+    created: str | None = None
+    live_at: str | None = None
 
     def check_partitions(self, topic: str, partitions: int) -> None:
         """Refuse a log whose partition count is not the one these windows were built on.
@@ -102,6 +107,17 @@ class State:
                 new.version,
             )
 
+    def stage_of(self, generation: Generation) -> str:
+        """How a generation stands: ``live``; ``building``, ``ready`` to become live, or ``retired``
+        (it was live, or a later one became live in its place).
+        """
+        if generation.number == self.live:
+            return "live"
+        passed = self.live is not None and generation.number < self.live
+        if generation.state == "ready" and (generation.live_at is not None or passed):
+            return "retired"
+        return generation.state
+
     @property
     def live_generation(self) -> Generation:
         """The generation that readers see.
@@ -147,6 +163,14 @@ class State:
         """The tenant's layer of policy that windows are folded with now."""
         live = self.generations.get(self.live) if self.live is not None else None
         return tenant.policy if live is None else live.tenants.get(tenant.name, tenant.policy)
+
+    def encrypted(self, tenant: str) -> bool:
+        """Whether a tenant's payloads are encrypted under the live generation; False before there
+        is one.
+        """
+        if self.live is None or self.live not in self.generations:
+            return False
+        return self.rules(self.live_generation).for_conversation(tenant, None).encryption
 
     def tenant(self, name: str) -> Tenant:
         """A recorded tenant, or one that has keys only; raises :class:`UnknownTenant`."""

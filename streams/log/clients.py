@@ -49,6 +49,8 @@ killed if it takes too long.
 MAX_REQUEST = 16 << 20
 """Bytes of one produce request; the topics' ``max.message.bytes`` is the same."""
 
+OWN_CODEC = "zstd"
+"""Compresses the records that only threadfold has to read."""
 REQUEST_SHARE = 0.2
 """The part of the append time-out that one request may take: a broker that hangs, or whose machine
 is lost, does not say so, and what was sent to it has to go to the partition's next leader within
@@ -84,15 +86,15 @@ def connection(settings: Settings) -> dict[str, Any]:
     }
 
 
-def make_producer(settings: Settings) -> AIOKafkaProducer:
+def make_producer(settings: Settings, codec: str = OWN_CODEC) -> AIOKafkaProducer:
     """An idempotent producer that waits for all in-sync replicas; zstd costs nothing here
-    (ARCHITECTURE, Faust and aiokafka).
+    (ARCHITECTURE, Faust and aiokafka). ``codec`` compresses what it sends (``none``: nothing does).
     """
     producer = AIOKafkaProducer(
         **connection(settings),
         enable_idempotence=True,
         acks="all",
-        compression_type="zstd",
+        compression_type=None if codec == "none" else codec,
         linger_ms=2,
         max_batch_size=1 << 20,
         max_request_size=MAX_REQUEST,
@@ -107,8 +109,9 @@ def make_producer(settings: Settings) -> AIOKafkaProducer:
 class SharedProducer:
     """One producer for many callers, started by the first who needs it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, codec: str = OWN_CODEC) -> None:
         self._settings = settings
+        self._codec = codec
         self._producer: AIOKafkaProducer | None = None
         self._starting = asyncio.Lock()
         self._leaving: set[asyncio.Task[None]] = set()
@@ -121,7 +124,7 @@ class SharedProducer:
             return self._producer
         async with self._starting:
             if self._producer is None:
-                producer = make_producer(self._settings)
+                producer = make_producer(self._settings, self._codec)
                 await start_client(producer, self._settings)
                 self._producer = producer
             return self._producer

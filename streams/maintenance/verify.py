@@ -213,10 +213,16 @@ class _Verify:
             if (
                 checkpoint is not None
                 and not checkpoint.behind
+                and not checkpoint.restoring
                 and checkpoint.offset >= max(fold.offset, fold.least)
             ):
                 return checkpoint
             if time.monotonic() > deadline:
+                if checkpoint is not None and checkpoint.restoring:
+                    raise Healing(
+                        f"a conversation of partition {fold.partition} goes back to an old event:"
+                        " try again when that is over"
+                    )
                 if checkpoint is None:
                     raise Healing(
                         f"partition {fold.partition} has no windows yet: is a worker running?"

@@ -80,7 +80,9 @@ class Assignment(ABC, Generic[P]):
         """Drop a partition and what is queued for it; a batch under way ends by itself, or
         fenced.
         """
-        self.partitions.pop(number, None)
+        partition = self.partitions.pop(number, None)
+        if partition is not None:
+            partition.close()
         self._folder.let_go(number)
         if self._watch is not None:
             self._watch.end(number)

@@ -15,6 +15,20 @@ from streams.partition.failure_share import Failing
 from streams.partition.step import RECORD
 
 
+@dataclass(slots=True)
+class Counts:
+    """What became of the records folded so far."""
+
+    applied: int = 0
+    duplicate: int = 0
+    rejected: int = 0
+    dead: int = 0
+    passed: int = 0
+    """Events that a window restored from a snapshot had already."""
+    waiting: int = 0
+    """Events that came to a quarantined conversation."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """A record that could not be applied: where it stands, whose it is (when its key says so), why,

@@ -33,6 +33,9 @@ class OwnedPartition(ABC):
         awaits something in the middle.
         """
 
+    def close(self) -> None:  # noqa: B027 (most do nothing beside)
+        """It is not folded any more: end what it does beside."""
+
     @abstractmethod
     async def stored_checkpoint(self) -> Checkpoint | None:
         """The checkpoint in the store."""

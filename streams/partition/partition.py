@@ -6,9 +6,10 @@ batch goes through these steps:
 
 1. decode: a record that is nobody's event becomes a dead letter and touches no window;
 2. load the windows the batch needs that are not cached;
-3. fold, in log order; a rollback beyond its window reads the log here, and what a window restored
-   from a snapshot has already is passed over; what cannot be decoded or fails quarantines its
-   conversation (``streams.partition.step``), and no other;
+3. fold, in log order; a rollback beyond its window reads the log, beside the flow where somebody
+   asks for that (``streams.partition.restores``); what a window has already is passed over; what
+   cannot be decoded or fails quarantines its conversation (``streams.partition.step``), and no
+   other;
 4. publish: accepted and voided summaries and dead letters go out *before* the checkpoint moves, so
    a crash repeats them and never loses them (whether a summary is accepted is a fact of the log, so
    even a fenced writer never tells subscribers anything untrue);
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 from projections.events.types import AnyEvent, ErasedEvent
 from projections.fold.apply import Outcome, Status, apply
@@ -27,13 +28,14 @@ from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.layout import Mark
 from projections.storage.protocol import WindowStore
-from projections.storage.records import NOTHING, Checkpoint, DueChange, write_of
+from projections.storage.records import NOTHING, Checkpoint, DueChange, Verdict, write_of
 from projections.window.window import Window
 from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw, Row
-from streams.partition.effects import DeadLetter, Effects, EffectSink
+from streams.partition.effects import Counts, DeadLetter, Effects, EffectSink
 from streams.partition.failure_share import Excess, Failing, FailureShare
-from streams.partition.log_identity import identity
+from streams.partition.owned import Fenced
+from streams.partition.restores import Restores
 from streams.partition.step import (
     POISON,
     WAITING,
@@ -56,20 +58,6 @@ from streams.runtime.time_slices import Slice, TimeSlices
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Counts:
-    """What became of the records folded so far."""
-
-    applied: int = 0
-    duplicate: int = 0
-    rejected: int = 0
-    dead: int = 0
-    passed: int = 0
-    """Events that a window restored from a snapshot had already."""
-    waiting: int = 0
-    """Events that came to a quarantined conversation."""
-
-
 class Partition(PartitionWindows):
     """Folds batches into the windows of one partition under one generation."""
 
@@ -86,12 +74,15 @@ class Partition(PartitionWindows):
         cached_windows: int = 4096,
         share: FailureShare | None = None,
         fetch: Fetch = fetch_needed,
+        restored: Callable[[], None] | None = None,
         slices: TimeSlices | None = None,
     ) -> None:
         """Args:
         learn: awaited before a tenant's first event is folded, so that ``rules`` knows its policy.
         share: counts failing folds; None: nobody does.
         fetch: reads the log back for an event that needs it.
+        restored: rollbacks beyond their windows are read beside the flow, and this is called when
+        :meth:`process` can go on with one, be it without records; None: the flow waits for them.
         slices: shares the event loop with other partitions; None: with none.
         """
         slices = TimeSlices() if slices is None else slices
@@ -107,6 +98,25 @@ class Partition(PartitionWindows):
         soon.
         """
         self._batch: Sequence[Row] = ()
+        self._top: Row | None = None
+        """The last record that was taken, folded or not."""
+        self._restores = Restores(restored)
+        self._closed = False
+
+    def adopt(self, checkpoint: Checkpoint) -> None:
+        super().adopt(checkpoint)
+        self._top = None
+        self._restores.clear()
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = self._closed or self.restoring
+        self._restores.clear()
+
+    @property
+    def restoring(self) -> bool:
+        """Whether conversations are being restored."""
+        return bool(self._restores.pending)
 
     async def process(self, rows: Sequence[Row]) -> list[Window]:
         """Fold a batch, in order, and write it; returns the windows that became due by it.
@@ -125,9 +135,7 @@ class Partition(PartitionWindows):
         """Fold a batch and publish its effects; the store gets it with the next :meth:`write`.
         Raises like :meth:`process`.
         """
-        done = self.checkpoint.offset if self._last is None else self._last.offset
-        if rows and rows[0].offset <= done:
-            rows = [row for row in rows if row.offset > done]
+        rows = await self._take(rows)
         if not rows:
             return
         effects = Effects()
@@ -149,14 +157,18 @@ class Partition(PartitionWindows):
                 for row in rows
             ]
             await self._sink.publish(self.number, effects, batch)
-        self._last, self._batch = rows[-1], ()
+        self._last, self._batch = self._top, ()
 
     async def _fold_rows(self, rows: Sequence[Row], effects: Effects, slice_: Slice) -> None:
         seals, slots, counts, touched = self.log.seals, self._slots, self.counts, self._touched
+        pending = self._restores.pending
         for row in rows:
             if slice_.over:
                 await slice_.rest()
             key, offset = row.key, row.offset
+            if key in pending:
+                self._restores.wait(key, row)
+                continue
             slot = slots.get(key) if key is not None else None
             event = read_row(seals, row, slot.source if slot is not None else None)
             if (
@@ -204,6 +216,16 @@ class Partition(PartitionWindows):
                 self._sink.report(self.number, window.key, window.cut)
                 window.pop_cut()
 
+    async def _take(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The batch without what was taken before, behind what does not wait any more."""
+        top = self._top
+        done = self.checkpoint.offset if top is None else max(top.offset, self.checkpoint.offset)
+        if rows and rows[0].offset <= done:
+            rows = [row for row in rows if row.offset > done]
+        if rows:
+            self._top = rows[-1]
+        return await self._restores.batch(rows, top)
+
     def _missing(self, rows: Sequence[Row]) -> set[bytes]:
         """The keys without a slot under which there is an event: what cannot be applied loads
         nothing and makes no tenant known.
@@ -243,9 +265,20 @@ class Partition(PartitionWindows):
         summary, an erasure.
         """
         if outcome.status is Status.NEEDS_HISTORY:
+            fetch, read = self._fetch, self._restores.read(offset)
+            beside = read is None and outcome.target is not None and not self.checkpoint.behind
+            if beside and self._restores.begin(
+                offset, partial(fetch, self.log, slot.window, outcome)
+            ):
+                return
             try:
                 outcome = await with_history(
-                    self.log, slot.window, offset, event, outcome, self._fetch
+                    self.log,
+                    slot.window,
+                    offset,
+                    event,
+                    outcome,
+                    fetch if read is None else lambda *_: read,
                 )
             except FoldFailure as spoiled:
                 await self._quarantine(slot, spoiled, effects)
@@ -327,16 +360,20 @@ class Partition(PartitionWindows):
         before, last, touched = self.checkpoint, self._last, self._touched
         if last is None:
             return []
-        checkpoint = Checkpoint(
-            before.revision, last.offset, last.timestamp, identity(last), before.target
-        )
+        if self._closed:
+            # In the middle of this batch: what waited in it is not folded.
+            raise Fenced(f"{self.label} is not folded here any more")
+        checkpoint = self._restores.checkpoint(before, last)
         writes = []
         with self._slices.begin() as slice_:
             for slot in touched.values():
                 writes.append(write_of(slot.window, slot.mark, slot.at_ms))
                 if slice_.over:
                     await slice_.rest()
-        await self._apply(checkpoint, writes)
+        verdict = await self._apply(checkpoint, writes)
+        if verdict is Verdict.DUPLICATE and checkpoint.restoring:
+            # Another's write, no further than the checkpoint: these windows are not in it.
+            raise self.written_by_another()
         for slot, write in zip(touched.values(), writes, strict=True):
             slot.mark, slot.at_ms = write.after, 0
         if self.changed is not None:

@@ -32,6 +32,7 @@ class PartitionQueue:
         self._bytes = 0
         self._more = asyncio.Event()
         self._closed = False
+        self._poked = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self, name: str) -> None:
@@ -47,6 +48,11 @@ class PartitionQueue:
             self._count += len(rows)
             self._bytes += _size(rows)
             self._more.set()
+
+    def poke(self) -> None:
+        """Have ``work`` called soon, with an empty batch where nothing is queued."""
+        self._poked = True
+        self._more.set()
 
     @property
     def full(self) -> bool:
@@ -78,10 +84,11 @@ class PartitionQueue:
 
     async def _run(self) -> None:
         while not self._closed:
-            if not self._rows:
+            if not self._rows and not self._poked:
                 self._more.clear()
                 await self._more.wait()
                 continue
+            self._poked = False
             await self._work(self._take())
 
     def _take(self) -> Sequence[Row]:

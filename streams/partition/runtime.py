@@ -106,6 +106,8 @@ class PartitionRuntime(Assignment[P]):
             await end_tasks([*background, *self._preparing.values()])
             queues = [queue.closed() for queue in self._queues.values()]
             await asyncio.gather(*queues, return_exceptions=True)
+            for partition in self.partitions.values():
+                partition.close()
             await self.commits.last(consumer, self.folded())
             await self._folder.finish()
             await stop_client(consumer, self.settings)
@@ -188,6 +190,12 @@ class PartitionRuntime(Assignment[P]):
 
     # -- the partitions
 
+    def poke(self, number: int) -> None:
+        """Have a partition processed soon, though no record may come."""
+        queue = self._queues.get(number)
+        if queue is not None:
+            queue.poke()
+
     async def process(self, partition: P, rows: Sequence[Row]) -> None:
         """Fold one batch of a partition; what comes after a failure is fetched again once it is
         prepared anew.
@@ -198,8 +206,6 @@ class PartitionRuntime(Assignment[P]):
         limit = self._folder.halted_after(number)
         if limit is not None:
             rows = [row for row in rows if row.offset <= limit]
-        if not rows:
-            return
         try:
             await self._folder.process(partition, rows)
         except (Fenced, CorruptWindow) as error:

@@ -224,6 +224,7 @@ class PartitionWindows(OwnedPartition):
             checkpoint.timestamp,
             checkpoint.digest,
             checkpoint.target,
+            ahead=checkpoint.ahead,
         )
         return answer.verdict
 

@@ -41,7 +41,8 @@ class Publisher:
     def __init__(self, settings: Settings, log: Log) -> None:
         self.settings = settings
         self._log = log
-        self._producer = SharedProducer(settings)
+        # Others read the summaries, with clients of their own.
+        self._producer = SharedProducer(settings, settings.public_codec)
         self.announced_before: dict[int, int] = {}
         """For each partition the offset from which on effects have not been published (a replay
         publishes nothing again).

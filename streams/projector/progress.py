@@ -72,7 +72,12 @@ class FoldProgress:
                 # So does what is read while a batch may wait: for a sleeping window that is folded
                 # from the log, after those of other partitions, or for a rollback, which can be the
                 # whole of a long conversation.
-                waits = partition is None or partition.folding or projector.revival.folding
+                waits = (
+                    partition is None
+                    or partition.folding
+                    or partition.restoring
+                    or projector.revival.folding
+                )
                 reads = (self._log.reads, projector.snapshots.reads) if waits else ()
                 looks[f"partition {number}"] = Look(lag, (*mark, *reads))
             else:

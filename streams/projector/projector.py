@@ -13,12 +13,17 @@ import contextlib
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
+from weakref import WeakValueDictionary
 
 from projections.errors import KafkaUnavailable, KeyUnusable
+from projections.fold.outcomes import History, Outcome
 from projections.policy.policy import Rules
 from projections.storage.protocol import WindowStore
 from projections.storage.records import Checkpoint
+from projections.window.window import Window
 from streams.control.control_topic import Control
+from streams.log.history import fetch_needed
 from streams.log.log import Log, Row
 from streams.log.retention import check_beginning
 from streams.partition.failure_share import FailureShare
@@ -40,6 +45,8 @@ from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 
+RESTORING = 2
+"""Conversations that one worker restores at once."""
 LAST_SNAPSHOTS = 3.0
 """Seconds that snapshots which are due may hold up the end."""
 
@@ -70,6 +77,8 @@ class Projector(Folder[Partition]):
         self.generation = 0
         self._scheduler = CompactionScheduler(self.publisher, self.store, settings.summary_time_cap)
         self._one_heals = asyncio.Lock()
+        self._restoring = asyncio.Semaphore(RESTORING)
+        self._tenants: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._slices = TimeSlices()
         self._heals_from_snapshots = False
 
@@ -187,6 +196,8 @@ class Projector(Folder[Partition]):
             sink=self.publisher,
             cached_windows=self.settings.cached_windows,
             share=self.share,
+            fetch=self._fetch,
+            restored=partial(self.runtime.poke, number),
             slices=self._slices,
         )
         partition.adopt(start.checkpoint)
@@ -211,6 +222,16 @@ class Projector(Folder[Partition]):
                 "partition %d heals from offset %d to %d", number, now.offset + 1, now.target
             )
         return Prepared(partition, start.begin) if generation == self.generation else None
+
+    async def _fetch(self, log: Log, window: Window, needs: Outcome) -> History:
+        """Read the log back for an event that needs it. Rollbacks beyond their windows take turns,
+        each tenant's among themselves first: they are long, and one tenant may ask for many.
+        """
+        if needs.target is None:
+            return await fetch_needed(log, window, needs)
+        tenant = self._tenants.setdefault(window.key.tenant, asyncio.Lock())
+        async with tenant, self._restoring:
+            return await fetch_needed(log, window, needs)
 
     async def _start_of(self, number: int, generation: int, committed: int) -> Start:
         """Where the partition goes on; what is not of this log is dropped, and all of it is

@@ -211,6 +211,11 @@ def check_expiry(text: object, now: float) -> str:
     return shown
 
 
+def present() -> str:
+    """The present time, to the second, in RFC 3339."""
+    return rfc3339(datetime.now(UTC).replace(microsecond=0))
+
+
 def rfc3339(when: datetime) -> str:
     """A time in UTC, to the second or finer where it is."""
     return when.astimezone(UTC).isoformat().replace("+00:00", "Z")

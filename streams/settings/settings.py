@@ -11,6 +11,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,30 @@ from streams.settings.endpoints import CHEAP, EXTRACTIVE, EndpointSettings, read
 from streams.settings.quotas import Quota, read_quota
 
 PREFIX = "THREADFOLD_"
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+_NO_SETTINGS = frozenset(
+    {
+        "CACHE",
+        "CONFIG",
+        "DEBUG",
+        "JAVA",
+        "KEY",
+        "REDIS_SERVER",
+        "SCHEMATHESIS",
+        "SHARED",
+        "SOAK_MINUTES",
+        "SWEEP",
+        "URL",
+    }
+)
+"""Variables that other parts, the examples, tests and benchmarks read."""
+_SERVICE_LINK = re.compile(
+    r"(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)"
+)
+"""What Kubernetes sets for a service whose name begins with threadfold."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -65,6 +89,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     A context that misses events which have been in the log for more than ``stale_after`` seconds
     says so (``"stale"``); 0: never.
 
+    ``public_codec`` compresses what is written to the topic of summaries, which clients of any kind
+    read.
+
     A stream is silent for ``stream_heartbeat`` seconds at most. Assistant text in progress of which
     nothing more came for ``partial_timeout`` seconds is kept as an interrupted message
     (``threadfold.streaming``).
@@ -82,6 +109,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     partitions: int = 16
     replication: int = 0
     min_isr: int = 0
+    public_codec: str = "gzip"
     policy: str = ""
     max_event_bytes: int = 8 << 20
     append_timeout: float = 15.0
@@ -155,6 +183,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         for name in cls.__struct_fields__:
             if env.get(PREFIX + name.upper()):
                 values[name] = env[PREFIX + name.upper()]
+        _refuse_unknown(env, cls.__struct_fields__)
         values.update({name: value for name, value in overrides.items() if value is not None})
         for name in values:
             if name not in cls.__struct_fields__:
@@ -186,6 +215,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             raise InvalidSettings(
                 f"setting 'log_level' is {self.log_level[:60]!r}: it must be one of"
                 f" {', '.join(_LOG_LEVELS)}"
+            )
+        if self.public_codec not in _CODECS:
+            raise InvalidSettings(
+                f"setting 'public_codec' is {self.public_codec[:60]!r}: it must be one of"
+                f" {', '.join(_CODECS)}"
             )
         for name, least, most in (
             ("partitions", 1, 100_000),
@@ -265,6 +299,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                 )
         read_address(self.redis)
         for address in self.kafka.split(","):
+            scheme, named, _ = address.strip().partition("://")
+            if named:
+                raise InvalidSettings(
+                    f"{PREFIX}KAFKA has {scheme[:20]}://…: give host:port without a scheme."
+                    " Supported are plain text, and SASL/PLAIN with kafka_user and kafka_password;"
+                    " not TLS: let a proxy beside each service speak it"
+                )
             if not re.fullmatch(r"\S+:[0-9]{1,5}", address.strip()):
                 raise InvalidSettings(
                     f"{PREFIX}KAFKA has {address.strip()[:60]!r}: it must be host:port, several"
@@ -316,6 +357,24 @@ def read_layer(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InvalidPolicy(f"policy file {path}: expected an object of keys")
     return values
+
+
+def _refuse_unknown(env: Mapping[str, str], known: tuple[str, ...]) -> None:
+    """Raise :class:`InvalidSettings` for a variable ``THREADFOLD_*`` that nothing reads: a misspelt
+    setting must not be one that was left out.
+    """
+    for variable in sorted(env):
+        name = variable.removeprefix(PREFIX)
+        if (
+            name == variable
+            or (name.isupper() and name.lower() in known)
+            or name in _NO_SETTINGS
+            or _SERVICE_LINK.fullmatch(name)
+        ):
+            continue
+        near = get_close_matches(name.lower(), known, 1)
+        hint = f"did you mean {PREFIX}{near[0].upper()}?" if near else "unset it"
+        raise InvalidSettings(f"{variable} is no setting of threadfold: {hint}")
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -44,6 +44,15 @@ class Row:
         return f"{self.partition}-{self.offset}"
 
 
+GARBAGE = "garbage"
+"""How the conversations begin, and the keys of nobody, to which records of garbage are written."""
+
+
+def is_garbage(row: Row) -> bool:
+    """Whether a record is one of those that are no events."""
+    return GARBAGE in row.key
+
+
 @dataclass(slots=True)
 class Seen:
     """One conversation as HTTP gives it: the context in two formats, all of its history newest
@@ -58,12 +67,13 @@ class Seen:
 
 @dataclass(slots=True)
 class Evidence:
-    """Everything of one run. ``windows`` are by key; ``summaries`` is the summaries topic."""
+    """Everything of one run. ``windows`` are by key; ``summaries`` is the summaries topic, ``letters`` that of dead letters."""
 
     acks: list[Ack] = field(default_factory=list)
     log: list[Row] = field(default_factory=list)
     summaries: list[Row] = field(default_factory=list)
     windows: dict[str, Seen] = field(default_factory=dict)
+    letters: list[Row] = field(default_factory=list)
 
 
 def keep(evidence: Evidence, path: Path) -> None:
@@ -71,7 +81,9 @@ def keep(evidence: Evidence, path: Path) -> None:
     cause.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asdict(evidence), default=lambda value: value.decode()))
+    path.write_text(
+        json.dumps(asdict(evidence), default=lambda value: value.decode(errors="replace"))
+    )
 
 
 def kept(path: Path) -> Evidence:
@@ -79,13 +91,11 @@ def kept(path: Path) -> Evidence:
     found = json.loads(path.read_text())
     rows = [
         [Row(**{**row, "value": row["value"].encode()}) for row in found[name]]
-        for name in ("log", "summaries")
+        for name in ("log", "summaries", "letters")
     ]
-    return Evidence(
-        [Ack(**ack) for ack in found["acks"]],
-        *rows,
-        {key: Seen(**seen) for key, seen in found["windows"].items()},
-    )
+    log, summaries, letters = rows
+    windows = {key: Seen(**seen) for key, seen in found["windows"].items()}
+    return Evidence([Ack(**ack) for ack in found["acks"]], log, summaries, windows, letters)
 
 
 @dataclass(slots=True)

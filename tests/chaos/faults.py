@@ -9,17 +9,24 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 
+import psutil
 import redis.asyncio as aredis
 from redis.exceptions import RedisError
 
-from tests.chaos.platform import Platform, Service
+from tests.chaos.operators import erase, rebuild
+from tests.chaos.platform import Platform
 from tests.chaos.proxy import Proxy
 from tests.chaos.schedule import Fault
+from tests.chaos.services import Service
 
 MARGIN = 1.2
 """Seconds beyond the session time-out for which a frozen worker stands still: the others have its
 partitions by then.
 """
+FULL = 4_096
+"""Bytes that a file may have while the disk is full."""
+PATIENCE = 6.0
+"""Seconds that a broker is given to notice it."""
 Do = Callable[[Platform, Fault], Awaitable[None]]
 
 
@@ -106,10 +113,16 @@ async def worker_remove(platform: Platform, fault: Fault) -> None:
     over.
     """
     worker = platform.pick(platform.workers, fault.target)
-    if worker is not None and worker.process is not None:
+    if worker is not None:
         worker.wanted = False
-        os.kill(worker.process.pid, signal.SIGTERM)
-        await asyncio.sleep(0)
+        await worker.end()
+
+
+async def gateway_stop(platform: Platform, fault: Fault) -> None:
+    """SIGTERM with requests under way; it is started again at once."""
+    gateway = platform.pick(platform.gateways, fault.target)
+    if gateway is not None:
+        await gateway.end()
 
 
 # -- Redis
@@ -154,6 +167,19 @@ async def redis_flush(platform: Platform, fault: Fault) -> None:
         await client.aclose()
 
 
+async def redis_full(platform: Platform, fault: Fault) -> None:
+    """No memory for any write; reads go on."""
+    client = aredis.Redis.from_url(platform.stack.redis.url)
+    try:
+        await client.config_set("maxmemory", 1)
+        await asyncio.sleep(fault.seconds)
+        await client.config_set("maxmemory", 0)
+    except RedisError as error:
+        platform.notes.append(f"Redis could not be filled: {error}")
+    finally:
+        await client.aclose()
+
+
 # -- the network between the services and either
 # -----------------------------------------------------------------------------
 
@@ -190,6 +216,30 @@ async def cut(platform: Platform, fault: Fault) -> None:
         await asyncio.sleep(fault.seconds / 8)
 
 
+# -- what operators do
+# ------------------------------------------------------------------------------------------
+
+
+async def generation_switch(platform: Platform, fault: Fault) -> None:
+    """All windows are folded anew beside the live ones, and take their place."""
+    await rebuild(platform)
+
+
+async def policy_change(platform: Platform, fault: Fault) -> None:
+    """The same, under a policy with another budget."""
+    budget = int(str(platform.plan.policy["working_budget"]))
+    budget = budget * 2 if fault.target % 2 else budget - budget // 3
+    await rebuild(
+        platform,
+        {**platform.plan.policy, "working_budget": budget, "keep_recent_tokens": budget // 3},
+    )
+
+
+async def conversation_erase(platform: Platform, fault: Fault) -> None:
+    """A conversation is erased while it is appended to."""
+    await erase(platform, f"t{fault.target % platform.plan.tenants}", f"c{fault.target % 6}")
+
+
 # -- Kafka
 # ------------------------------------------------------------------------------------------
 
@@ -197,6 +247,24 @@ async def cut(platform: Platform, fault: Fault) -> None:
 async def kafka_kill(platform: Platform, fault: Fault) -> None:
     """kill -9 of the broker, and back with its data."""
     platform.stack.kafka.kill()
+    await platform.stack.start_kafka()
+
+
+async def kafka_disk_full(platform: Platform, fault: Fault) -> None:
+    """No file of the broker may grow: it ends by itself, as on a full disk, and is back once there
+    is room.
+    """
+    kafka = platform.stack.kafka
+    psutil.Process(kafka.pid).rlimit(psutil.RLIMIT_FSIZE, (FULL, psutil.RLIM_INFINITY))
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if kafka.poll() is not None:
+            break
+        await asyncio.sleep(0.1)
+    if kafka.poll() is None:
+        platform.notes.append("the broker lived on with a full disk")
+        kafka.kill()
+    await asyncio.sleep(fault.seconds)
     await platform.stack.start_kafka()
 
 
@@ -230,4 +298,10 @@ FAULTS: dict[str, Do] = {
     "kafka-cut": cut,
     "kafka-kill": kafka_kill,
     "kafka-freeze": kafka_freeze,
+    "kafka-disk-full": kafka_disk_full,
+    "redis-full": redis_full,
+    "gateway-stop": gateway_stop,
+    "generation-switch": generation_switch,
+    "policy-change": policy_change,
+    "conversation-erase": conversation_erase,
 }

@@ -19,6 +19,7 @@ from aiokafka.errors import KafkaError
 
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
+from tests.chaos.evidence import GARBAGE
 from tests.chaos.model import absolute
 from tests.chaos.schedule import Plan
 from tests.chaos.spans import RIVAL
@@ -29,6 +30,15 @@ LAST = 200
 WRONGS = ("", "", "previous", "from", "to", "rollback", "tokens", "positions")
 
 
+GARBAGES = (
+    (b"garbage", b"{}"),
+    (b"garbage/of/nobody", b"\xff\xfe"),
+    (f"t0/{GARBAGE}1".encode(), b"\x00\x01 no JSON"),
+    (f"t0/{GARBAGE}2".encode(), b'{"specversion": "1.0"}'),
+)
+"""Keys and values of records that are no events: nobody's, or of conversations that have no other."""
+
+
 class Intruder:
     """Follows events and requests, and answers with records of its own. ``repeated`` and ``rivals``
     count what it produced.
@@ -37,7 +47,7 @@ class Intruder:
     def __init__(self, settings: Settings, plan: Plan) -> None:
         self.settings, self.plan = settings, plan
         self.rng = random.Random(plan.seed * 17 + 3)
-        self.repeated = self.rivals = 0
+        self.repeated = self.rivals = self.thrown = 0
         self._last: deque[tuple[int, bytes, bytes]] = deque(maxlen=LAST)
 
     async def run(self) -> None:
@@ -69,7 +79,8 @@ class Intruder:
         for tp, rows in (await consumer.getmany(timeout_ms=100)).items():
             for row in rows:
                 if tp.topic == events:
-                    self._last.append((tp.partition, row.key, row.value))
+                    if GARBAGE.encode() not in (row.key or b""):
+                        self._last.append((tp.partition, row.key, row.value))
                 elif self.plan.rivals and self.rng.random() < 0.3:
                     found = self._rival(json.loads(row.value))
                     if found is not None:
@@ -79,6 +90,10 @@ class Intruder:
             partition, key, value = self.rng.choice(self._last)
             await producer.send(events, value, key, partition=partition, headers=HEADERS)
             self.repeated += 1
+        if self.thrown < self.plan.garbage and self.rng.random() < 0.3:
+            key, value = self.rng.choice(GARBAGES)
+            await producer.send(events, value, key, headers=HEADERS)
+            self.thrown += 1
 
     def _rival(self, request: dict[str, Any]) -> tuple[bytes, bytes] | None:
         """A summary of the span that was asked for, wrong in one way or in none; None where its
@@ -139,7 +154,7 @@ class Intruder:
 async def intruding(settings: Settings, plan: Plan) -> AsyncIterator[Intruder]:
     """An intruder at work, where the plan has one."""
     intruder = Intruder(settings, plan)
-    if not (plan.rivals or plan.repeats):
+    if not (plan.rivals or plan.repeats or plan.garbage):
         yield intruder
         return
     task = asyncio.create_task(intruder.run(), name="intruder")

@@ -10,6 +10,7 @@ topic); the model says which *could* be, by predecessor, last rollback and span.
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -19,6 +20,10 @@ from typing import Any, NamedTuple
 from tests.chaos.evidence import Row
 
 RECENT = 1_024
+NUMBER = re.compile(r"\bn[0-9]+x[0-9]+(?=\.)")
+"""What every sentence of a producer's text ends with, another one each; one that is cut short is
+none.
+"""
 PREFIX = "threadfold."
 
 
@@ -149,6 +154,16 @@ class Conversation:
             return False
         if why is not None:
             self.complaints.append(f"summary {name} at {event.offset} was taken though {why}")
+        said = set(NUMBER.findall(data["text"]))
+        standing = {
+            number
+            for o in self.standing()
+            for number in NUMBER.findall(json.dumps(self.events[o].data))
+        }
+        if not said <= standing:
+            self.complaints.append(
+                f"summary {name} at {event.offset} holds text that does not stand: {sorted(said - standing)[:3]}"
+            )
         covers = frozenset(self.covered_by(data["span"]))
         made = Summed(
             name,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from tests.chaos.evidence import Ack, Evidence, Findings, Flat, Row, Seen
+from tests.chaos.evidence import Ack, Evidence, Findings, Flat, Row, Seen, is_garbage
 from tests.chaos.model import Conversation, offset_of
 from tests.chaos.spans import check_chain
 from threadfold.demo.openai_checker import problems
@@ -32,6 +32,8 @@ def judge(evidence: Evidence) -> Findings:
     taken = _summaries_topic(evidence, findings)
     conversations: dict[str, Conversation] = {}
     for row in sorted(evidence.log, key=lambda row: (row.partition, row.offset)):
+        if is_garbage(row):
+            continue
         if row.key not in conversations:
             conversations[row.key] = Conversation(row.partition, taken.get(row.key, frozenset()))
         conversations[row.key].add(row)
@@ -47,6 +49,7 @@ def judge(evidence: Evidence) -> Findings:
     for key in sorted(evidence.windows.keys() - conversations.keys()):
         findings.differing.append(f"{key}: a window of a conversation that the log does not have")
     _voided(evidence, conversations, findings)
+    _set_aside(evidence, findings)
     return findings
 
 
@@ -147,6 +150,16 @@ def _voided(evidence: Evidence, conversations: dict[str, Conversation], findings
             findings.differing.append(
                 f"{key}: summaries {sorted(untrue)[:3]} were said to be void, and no rollback made"
                 " them so"
+            )
+
+
+def _set_aside(evidence: Evidence, findings: Findings) -> None:
+    """Every record that is no event has a dead letter."""
+    known = {json.loads(row.value).get("position") for row in evidence.letters if row.value}
+    for row in evidence.log:
+        if is_garbage(row) and row.position not in known:
+            findings.lost.append(
+                f"the record at {row.position} is no event, and has no dead letter"
             )
 
 

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
-import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -29,10 +26,10 @@ from streams.settings.settings import Settings
 from tests.chaos.model_server import Troubled, troubled_model
 from tests.chaos.proxy import Proxy, proxied
 from tests.chaos.schedule import Plan
+from tests.chaos.services import Service, wake
 from tests.support.commands import clean_env
 from threadfold.embedded.kafka import EmbeddedKafka
 from threadfold.embedded.ports import free_port
-from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.redis import EmbeddedRedis
 
 SCOPES = ["append", "read", "subscribe", "admin", "erase"]
@@ -50,6 +47,7 @@ _ENV = (
     "summary_time_cap",
     "summary_breaker_seconds",
     "snapshot_events",
+    "hibernate_after",
     "gateway_host",
 )
 
@@ -109,70 +107,8 @@ class Stack:
             await self.kafka_proxy.stop()
         for server in (self.redis, self.kafka):
             if server.port is not None:
-                _wake(server.pid)
+                wake(server.pid)
             await asyncio.to_thread(server.stop)
-
-
-class Service:
-    """One worker or gateway: its process now, and whether somebody wants it to run."""
-
-    def __init__(self, name: str, command: list[str], env: dict[str, str], log: Path) -> None:
-        self.name, self.command, self.env, self.log = name, command, env, log
-        self.wanted = True
-        self.not_before = 0.0
-        self.frozen = False
-        self.process: GuardedProcess | None = None
-        self.ended: list[int] = []
-        """Exit codes of processes that ended without being told to."""
-
-    @property
-    def running(self) -> bool:
-        """Whether its process runs."""
-        return self.process is not None and self.process.poll() is None
-
-    def start(self) -> None:
-        """Start a process in the place of the one that ended."""
-        self.frozen = False
-        process = GuardedProcess(
-            [sys.executable, "-m", "threadfold.cli", *self.command], env=self.env, log=self.log
-        )
-        process.start()
-        # Others ask for its pid meanwhile.
-        self.process = process
-
-    def kill(self) -> None:
-        """End it with SIGKILL, frozen or not."""
-        if self.process is not None:
-            self.process.kill()
-
-    def freeze(self) -> None:
-        """SIGSTOP: it stands still in the middle of whatever it does."""
-        if self.process is not None and self.running:
-            os.kill(self.process.pid, signal.SIGSTOP)
-            self.frozen = True
-
-    def tracebacks(self) -> int:
-        """How many tracebacks its processes logged."""
-        return (
-            self.log.read_text(errors="replace").count("Traceback (most recent call last)")
-            if self.log.exists()
-            else 0
-        )
-
-    def wake(self) -> None:
-        """SIGCONT: it goes on where it stood, a zombie where somebody else has its partitions by
-        now.
-        """
-        if self.process is not None and self.running:
-            _wake(self.process.pid)
-            self.frozen = False
-
-
-def _wake(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGCONT)
-    except ProcessLookupError:
-        return  # it has ended meanwhile: nothing to wake
 
 
 class Platform:
@@ -198,13 +134,21 @@ class Platform:
         self.urls: list[str] = []
         self.keys: dict[str, str] = {}
         self.notes: list[str] = []
+        self.erased: set[str] = set()
+        """Conversations that were erased, or are just being so."""
+        self.wrongs: list[str] = []
+        """What a fault's own steps found wrong."""
+        self.switches = 0
+        """How often another generation became the live one."""
         self.server_locks = {"kafka": asyncio.Lock(), "redis": asyncio.Lock()}
         self._ending = False
 
     def add_worker(self) -> Service:
         """One worker more; the supervisor starts it."""
         name = f"worker-{len(self.workers)}"
-        self.workers.append(Service(name, ["worker"], self._env(), self.folder / f"{name}.log"))
+        self.workers.append(
+            Service(name, ["worker"], self.environment(), self.folder / f"{name}.log")
+        )
         return self.workers[-1]
 
     def add_gateway(self) -> Service:
@@ -212,13 +156,17 @@ class Platform:
         name, port = f"gateway-{len(self.gateways)}", free_port()
         self.gateways.append(
             Service(
-                name, ["gateway", "--port", str(port)], self._env(), self.folder / f"{name}.log"
+                name,
+                ["gateway", "--port", str(port)],
+                self.environment(),
+                self.folder / f"{name}.log",
             )
         )
         self.urls.append(f"http://127.0.0.1:{port}")
         return self.gateways[-1]
 
-    def _env(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """The settings as services and commands are given them."""
         own = {f"THREADFOLD_{name.upper()}": str(getattr(self.settings, name)) for name in _ENV}
         return clean_env({**own, "THREADFOLD_SUMMARIZERS": json.dumps(_endpoints(self.model))})
 
@@ -242,6 +190,7 @@ class Platform:
                         service.ended.append(service.process.poll() or 0)
                     service.not_before = time.monotonic() + 1.0
                     await asyncio.to_thread(service.start)
+                service.measure()
             await asyncio.sleep(0.1)
 
     def pick(self, services: list[Service], number: int) -> Service | None:
@@ -269,10 +218,18 @@ class Platform:
         for service in self.services:
             service.wake()
         if self.stack.kafka.poll() is None:
-            _wake(self.stack.kafka.pid)
+            wake(self.stack.kafka.pid)
         await self.stack.start()
         for worker in self.workers[: self.plan.workers]:
             worker.wanted = True
+
+    async def end(self) -> list[str]:
+        """End all services as an orchestrator does; returns what they did wrong in their lives."""
+        self._ending = True
+        for service in self.services:
+            service.wanted = False
+        await asyncio.gather(*(service.end() for service in self.services))
+        return [text for service in self.services for text in service.wrongs()]
 
     def close(self) -> None:
         """Kill all services; what they were to leave is in the topics and in Redis."""
@@ -305,8 +262,9 @@ def settings_of(plan: Plan, stack: Stack, redis_port: int) -> Settings:
         replication=1,
         min_isr=1,
         session_timeout=plan.session_timeout,
-        append_timeout=3.0,
-        summary_time_cap=4.0,
+        append_timeout=None if plan.patient else 3.0,
+        summary_time_cap=None if plan.patient else 4.0,
+        hibernate_after=plan.hibernate_after,
         summary_breaker_seconds=1.0,
         snapshot_events=plan.snapshot_events,
     )

@@ -30,6 +30,8 @@ WORDS = [
     "draft",
     "deadline",
 ]
+BUSY = 4
+"""Conversations of each tenant that get most of what is appended."""
 ENOUGH = 60.0
 """Seconds after which an append that is still not acknowledged is given up, and said."""
 
@@ -60,6 +62,7 @@ class Producer:
     unknown: int = 0
     """Answers that left it open whether the events are in."""
     _made: int = 0
+    _said: int = 0
     _sent: list[Sent] = field(default_factory=list)
     _calls: int = 0
     _waiting: dict[str, list[str]] = field(default_factory=dict)
@@ -78,7 +81,8 @@ class Producer:
     # ------------------------------------------------------------------------------------------
 
     def _next(self) -> Sent:
-        conversation = self.rng.choice(self.conversations)
+        busy = self.rng.random() < 0.8
+        conversation = self.rng.choice(self.conversations[: BUSY if busy else None])
         kind = self.rng.choices(
             (
                 "one",
@@ -214,7 +218,11 @@ class Producer:
             " ".join(self.rng.choices(WORDS, k=self.rng.randint(4, 12)))
             for _ in range(self.rng.randint(1, 3))
         )
-        return " ".join(f"{part.capitalize()} {mark} {self.rng.randrange(10**6)}." for part in said)
+        return " ".join(f"{part.capitalize()} {mark} {self._number()}." for part in said)
+
+    def _number(self) -> str:
+        self._said += 1
+        return f"n{self.number}x{self._said}"
 
     # -- delivery
     # ------------------------------------------------------------------------------------------
@@ -230,6 +238,9 @@ class Producer:
                 async with http.post(url, json=sent.body, headers=headers) as answer:
                     if answer.status in (200, 202):
                         self._acknowledged(sent, await answer.json(), repeat)
+                        return
+                    keys = {f"{self.tenant}/{conversation}" for conversation, _ in sent.flats}
+                    if answer.status == 410 and keys & self.platform.erased:
                         return
                     if answer.status < 500 and answer.status != 429:
                         self.refused.append(

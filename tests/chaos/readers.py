@@ -1,5 +1,5 @@
-"""Readers during the faults: what a gateway has served once it never serves older again, nor denies
-to know; it answers 503 instead.
+"""Readers during the faults: what one gateway has served, none serves older again, nor denies to
+know; it answers 503 instead.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ import aiohttp
 
 from tests.chaos.model import offset_of
 from tests.chaos.oracle import MARK
-from tests.chaos.platform import Platform, Service
+from tests.chaos.platform import Platform
+from tests.chaos.producers import BUSY
+from tests.chaos.services import Service
 
 PAUSE = 0.03
+Served = dict[str, tuple[int, int]]
+"""By conversation: offset and count of the newest window that a gateway served."""
 
 
 class Reader:
@@ -25,35 +29,27 @@ class Reader:
     given; ``reads`` how many it was.
     """
 
-    def __init__(self, platform: Platform, gateway: Service, url: str) -> None:
+    def __init__(self, platform: Platform, gateway: Service, url: str, served: Served) -> None:
         self.platform, self.gateway, self.url = platform, gateway, url
         self.rng = random.Random(platform.plan.seed * 7 + len(url))
         self.found: list[str] = []
         self.reads = 0
-        self._served: dict[tuple[int, str], tuple[int, int]] = {}
-        """By process and conversation: offset and count of the last window that it served."""
+        self._served = served
 
     async def run(self) -> None:
         """Read until cancelled."""
         plan = self.platform.plan
-        keys = [(f"t{t}", f"c{c}") for t in range(plan.tenants) for c in range(plan.conversations)]
+        keys = [(f"t{t}", f"c{c}") for c in range(plan.conversations) for t in range(plan.tenants)]
+        busy = keys[: BUSY * plan.tenants]
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=4)) as http:
             while True:
-                tenant, conversation = self.rng.choice(keys)
-                pid = self._pid()
+                tenant, conversation = self.rng.choice(busy if self.rng.random() < 0.8 else keys)
+                key = f"{tenant}/{conversation}"
+                before = self._served.get(key)
                 answer = await self._read(http, tenant, conversation)
-                # Another process may have taken the port in between, which knows nothing of what
-                # the one before served.
-                if answer is not None and pid is not None and pid == self._pid():
-                    self._judge(pid, f"{tenant}/{conversation}", *answer)
+                if answer is not None:
+                    self._judge(before, key, *answer)
                 await asyncio.sleep(PAUSE)
-
-    def _pid(self) -> int | None:
-        return (
-            self.gateway.process.pid
-            if self.gateway.process is not None and self.gateway.running
-            else None
-        )
 
     async def _read(
         self, http: aiohttp.ClientSession, tenant: str, conversation: str
@@ -67,8 +63,10 @@ class Reader:
         except (aiohttp.ClientError, TimeoutError, OSError, json.JSONDecodeError):
             return None
 
-    def _judge(self, pid: int, key: str, status: int, document: Any) -> None:
-        served = self._served.get((pid, key))
+    def _judge(self, served: tuple[int, int] | None, key: str, status: int, document: Any) -> None:
+        """``served`` is what any gateway had served before this was asked for."""
+        if status == 410 and key in self.platform.erased:
+            return
         if status == 404 and served is not None:
             self.found.append(f"{key}: {self.gateway.name} answered 404 for what it had served")
         elif status == 200:
@@ -88,7 +86,7 @@ class Reader:
                 self.found.append(
                     f"{key}: {self.gateway.name} served text of {', '.join(sorted(foreign))}"
                 )
-            self._served[(pid, key)] = now
+            self._served[key] = max(now, self._served.get(key, now))
         elif status not in (404, 503):
             self.found.append(
                 f"{key}: {self.gateway.name} answered {status}: {str(document)[:200]}"
@@ -98,8 +96,9 @@ class Reader:
 @asynccontextmanager
 async def reading(platform: Platform) -> AsyncIterator[list[Reader]]:
     """A reader at each gateway."""
+    served: Served = {}
     readers = [
-        Reader(platform, gateway, url)
+        Reader(platform, gateway, url, served)
         for gateway, url in zip(platform.gateways, platform.urls, strict=True)
     ]
     tasks = [

@@ -16,11 +16,15 @@ from projections.errors import KafkaUnavailable, RedisUnavailable
 from projections.names import Key, partition_of
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
+from projections.storage.stubs import STUB
 from streams.control.control_topic import Control
+from streams.control.state import Generation
 from streams.log.kafka_log import KafkaLog
 from streams.maintenance.verify import verify
-from tests.chaos.evidence import Ack, Evidence, Row, Seen
+from streams.stack import open_stack
+from tests.chaos.evidence import Ack, Evidence, Row, Seen, is_garbage
 from tests.chaos.platform import Platform
+from threadfold.cli.common import open_snapshots
 
 SETTLE = 90.0
 """Seconds in which everything has to be folded and every due summary taken, once all runs again; a
@@ -41,13 +45,19 @@ async def settle(
     are says so or not.
     """
     names = [Key(*key.split("/")) for key in keys]
+    control = await Control(platform.direct).start()
+    try:
+        live = control.state.live_generation
+        rules = control.state.rules(live)
+    finally:
+        await control.stop()
     why, calm, before = "nothing was seen", 0, {}
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SETTLE
     while loop.time() < deadline:
         try:
             ends = await log.end_offsets()
-            open_ = await _open(platform, store, ends) or await _due(platform, store, names)
+            open_ = await _open(store, live.number, ends) or await _due(store, live, rules, names)
         except (KafkaUnavailable, RedisUnavailable) as error:
             ends, open_ = {}, str(error)
         calm = calm + 1 if open_ is None and ends == before else 0
@@ -58,16 +68,16 @@ async def settle(
     return why
 
 
-async def _open(platform: Platform, store: RedisStore, ends: dict[int, int]) -> str | None:
-    for number in range(platform.plan.partitions):
-        checkpoint = await store.checkpoint(1, number)
+async def _open(store: RedisStore, live: int, ends: dict[int, int]) -> str | None:
+    for number in sorted(ends):
+        checkpoint = await store.checkpoint(live, number)
         if ends[number] == 0:
             continue
         if checkpoint is None or checkpoint.healing:
             return f"partition {number} heals"
         if checkpoint.offset != ends[number] - 1:
             return f"partition {number} is folded to {checkpoint.offset} of {ends[number] - 1}"
-        due: list[Key] = await store.due(1, number, _FAR, 100)
+        due: list[Key] = await store.due(live, number, _FAR, 100)
         if due:
             return (
                 f"{', '.join(map(str, due[:5]))} of partition {number} are due and get no summary"
@@ -75,14 +85,15 @@ async def _open(platform: Platform, store: RedisStore, ends: dict[int, int]) -> 
     return None
 
 
-async def _due(platform: Platform, store: RedisStore, keys: list[Key]) -> str | None:
-    """A window that is due and not listed as due would wait for ever."""
+async def _due(store: RedisStore, live: Generation, rules: Rules, keys: list[Key]) -> str | None:
+    """A window that is due and not listed as due would wait for ever; one that sleeps is not due."""
     for key in keys:
-        number = partition_of(key, platform.plan.partitions)
-        parts = (await store.read(1, number, [key]))[1][0]
+        number = partition_of(key, live.partitions)
+        parts = (await store.read(live.number, number, [key]))[1][0]
         if (
             parts is not None
-            and parts.load(key, number, Rules(platform.plan.policy)).meta.due is not None
+            and STUB not in parts.fields
+            and parts.load(key, number, rules).meta.due is not None
         ):
             return f"{key} of partition {number} is due and gets no summary"
     return None
@@ -108,12 +119,16 @@ async def collect(platform: Platform, log: KafkaLog, acks: list[Ack]) -> Evidenc
 
 
 async def _collect(platform: Platform, acks: list[Ack]) -> Evidence:
-    evidence = Evidence(acks)
-    evidence.log = await read_topic(platform, "events")
-    evidence.summaries = await read_topic(platform, "summaries")
+    gone = platform.erased
+    evidence = Evidence([ack for ack in acks if ack.key not in gone])
+    evidence.log = [row for row in await read_topic(platform, "events") if row.key not in gone]
+    evidence.summaries = [
+        row for row in await read_topic(platform, "summaries") if row.key not in gone
+    ]
+    evidence.letters = await read_topic(platform, "dead-letters")
     rng = random.Random(platform.plan.seed)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15)) as http:
-        for key in sorted({row.key for row in evidence.log}):
+        for key in sorted({row.key for row in evidence.log if not is_garbage(row)}):
             evidence.windows[key] = await _seen(http, platform, key, rng)
     return evidence
 
@@ -138,7 +153,12 @@ async def read_topic(platform: Platform, name: str) -> list[Row]:
             while any([await consumer.position(tp) < ends[tp] for tp in partitions]):
                 for found in (await consumer.getmany(timeout_ms=300)).values():
                     rows += [
-                        Row(r.partition, r.offset, (r.key or b"").decode(), r.value or b"")
+                        Row(
+                            r.partition,
+                            r.offset,
+                            (r.key or b"").decode(errors="replace"),
+                            r.value or b"",
+                        )
                         for r in found
                     ]
         assert len(rows) >= sum(ends.values()), (
@@ -192,13 +212,13 @@ async def _get(http: aiohttp.ClientSession, url: str, key: str, limit: float = 3
         await asyncio.sleep(0.1)
 
 
-async def differing(platform: Platform, log: KafkaLog, store: RedisStore) -> list[str]:
+async def differing(platform: Platform) -> list[str]:
     """Conversations whose windows are not, byte for byte, what the log folds to from its first
     event.
     """
-    control = await Control(platform.direct).start()
-    try:
-        record = control.state.generations[1]
-        return (await verify(log, store, record, control.state.rules(record))).differing
-    finally:
-        await control.stop()
+    async with open_stack(platform.direct) as stack, open_snapshots(stack) as snapshots:
+        rules = stack.control.state.rules(stack.generation)
+        report = await verify(
+            stack.log, stack.store, stack.generation, rules, snapshots=snapshots, deep=True
+        )
+        return report.differing

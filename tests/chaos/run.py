@@ -20,6 +20,7 @@ from streams.settings.settings import Settings
 from tests.chaos.evidence import Evidence, Findings, keep
 from tests.chaos.faults import carry_out
 from tests.chaos.intruders import Intruder, intruding
+from tests.chaos.operators import still_served
 from tests.chaos.oracle import judge
 from tests.chaos.platform import Platform, Stack, keep_logs, platform, until_ready
 from tests.chaos.producers import Producer, producers_of
@@ -123,8 +124,7 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
         if open_ is not None or not outcome.findings.clean:
             keep(evidence, KEPT / f"seed-{made.plan.seed}" / "evidence.json")
         outcome.trouble += [
-            f"{key}: the window is not what the log folds to"
-            for key in await differing(made, log, store)
+            f"{key}: the window is not what the log folds to" for key in await differing(made)
         ]
     finally:
         await log.stop()
@@ -132,6 +132,8 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
     for producer in producers:
         outcome.trouble += [f"producer {producer.number}: {text}" for text in producer.refused]
     outcome.trouble += [f"while it ran, {text}" for reader in readers for text in reader.found]
+    outcome.trouble += made.wrongs + await still_served(made)
+    outcome.trouble += await made.end()
     asked = (
         f"{sum(p.unknown for p in producers)} unknown answers,"
         f" {sum(reader.reads for reader in readers)} reads meanwhile"
@@ -183,7 +185,13 @@ def _told(evidence: Evidence, asked: str, intruder: Intruder, made: Platform) ->
         ),
         (
             f"{chain} summaries in force ({intruder.rivals} rivals, {taken} taken),"
-            f" {len(evidence.summaries)} announcements"
+            f" {len(evidence.summaries)} announcements, {made.switches} switches,"
+            f" {len(made.erased)} erased,"
+            f" {len(evidence.letters)} dead letters"
+        ),
+        (
+            f"{max(service.peak for service in made.services) >> 20} MiB at most, ended within"
+            f" {max((s for service in made.services for s in service.endings), default=0):.1f} s"
         ),
     )
     return "; ".join((*counts, *made.notes, *ended, *traced))

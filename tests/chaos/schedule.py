@@ -30,12 +30,19 @@ KINDS = (
     "kafka-slow",
     "kafka-stall",
     "kafka-cut",
+    "redis-full",
+    "gateway-stop",
+    "generation-switch",
+    "kafka-disk-full",
+    "policy-change",
+    "conversation-erase",
 )
 """Every kind of fault; seed n always has the n-th, so as many seeds in a row as there are kinds
 have them all.
 """
 
-DEAR = frozenset({"kafka-kill"})
+HOUR = 3_600.0
+DEAR = frozenset({"kafka-kill", "kafka-disk-full", "generation-switch", "policy-change"})
 """Kinds of which a seed has one at most, because each costs seconds of waiting."""
 
 
@@ -58,7 +65,8 @@ class Fault:
 class Plan:
     """All that a seed decides. ``load`` is for how many seconds producers append, at least;
     ``pause`` how long each waits between two; ``rollbacks`` how many of about a hundred requests
-    are some.
+    are some; ``garbage`` how many records are no events; ``patient``: with the time-outs that are
+    the defaults.
     """
 
     seed: int
@@ -71,6 +79,9 @@ class Plan:
     load: float
     pause: float
     session_timeout: float
+    patient: bool
+    garbage: int
+    hibernate_after: float
     snapshot_events: int
     summarizer: str
     model_trouble: float
@@ -85,6 +96,9 @@ class Plan:
             f"summaries by {self.summarizer}",
             *(["rivals"] if self.rivals else []),
             *(["repeats"] if self.repeats else []),
+            *([f"{self.garbage} records of garbage"] if self.garbage else []),
+            *(["default time-outs"] if self.patient else []),
+            *([f"sleep after {self.hibernate_after:g} s"] if self.hibernate_after < HOUR else []),
         ]
         return (
             f"{self.workers} workers, {self.gateways} gateways, {self.producers} producers,"
@@ -111,18 +125,22 @@ def plan_of(seed: int, *, load: float = 7.0) -> Plan:
         )
     compacting = any(fault.kind.endswith("-compacting") for fault in faults)
     budget = rng.choice((250, 400, 700))
+    patient = rng.random() < 0.25
     summarizer = "model" if compacting or rng.random() < 0.5 else "extractive"
     return Plan(
         seed=seed,
         workers=rng.randint(2, 3),
         gateways=rng.randint(1, 2),
         tenants=rng.randint(2, 3),
-        conversations=rng.randint(2, 4),
+        conversations=50,
         producers=rng.randint(6, 12),
         partitions=rng.randint(2, 4),
         load=load,
         pause=rng.choice((0.01, 0.03, 0.06)),
-        session_timeout=2.0,
+        session_timeout=10.0 if patient else 2.0,
+        patient=patient,
+        garbage=rng.choice((0, 5, 15)),
+        hibernate_after=rng.choice((HOUR, HOUR, 2.0)),
         snapshot_events=rng.choice((0, 40, 100, 400)),
         summarizer=summarizer,
         model_trouble=rng.choice((0.1, 0.4, 0.8)),

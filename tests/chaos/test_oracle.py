@@ -231,9 +231,21 @@ def _result_without_a_call(evidence: Evidence) -> None:
     ]
 
 
+def _abandoned_text_in_a_summary(evidence: Evidence) -> None:
+    data = {**summary(), "text": f"{text(1)} Nobody says this any more: n7x1."}
+    evidence.log[SUMMARY] = row(SUMMARY, "summary-s1", "summary", data)
+    evidence.summaries = [evidence.log[SUMMARY]]
+
+
+def _garbage_without_a_dead_letter(evidence: Evidence) -> None:
+    evidence.log.append(Row(0, 10, "garbage", b"{}"))
+
+
 @pytest.mark.parametrize(
     ("wrong", "kind", "words"),
     [
+        (_abandoned_text_in_a_summary, "differing", "text that does not stand: ['n7x1']"),
+        (_garbage_without_a_dead_letter, "lost", "at 0-10 is no event, and has no dead letter"),
         (_not_in_the_log, "lost", "e3 was acknowledged at 0-3"),
         (_not_in_the_window, "lost", "e3 at 3 is neither in the window nor in a summary"),
         (_not_counted, "lost", "counts 8 events"),

@@ -70,7 +70,7 @@ async def examine(settings: Settings) -> Findings:
     """Run all checks and print each finding. A check that cannot run does not stop the others."""
     found = Findings()
     found.ok("versions", _versions())
-    _descriptors(found)
+    found.ok("descriptors", _descriptors())
     async with AsyncExitStack() as closing:
         store = RedisStore(settings.redis, settings.topic_prefix)
         closing.push_async_callback(store.close)
@@ -110,17 +110,13 @@ def _versions() -> str:
     )
 
 
-def _descriptors(found: Findings) -> None:
+def _descriptors() -> str:
     """A gateway that is started from here may open as many."""
-    soft, most = descriptors(), most_descriptors()
-    if soft is None or most is None:
-        found.ok("descriptors", "no limit")
-        return
-    text = f"{soft}, a gateway raises it to {most}: {most_connections(most)} connections"
-    if most < FEW_DESCRIPTORS:
-        found.fault("descriptors", f"{text}. Raise the hard limit (`ulimit -Hn`)")
-    else:
-        found.ok("descriptors", text)
+    now, most = descriptors(), most_descriptors()
+    if now is None or most is None:
+        return "no limit"
+    text = f"{now}, a gateway raises it to {most}, for {most_connections(most)} connections"
+    return text if most >= FEW_DESCRIPTORS else f"{text} (for more: the hard limit, ulimit -Hn)"
 
 
 async def _redis(found: Findings, store: RedisStore) -> None:

@@ -262,12 +262,17 @@ def generations() -> None:
 @generations.command("list")
 @data_option
 def list_(data: Path | None) -> None:
-    """Print one line per generation: number, state, partitions, the keys that its policy sets."""
+    """Print one line per generation: number, state (live, building, ready or retired), partitions,
+    the keys that its policy sets, when it was begun and when it last became live.
+    """
     state = read_state(data)
     for number, generation in sorted(state.generations.items()):
-        shown = "live" if number == state.live else generation.state
         policy = ",".join(sorted(generation.policy)) or "-"
-        click.echo(f"{number}\t{shown}\tpartitions: {generation.partitions}\tpolicy: {policy}")
+        click.echo(
+            f"{number}\t{state.stage_of(generation)}\tpartitions: {generation.partitions}"
+            f"\tpolicy: {policy}\tcreated: {generation.created or '-'}"
+            f"\tlive since: {generation.live_at or '-'}"
+        )
 
 
 @generations.command("switch")

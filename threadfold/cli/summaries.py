@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import msgspec
 
+from projections.events.codec import full_type
 from projections.names import check_name, parse_key
 from streams.control.key_ring import KeyRing
-from streams.encryption.payload_cipher import NotAuthentic, open_value
+from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, open_value
 from streams.log.clients import (
     AIOKafkaConsumer,
     TopicPartition,
@@ -21,6 +23,14 @@ from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, flush, load_settings, print_line, run
 
 
+class _Typed(msgspec.Struct):
+    type: str
+
+
+_typed = msgspec.json.Decoder(_Typed)
+_SUMMARY = full_type("summary")
+
+
 @click.command()
 @click.option("--tenant", metavar="T", help="Print only this tenant's.")
 @click.option("--follow", is_flag=True, help="Print new summaries as they arrive, until Ctrl-C.")
@@ -29,8 +39,8 @@ from threadfold.cli.common import data_option, flush, load_settings, print_line,
 )
 @data_option
 def summaries(tenant: str | None, follow: bool, from_beginning: bool, data: Path | None) -> None:
-    """Print accepted summaries, voidings and erasures as JSON lines. A payload whose key was
-    deleted stays encrypted.
+    """Print accepted summaries, voidings and erasures as JSON lines. Summaries of conversations
+    that are erased by now are left out.
 
     Without --follow it prints all present records, oldest first. Delivery is at least once:
     dedupe on summary_id. The order holds within a conversation, not among conversations.
@@ -68,14 +78,24 @@ async def _print(
                     if record.value and (
                         tenant is None or (key is not None and key.tenant == tenant)
                     ):
-                        print_line(_opened(keys, record.key, record.value))
+                        shown = line_of(keys, record.key, record.value)
+                        if shown is not None:
+                            print_line(shown)
                 flush()
         finally:
             await keys.stop()
             await consumer.stop()
 
 
-def _opened(keys: KeyRing, conversation: bytes, value: bytes) -> bytes:
+def line_of(keys: PayloadCipher, conversation: bytes, value: bytes) -> bytes | None:
+    """The line of a record, opened; None for a summary of a conversation that is erased by now."""
+    if keys.is_erased(conversation):
+        try:
+            summary = _typed.decode(value).type == _SUMMARY
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            summary = True  # another producer's record: it may hold anything of the conversation
+        if summary:
+            return None
     try:
         return open_value(keys, conversation, value) or value
     except NotAuthentic:

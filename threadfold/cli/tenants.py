@@ -1,8 +1,9 @@
-"""``tenants add|list|revoke``: the tenants, their policies and their keys."""
+"""``tenants add|policy|list|revoke``: the tenants, their policies and their keys."""
 
 from __future__ import annotations
 
 import re
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,7 +38,7 @@ from threadfold.cli.common import (
 
 @click.group()
 def tenants() -> None:
-    """Add and list tenants, revoke their keys."""
+    """Add and list tenants, change their policies, revoke their keys."""
 
 
 @tenants.command()
@@ -47,6 +48,12 @@ def tenants() -> None:
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="The tenant's policy, TOML or JSON.",
+)
+@click.option(
+    "--encryption",
+    type=click.Choice(["on", "off"]),
+    help="Whether payloads are encrypted in the log, without which an erasure leaves them there"
+    " [default: the policy's].",
 )
 @click.option(
     "--scopes",
@@ -63,6 +70,7 @@ def tenants() -> None:
 def add(
     name: str,
     policy: Path | None,
+    encryption: str | None,
     scopes: str | None,
     expires: str | None,
     key_name: str | None,
@@ -70,19 +78,80 @@ def add(
 ) -> None:
     """Record a tenant and print a new key for it, alone on stdout. The key is shown only once:
     the deployment stores its hash.
+
+    A new tenant is encrypted or not: --encryption says it, or the policy's key `encryption`. On a
+    terminal the command asks. Without an answer it is not, and a line on stderr says so.
     """
     check_name("tenant", name)
     granted = _scopes(scopes)
     ends = _expiry(expires)
     check_key_name(key_name)
     values = read_layer(policy) if policy else None
-    key, waits = run(_add(load_settings(data), name, values, granted, ends, key_name))
+    if encryption is not None:
+        values = {**(values or {}), "encryption": encryption == "on"}
+    settings = load_settings(data)
+    if values is None or "encryption" not in values:
+        values = _ask_for_encryption(settings, name, values)
+    key, waits, made, sealed = run(_add(settings, name, values, granted, ends, key_name))
     if waits:
+        say(_WAITS.format(name=name))
+    if made and not sealed:
         say(
-            f"tenant {name} exists: its new policy takes effect with the next generation"
-            " (`threadfold rebuild --switch`)"
+            f"tenant {name} is not encrypted: an erasure deletes windows and lists, and leaves the"
+            " text in the log (docs/erasure.md); --encryption on encrypts a new tenant"
         )
     click.echo(key)
+
+
+def _ask_for_encryption(
+    settings: Settings, name: str, values: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """The policy with the answer of whoever sits at the terminal; as it is if nobody does, if there
+    is no master key to encrypt with, or if the tenant exists.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return values
+    if not (settings.master_keys or settings.master_keys_file) or run(_exists(settings, name)):
+        return values
+    question = "Encrypt its payloads, so that an erasure reaches the log?"
+    return {**(values or {}), "encryption": click.confirm(question, default=False, err=True)}
+
+
+async def _exists(settings: Settings, name: str) -> bool:
+    async with open_control(settings) as control:
+        return name in control.state.tenants
+
+
+_WAITS = (
+    "tenant {name} exists: its new policy takes effect with the next generation (`threadfold"
+    " rebuild --switch`)"
+)
+
+
+@tenants.command("policy")
+@click.argument("name")
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@data_option
+def policy_(name: str, file: Path, data: Path | None) -> None:
+    """Replace a tenant's policy by that of FILE (TOML or JSON). Its keys stay.
+
+    It takes effect with the next generation (`threadfold rebuild --switch`). The policy that is in
+    force now takes back one that waits.
+    """
+    check_name("tenant", name)
+    values = read_layer(file)
+
+    async def change() -> bool:
+        async with open_control(load_settings(data)) as control:
+            tenant = await control.change_tenant(name, values, None)
+            return tenant.next_policy is not None
+
+    waits = run(change())
+    click.echo(
+        f"tenant {name}: the policy {'waits for the next generation' if waits else 'is in force'}"
+    )
+    if waits:
+        say(_WAITS.format(name=name))
 
 
 async def _add(
@@ -92,11 +161,14 @@ async def _add(
     scopes: tuple[str, ...] | None,
     ends: str | None,
     key_name: str | None,
-) -> tuple[str, bool]:
+) -> tuple[str, bool, bool, bool]:
+    """The key; whether the policy waits; whether the tenant is new; whether it is encrypted."""
     async with open_control(settings) as control:
+        made = name not in control.state.tenants
         tenant = await control.ensure_tenant(name, policy)
         waits = policy is not None and tenant.next_policy == policy and tenant.policy != policy
-        return await control.add_key(name, scopes, name=key_name, expires_at=ends), waits
+        key = await control.add_key(name, scopes, name=key_name, expires_at=ends)
+        return key, waits, made, control.state.encrypted(name)
 
 
 def _scopes(text: str | None) -> tuple[str, ...] | None:
@@ -147,9 +219,12 @@ def _print_tenant(state: State, name: str, as_json: bool) -> None:
     }
     if as_json:
         policies = {"policy": state.policy_of(tenant), "next_policy": tenant.next_policy}
-        print_json({"name": name, **policies, "quota": quota, "keys": keys})
+        sealed = state.encrypted(name)
+        print_json({"name": name, **policies, "encryption": sealed, "quota": quota, "keys": keys})
         return
-    policy = ",".join(sorted(tenant.policy)) or "-"
+    policy = ",".join(sorted(state.policy_of(tenant))) or "-"
+    if tenant.next_policy is not None:
+        policy += f" (next: {','.join(sorted(tenant.next_policy)) or '-'})"
     quotas = ",".join(f"{kind}={value:g}" for kind, value in quota.items()) or "-"
     scopes = (
         ",".join(scope for scope in SCOPES if any(scope in key["scopes"] for key in keys)) or "-"

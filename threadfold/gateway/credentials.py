@@ -26,6 +26,7 @@ TOKEN_COOKIE = "threadfold_token"
 sends no header.
 """
 _NO_KEY = "no key was given: send the header `Authorization: Bearer KEY`"
+_SEVERAL = "the request has several Authorization headers: send one"
 
 
 class Credentials:
@@ -140,11 +141,15 @@ def stream_token(scope: Scope, *, cookies: bool) -> str | None:
 
 
 def bearer(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The value after ``Bearer`` in the Authorization header; None if there is no such header, or
-    several.
+    """The value after ``Bearer`` in the Authorization header; None if there is no such header.
+
+    Raises:
+        Unauthorized: there are several.
     """
     values = [value for name, value in headers if name == b"authorization"]
-    if len(values) != 1:
+    if len(values) > 1:
+        raise Unauthorized(_SEVERAL)
+    if not values:
         return None
     scheme, _, given = values[0].decode("latin-1").strip().partition(" ")
     return given.strip() or None if scheme.lower() == "bearer" else None

@@ -181,7 +181,7 @@ def keys_by_id(entries: Iterable[Any]) -> dict[str | None, list[SigningKey]]:
 def signing_key(entry: Any) -> SigningKey | None:
     """The public key of an entry (JWK), None if it cannot check a signature."""
     # With a shared secret (oct) from a published set, everybody could sign.
-    if not isinstance(entry, dict) or entry.get("kty") not in _KINDS:
+    if not isinstance(entry, dict) or str(entry.get("kty")) not in _KINDS:
         return None
     if entry.get("use", "sig") != "sig":
         return None

@@ -49,6 +49,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _body_bytes = 0
     _late: asyncio.TimerHandle | None = None
     address = ""
+    _coding = b""
+    """A transfer coding of the request that nobody here decodes."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -98,7 +100,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._in_head = True
+        self._coding = b""
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        if name.lower() == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            self._coding = value
 
     def on_headers_complete(self) -> None:
         self._progress, self._in_head, self._in_body = True, False, True
@@ -106,19 +114,22 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._counted:
             self._refuse(503, NO_ROOM)
             return
+        if self._coding:
+            self._refuse_coding()
+            return
         self.open_connections.is_answered(self)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
         self._body_bytes += len(body)
-        if self._counted:
+        if self._counted and not self._coding:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._progress, self._in_body = True, False
         self._in_time()
-        if self._counted:
+        if self._counted and not self._coding:
             super().on_message_complete()
             if self.cycle.response_complete:
                 self.open_connections.waits(self)
@@ -130,7 +141,14 @@ class BoundedProtocol(HttpToolsProtocol):
             self.open_connections.waits(self)
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "this is not a valid HTTP request")
+        if self._coding:
+            self._refuse_coding()
+        else:
+            self._refuse(400, "this is not a valid HTTP request")
+
+    def _refuse_coding(self) -> None:
+        shown = self._coding[:40].decode("latin-1")
+        self._refuse(501, f"transfer coding {shown!r} is not known: the only one is chunked")
 
     def _in_time(self) -> None:
         if self._late is not None:

@@ -50,7 +50,7 @@ RSA_BITS = range(2048, 4097)
 """
 VERBS = {"read": "read", "stream": "subscribe", "append": "append"}
 """What a token may allow, and the scope that this is."""
-_PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
+PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
 _PUBLIC = ("kty", "kid", "alg", "use", "n", "e", "crv", "x", "y")
 _MALFORMED = "the token is malformed: get a new one"
 
@@ -269,13 +269,13 @@ def check_public_keys(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
         if not isinstance(kid, str) or not 1 <= len(kid) <= 100 or kid in known:
             raise InvalidKey(f"key {i}: field kid: expected an id that no other key of the set has")
         known.add(kid)
-        if _PRIVATE & entry.keys():
+        if PRIVATE & entry.keys():
             raise InvalidKey(
                 f"key {i} ({kid}) is a private key or a shared secret: it is known to others now,"
                 " make another one, and register its public part alone"
             )
         found = signing_key(entry)
-        if found is None:
+        if found is None or found.algorithm not in (None, *ALGORITHMS):
             raise InvalidKey(
                 f"key {i} ({kid}) cannot check a signature: expected a public key of kty RSA, EC or"
                 " OKP with use sig"

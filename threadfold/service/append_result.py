@@ -13,12 +13,13 @@ from projections.window.recent_ids import RecentIds
 
 class Appended(NamedTuple):
     """An event that is safe in the log, and its token count (of a spilled result: of its
-    preview).
+    preview). ``fresh``: its id was made here, so it repeats no other event.
     """
 
     id: str
     position: Position
     tokens: int = 0
+    fresh: bool = False
 
 
 # Appended(…) without a Python call per event.

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from projections.errors import WaitTimedOut
-from projections.names import Position
-from projections.storage.protocol import Checkpoints
+from projections.names import Key, Position
+from projections.storage.layout import HEAD, decode_head
+from projections.storage.protocol import Checkpoints, WindowReader
+from projections.storage.records import Checkpoint, stored_form
 from streams.runtime.tasks import end_tasks
 
 FIRST_INTERVAL = 0.003
@@ -31,6 +33,15 @@ class _Seen:
     reached: int
 
 
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """Who waits for an offset, be it that of one conversation."""
+
+    offset: int
+    key: Key | None
+    future: asyncio.Future[None]
+
+
 class CheckpointWaits:
     """Callers that wait for the live generation's checkpoints.
 
@@ -38,23 +49,38 @@ class CheckpointWaits:
     ends all waits.
     """
 
-    def __init__(self, store: Checkpoints, generation: Callable[[], int]) -> None:
-        """Args: ``generation`` returns the live one; it is called at every read."""
+    def __init__(
+        self,
+        store: Checkpoints,
+        generation: Callable[[], int],
+        windows: WindowReader | None = None,
+    ) -> None:
+        """Args: ``generation`` returns the live one; it is called at every read. ``windows`` reads
+        how far a window is, while another conversation of its partition is being restored; None:
+        that is waited for, too.
+        """
         self._store = store
         self._generation = generation
-        self._waiters: dict[int, list[tuple[int, asyncio.Future[None]]]] = {}
+        self._windows = windows
+        self._waiters: dict[int, list[_Waiter]] = {}
         self._pollers: dict[int, asyncio.Task[None]] = {}
         self._seen: dict[int, _Seen] = {}
 
-    async def wait_for(self, position: Position, timeout: float) -> None:  # noqa: ASYNC109 (a bound, with an error of its own)
-        """Return once the windows of the position's partition include it and may be read.
+    async def wait_for(
+        self,
+        position: Position,
+        timeout: float,  # noqa: ASYNC109 (a bound, with an error of its own)
+        key: Key | None = None,
+    ) -> None:
+        """Return once the windows of the position's partition include it and may be read; with a
+        ``key`` its window is enough.
 
         Raises:
             WaitTimedOut: they did not within ``timeout`` seconds.
             RedisUnavailable: the checkpoint cannot be read.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiter = (position.offset, future)
+        waiter = _Waiter(position.offset, key, future)
         waiters = self._waiters.setdefault(position.partition, [])
         waiters.append(waiter)
         if position.partition not in self._pollers:
@@ -107,16 +133,17 @@ class CheckpointWaits:
         interval, before = FIRST_INTERVAL, None
         try:
             while waiters:
-                reached = await self._read(partition)
+                checkpoint = await self._read(partition)
+                reached = checkpoint.offset
                 seen = self._seen.get(partition)
                 if seen is None or reached < seen.first:
                     seen = self._seen[partition] = _Seen(time.monotonic(), reached, reached)
                 seen.reached = reached
-                still = [waiter for waiter in waiters if waiter[0] > reached]
-                for offset, future in waiters:
-                    if offset <= reached and not future.done():
-                        future.set_result(None)
-                waiters[:] = still
+                for waiter in list(waiters):
+                    there = await self._reaches(partition, waiter, checkpoint)
+                    if there and not waiter.future.done():
+                        waiter.future.set_result(None)
+                waiters[:] = [waiter for waiter in waiters if not waiter.future.done()]
                 interval = (
                     FIRST_INTERVAL if reached != before else min(interval * 1.2, LAST_INTERVAL)
                 )
@@ -129,13 +156,27 @@ class CheckpointWaits:
             self._pollers.pop(partition, None)
             self._seen.pop(partition, None)
 
-    async def _read(self, partition: int) -> int:
+    async def _read(self, partition: int) -> Checkpoint:
         checkpoint = await self._store.checkpoint(self._generation(), partition)
-        return -1 if checkpoint is None or checkpoint.healing else checkpoint.offset
+        return Checkpoint() if checkpoint is None or checkpoint.healing else checkpoint
+
+    async def _reaches(self, partition: int, waiter: _Waiter, checkpoint: Checkpoint) -> bool:
+        """Whether a waiter's window, which may be ahead of the checkpoint, is far enough."""
+        if waiter.offset <= checkpoint.offset:
+            return True
+        if waiter.offset > checkpoint.ahead or self._windows is None or waiter.key is None:
+            return False
+        _, fields = await self._windows.fields(self._generation(), partition, waiter.key, [HEAD])
+        if HEAD not in fields:
+            return False
+        with stored_form(waiter.key):
+            head = decode_head(fields[HEAD])
+        last = -1 if head.quarantine is None else max(head.quarantine.offset, head.quarantine.last)
+        return max(head.position, last) >= waiter.offset
 
 
-def _end(waiters: list[tuple[int, asyncio.Future[None]]], error: Exception) -> None:
-    for _, future in waiters:
-        if not future.done():
-            future.set_exception(error)
+def _end(waiters: list[_Waiter], error: Exception) -> None:
+    for waiter in waiters:
+        if not waiter.future.done():
+            waiter.future.set_exception(error)
     waiters.clear()

@@ -38,7 +38,7 @@ from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
 from threadfold.service.checkpoint_waits import CheckpointWaits
 from threadfold.service.documents import check_format, document_of
-from threadfold.service.lag import Lag, explained
+from threadfold.service.lag import Lag, explained, refuse_halted
 from threadfold.service.ledger import Ledger
 from threadfold.service.pages import MAX_PAGE, check_types, flat_event, page
 from threadfold.service.spill import check_page, unfold
@@ -73,7 +73,7 @@ class ConversationReader:
         self.store = RedisStore(settings.redis, settings.topic_prefix)
         self.store.reader = self._reader = HydratingReader(self.store)
         self._waiting = CheckpointWaits(
-            self.store, lambda: self.control.state.live_generation.number
+            self.store, lambda: self.control.state.live_generation.number, self.store
         )
         self._rules: Rules | None = None
         self.windows = StoredWindows(
@@ -138,21 +138,23 @@ class ConversationReader:
     ) -> None:
         await self.stop()
 
-    async def wait_for(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
-        """Wait until the windows of the position's partition include it.
+    async def wait_for(
+        self,
+        position: Position,
+        timeout: float = 10.0,  # noqa: ASYNC109
+        *,
+        key: Key | None = None,
+    ) -> None:
+        """Wait until the windows of the position's partition include it; with a ``key`` its window
+        is enough: it does not wait while another conversation goes back to an old event.
 
         Raises:
             WaitTimedOut: they do not within ``timeout`` seconds, or the partition halted before it.
             RedisUnavailable: the checkpoint cannot be read.
         """
-        halt = self.control.state.halted().get(position.partition)
-        if halt is not None and position.offset > halt.offset:
-            raise WaitTimedOut(
-                f"partition {position.partition} is halted, so the window does not include position"
-                f" {position} for now: the events are safe in the log, read it later"
-            )
+        refuse_halted(self.control.state, position)
         try:
-            await self._waiting.wait_for(position, timeout)
+            await self._waiting.wait_for(position, timeout, key)
         except WaitTimedOut as error:
             raise await explained(error, self.store) from None
 
@@ -176,7 +178,7 @@ class ConversationReader:
         key = make_key(tenant, conversation)
         self._refuse_erased(key)
         if after is not None:
-            await self.wait_for(self._own_position(key, after), timeout)
+            await self.wait_for(self._own_position(key, after), timeout, key=key)
         window = await self.window_or_none(key)
         if window is None:
             raise unknown(key)
@@ -242,7 +244,7 @@ class ConversationReader:
         check_format(fmt)
         self._refuse_erased(key)
         if after is not None:
-            await self.wait_for(self._own_position(key, after), timeout)
+            await self.wait_for(self._own_position(key, after), timeout, key=key)
         document = await self._context(key, fmt, max_tokens)
         partition = partition_of(key, self.log.partitions)
         return self._lag.stamped(document, partition, self.windows.served(partition))

@@ -167,14 +167,9 @@ class ConversationService(ConversationReader):
             ) from None
         if self.on_appended is not None:
             await self.on_appended(drafts.records, positions)
-        return list(
-            map(
-                make_appended,
-                zip(
-                    [record.id for record in drafts.records], positions, drafts.tokens, strict=True
-                ),
-            )
-        )
+        ids = [record.id for record in drafts.records]
+        fresh = [id_ in drafts.made_ids for id_ in ids]
+        return list(map(make_appended, zip(ids, positions, drafts.tokens, fresh, strict=True)))
 
     async def wait_applied(
         self,
@@ -197,7 +192,7 @@ class ConversationService(ConversationReader):
         if not appended:
             return []
         key = make_key(tenant, conversation)
-        await self.wait_for(max(item.position for item in appended), timeout)
+        await self.wait_for(max(item.position for item in appended), timeout, key=key)
         _, stored = await self.windows.head(key)
         if stored is None:
             return [applied_of(item, RecentIds()) for item in appended]

@@ -97,7 +97,7 @@ class Drafter:
         previews: list[tuple[int, Preview, Policy]] = []
         self._pinned = []
         try:
-            self._add_all(intake, items, noun, id_seed, previews)
+            made_ids = self._add_all(intake, items, noun, id_seed, previews)
         except ThreadfoldError:
             # Raises if an earlier item is too large: the error names the first invalid item.
             intake.records()
@@ -116,7 +116,7 @@ class Drafter:
             )
             for i, preview, policy in previews
         ]
-        return Drafts(records, spilled, intake.tokens)
+        return Drafts(records, spilled, intake.tokens, made_ids)
 
     def _add_all(
         self,
@@ -125,7 +125,8 @@ class Drafter:
         noun: str,
         id_seed: str | None,
         previews: list[tuple[int, Preview, Policy]],
-    ) -> None:
+    ) -> frozenset[str]:
+        """Add all items; returns the ids that were made for them."""
         ids = new_ids(len(items)) if id_seed is None else None
         for i, (conversation, flat) in enumerate(items):
             # A name that is not text may not be hashable.
@@ -160,6 +161,7 @@ class Drafter:
                     or flat.get("tools")
                 ):
                     self._pinned.append((i, key))
+        return frozenset(ids or ())
 
     def _check_pinned(self, tokens: list[int], noun: str) -> None:
         """Check that the pinned text of a list fits its conversations' limits. The fold cuts what

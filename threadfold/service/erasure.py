@@ -195,7 +195,7 @@ class Eraser:
         (appended,) = await self._backend.append(
             key.tenant, [(key.conversation, flat)], operator=True
         )
-        await self._backend.wait_for(appended.position)
+        await self._backend.wait_for(appended.position, key=key)
         return str(appended.position)
 
     async def _elsewhere(self, key: Key, position: str) -> None:

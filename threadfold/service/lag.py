@@ -9,7 +9,9 @@ from collections import deque
 from contextlib import suppress
 
 from projections.errors import RedisUnavailable, ThreadfoldError, WaitTimedOut
+from projections.names import Position
 from projections.redis.store import RedisStore
+from streams.control.state import State
 from streams.log.log import Log
 
 logger = logging.getLogger(__name__)
@@ -29,6 +31,16 @@ async def explained(error: WaitTimedOut, store: RedisStore) -> WaitTimedOut:
             if why := (await store.ping())["refuses"]:
                 return WaitTimedOut(f"{error} ({why})")
     return error
+
+
+def refuse_halted(state: State, position: Position) -> None:
+    """Raise :class:`WaitTimedOut` for a position that is not folded for now."""
+    halt = state.halted().get(position.partition)
+    if halt is not None and position.offset > halt.offset:
+        raise WaitTimedOut(
+            f"partition {position.partition} is halted, so the window does not include position"
+            f" {position} for now: the events are safe in the log, read it later"
+        )
 
 
 class Lag:

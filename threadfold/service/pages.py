@@ -26,6 +26,8 @@ from threadfold.service import cursors
 
 MAX_PAGE = 500
 """The maximum number of events in a page of history."""
+PAGE_TYPES = tuple(sorted(set(DATA_TYPES) - {"tool.result.chunk"}))
+"""The types of events that a page may be asked for."""
 MAX_LOOKED = 2_000
 """Events that a page of some types reads."""
 _PLACE = struct.Struct(">qq")
@@ -169,12 +171,11 @@ def check_types(types: Collection[str] | None) -> None:
     """Raise :class:`InvalidRequest` if one of these is not an event's type, or there is none."""
     if types is None:
         return
-    known = sorted(set(DATA_TYPES) - {"tool.result.chunk"})
-    wrong = next((name for name in types if name not in known), None)
+    wrong = next((name for name in types if name not in PAGE_TYPES), None)
     if wrong is not None or not types:
         raise InvalidRequest(
-            f"type {(wrong or '')[:60]!r} is not one of {', '.join(known)}: several are separated"
-            " by commas"
+            f"type {(wrong or '')[:60]!r} is not one of {', '.join(PAGE_TYPES)}: several are"
+            " separated by commas"
         )
 
 

@@ -44,12 +44,13 @@ class Spilled(NamedTuple):
 
 class Drafts(NamedTuple):
     """Checked events, ready for the log. ``records`` holds previews of spilled results; ``tokens``
-    counts each record.
+    counts each record. ``made_ids`` are the ids of events that came without one.
     """
 
     records: list[Record]
     spilled: list[Spilled]
     tokens: list[int]
+    made_ids: frozenset[str] = frozenset()
 
 
 class Preview(NamedTuple):

@@ -246,7 +246,7 @@ class Channel:
         """
         while self._published > self._state_at and self.readers:
             upto = self._published
-            await self._windows.reach(Position(self.partition, upto))
+            await self._windows.reach(self.key, Position(self.partition, upto))
             try:
                 state = await self._windows.state(self.key)
             except ThreadfoldError as error:

@@ -131,7 +131,7 @@ def decode_summary(
     sealed: Row, partition: int, key: Key, seals: PayloadCipher
 ) -> tuple[str, bytes] | None:
     """A record of the summaries topic as its tenant gets it: the kind of event and its data; None
-    for nothing.
+    for nothing, as for a summary of a conversation that is erased by now.
 
     The data is flat, with ``conversation``; it has no position, as the topic's own is none of the
     log.
@@ -147,7 +147,7 @@ def decode_summary(
     kind = {"threadfold.summary.v1": "summary", VOIDED: "voided", ERASED: "erased"}.get(
         envelope.type
     )
-    if kind is None:
+    if kind is None or (kind == "summary" and seals.is_erased(str(key).encode())):
         return None
     name = "summary.voided" if kind == "voided" else short_type(envelope.type)
     flat = {

@@ -73,7 +73,7 @@ class Windows:
         position = Position(partition_of(key, self._backend.log.partitions), offset)
         while True:
             try:
-                await self._backend.wait_for(position)
+                await self._backend.wait_for(position, key=key)
                 _, stored = await self._backend.windows.head(key)
                 if stored is None:
                     return False
@@ -94,11 +94,11 @@ class Windows:
                 logger.debug("an event of %s waits for its window: %s", key, error)
                 await asyncio.sleep(AGAIN)
 
-    async def reach(self, position: Position) -> None:
-        """Return once the windows include the position, however long that takes."""
+    async def reach(self, key: Key, position: Position) -> None:
+        """Return once the conversation's window includes the position, however long that takes."""
         while True:
             try:
-                return await self._backend.wait_for(position)
+                return await self._backend.wait_for(position, key=key)
             except ThreadfoldError as error:
                 logger.debug(
                     "the windows of partition %d are waited for: %s", position.partition, error

@@ -24,8 +24,10 @@ from threadfold_client.models import (
     AppendedEvent,
     Context,
     HistoryPage,
+    LiveTurn,
     StreamEvent,
     TurnInfo,
+    Turns,
 )
 from threadfold_client.partial import PartialWriter
 from threadfold_client.sse import ServerSent, SseParser
@@ -47,6 +49,7 @@ __all__ = [
     "Gone",
     "HistoryPage",
     "Invalid",
+    "LiveTurn",
     "Malformed",
     "NotAllowed",
     "NotFound",
@@ -64,6 +67,7 @@ __all__ = [
     "Transport",
     "Turn",
     "TurnInfo",
+    "Turns",
     "Unauthenticated",
     "Unavailable",
 ]

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from threadfold_client.caller import Caller, conversation_path, fencing, query_of
+from threadfold_client.caller import Caller, conditions, conversation_path, fencing, query_of
 from threadfold_client.calls import Call, CallName, Retries, Transport
 from threadfold_client.errors import Fault
 from threadfold_client.http import HttpTransport
@@ -19,13 +19,13 @@ from threadfold_client.models import (
     ContextFormat,
     HistoryPage,
     MessageFormat,
-    TurnInfo,
     TurnPolicy,
+    Turns,
     context_of,
 )
-from threadfold_client.partial import PartialWriter
+from threadfold_client.partial import INTERVAL, PartialWriter
 from threadfold_client.subscription import Subscription, conversation_identity, summary_identity
-from threadfold_client.turn import Turn
+from threadfold_client.turn import Turn, open_turn, turns_of
 
 TIMEOUT = 20.0
 """Seconds one attempt may take. A call that waits for the window takes up to 10 of them."""
@@ -85,6 +85,7 @@ class AsyncClient:
         *,
         wait: str | None = None,
         expect: str | None = None,
+        only_if_new: bool = False,
         fence: int | None = None,
         idempotency_key: str | None = None,
     ) -> Appended:
@@ -94,13 +95,15 @@ class AsyncClient:
         Args:
             wait: ``applied`` answers once the window holds them, each with a status.
             expect: a position; Conflict if anything was appended after it.
+            only_if_new: Conflict if the conversation has an event already.
             fence: a turn's fencing token; the append is refused when that turn is over.
             idempotency_key: the ids of events that have none are derived from it, so that calls of
                 several processes are one. Without it the client gives each event a new id.
         """
         path = f"{conversation_path(conversation)}/events"
+        headers = conditions(expect, only_if_new, fence)
         return await self._append(
-            path, conversation, events, query_of(wait=wait), expect, fence, idempotency_key
+            path, conversation, events, query_of(wait=wait), headers, idempotency_key
         )
 
     async def append_messages(
@@ -111,6 +114,7 @@ class AsyncClient:
         *,
         wait: str | None = None,
         expect: str | None = None,
+        only_if_new: bool = False,
         fence: int | None = None,
         idempotency_key: str | None = None,
     ) -> Appended:
@@ -120,7 +124,8 @@ class AsyncClient:
         """
         path = f"{conversation_path(conversation)}/messages"
         query = query_of(format=format, wait=wait)
-        return await self._append(path, "", messages, query, expect, fence, idempotency_key)
+        headers = conditions(expect, only_if_new, fence)
+        return await self._append(path, "", messages, query, headers, idempotency_key)
 
     async def append_many(
         self,
@@ -133,9 +138,7 @@ class AsyncClient:
 
         ``positions`` has the last position of each conversation.
         """
-        return await self._append(
-            "/events", "", events, query_of(wait=wait), None, None, idempotency_key
-        )
+        return await self._append("/events", "", events, query_of(wait=wait), {}, idempotency_key)
 
     async def rollback(
         self, conversation: str, to: str, *, expect: str | None = None, fence: int | None = None
@@ -178,21 +181,38 @@ class AsyncClient:
             raise Fault(f"the service answered something that is no context: {error}") from None
 
     async def history(
-        self, conversation: str, *, before: str | None = None, limit: int = 50
+        self,
+        conversation: str,
+        *,
+        before: str | None = None,
+        limit: int = 50,
+        types: Sequence[str] | None = None,
+        after: str | None = None,
     ) -> HistoryPage:
-        """A page of events from the log, newest first."""
+        """A page of events from the log, newest first.
+
+        Args:
+            types: of these types alone; a page may then be short and still have a next one.
+            after: a position; answers once the page can show it.
+        """
         path = f"{conversation_path(conversation)}/history"
-        query = query_of(before=before, limit=limit)
+        of_types = None if types is None else ",".join(types)
+        query = query_of(before=before, limit=limit, after=after, type=of_types)
         return await self._caller.decoded(
             Call("GET", path, "history", conversation, query), HistoryPage
         )
 
     async def iter_history(
-        self, conversation: str, *, before: str | None = None, page: int = 100
+        self,
+        conversation: str,
+        *,
+        before: str | None = None,
+        page: int = 100,
+        types: Sequence[str] | None = None,
     ) -> AsyncIterator[dict[str, Any]]:
         """All events, newest first; pages are read as they are needed."""
         while True:
-            found = await self.history(conversation, before=before, limit=page)
+            found = await self.history(conversation, before=before, limit=page, types=types)
             for event in found.events:
                 yield event
             before = found.next_before
@@ -212,7 +232,11 @@ class AsyncClient:
         )
 
     def conversations(self, /, **filters: str | int) -> AsyncIterator[dict[str, Any]]:
-        """The tenant's active and recent conversations, page by page."""
+        """The tenant's conversations, page by page, last active first.
+
+        The filters ``user``, ``channel``, ``state``, ``since`` and ``until`` leave those that have
+        all of it.
+        """
         return self._caller.pages("/conversations", filters)
 
     def suspensions(self, /, **filters: str | int) -> AsyncIterator[dict[str, Any]]:
@@ -257,9 +281,17 @@ class AsyncClient:
         return Subscription(self._caller, make, summary_identity, cursor)
 
     def partial(
-        self, conversation: str, turn_id: str | None = None, *, fence: int | None = None
+        self,
+        conversation: str,
+        turn_id: str | None = None,
+        *,
+        fence: int | None = None,
+        interval: float = INTERVAL,
     ) -> PartialWriter:
-        """A writer of text in progress, which its message ends; see :class:`PartialWriter`."""
+        """A writer of text in progress, which its message ends; see :class:`PartialWriter`.
+
+        ``interval`` are the seconds between two requests; what is written meanwhile goes together.
+        """
         path = f"{conversation_path(conversation)}/partial"
 
         def make(body: Any) -> Call:
@@ -268,7 +300,7 @@ class AsyncClient:
         async def append(flat: dict[str, Any]) -> Appended:
             return await self.append(conversation, flat, fence=fence)
 
-        return PartialWriter(self._caller.call, append, make, turn_id or new_id())
+        return PartialWriter(self._caller.call, append, make, turn_id or new_id(), interval)
 
     # -- turns
     # ------------------------------------------------------------------------------------------
@@ -290,30 +322,11 @@ class AsyncClient:
                 or ``interrupt`` it.
             wait: seconds to wait in the queue.
         """
-        name = turn_id or new_id()
-        path = f"{conversation_path(conversation)}/turns"
-        own = f"{path}/{quote(name, safe='')}"
-        body = {
-            "turn_id": name,
-            "policy": policy,
-            "seconds": seconds,
-            **({"model": model} if model else {}),
-        }
+        return open_turn(self._caller, conversation, policy, seconds, model, turn_id, wait)
 
-        async def begin(queued: float) -> TurnInfo:
-            waiting = {"wait": round(queued, 3)} if policy == "queue" else {}
-            call = Call("POST", path, body={**body, **waiting})
-            return await self._caller.decoded(call, TurnInfo)
-
-        async def renew(token: int, more: int | None) -> TurnInfo:
-            lease = {"seconds": more or seconds}
-            call = Call("POST", f"{own}/renew", body=lease, headers=fencing(token))
-            return await self._caller.decoded(call, TurnInfo)
-
-        async def end(token: int | None) -> None:
-            await self._caller.call(Call("POST", f"{own}/end", headers=fencing(token)))
-
-        return Turn(begin, renew, end, name, wait)
+    async def turns(self, conversation: str) -> Turns:
+        """The active turn of the conversation, and those that wait for it."""
+        return await turns_of(self._caller, conversation)
 
     async def compact(self, conversation: str, *, fence: int | None = None) -> Appended:
         """Ask for a compaction now; a summary follows as an event."""
@@ -358,20 +371,20 @@ class AsyncClient:
         """Erase the conversation for good; answers the receipt: each store with its deadline."""
         return await self._caller.document(Call("DELETE", conversation_path(conversation)))
 
+    async def erase_user(self, user: str) -> dict[str, Any]:
+        """Erase all conversations that were opened with this user; answers a receipt for each."""
+        return await self._caller.document(Call("DELETE", f"/users/{quote(user, safe='')}"))
+
     async def _append(
         self,
         path: str,
         conversation: str,
         items: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         query: Mapping[str, str | int],
-        expect: str | None,
-        fence: int | None,
+        headers: dict[str, str],
         idempotency_key: str | None,
     ) -> Appended:
         listed: Iterable[Any] = [items] if isinstance(items, Mapping) else items
-        headers = fencing(fence)
-        if expect is not None:
-            headers["If-Match"] = f'"{expect}"'
         if idempotency_key is not None:
             headers["Idempotency-Key"] = idempotency_key
             body = [dict(item) if isinstance(item, Mapping) else item for item in listed]

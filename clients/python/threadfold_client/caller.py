@@ -113,6 +113,26 @@ def fencing(fence: int | None) -> dict[str, str]:
     return {} if fence is None else {"Fencing-Token": str(fence)}
 
 
+def conditions(expect: str | None, only_if_new: bool, fence: int | None) -> dict[str, str]:
+    """The headers of an append's conditions.
+
+    Raises:
+        Invalid: both ``expect`` and ``only_if_new`` are given.
+    """
+    headers = fencing(fence)
+    if expect is not None and only_if_new:
+        raise Invalid(
+            "give expect or only_if_new: a new conversation has no position",
+            status=422,
+            type="invalid-request",
+        )
+    if expect is not None:
+        headers["If-Match"] = f'"{expect}"'
+    if only_if_new:
+        headers["If-None-Match"] = "*"
+    return headers
+
+
 def _decoded(body: bytes, form: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=form)

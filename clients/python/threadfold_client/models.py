@@ -9,11 +9,13 @@ import msgspec
 ContextFormat = Literal["openai", "anthropic", "events", "rendered"]
 MessageFormat = Literal["openai", "anthropic"]
 TurnPolicy = Literal["queue", "reject", "interrupt"]
+TurnStatus = Literal["active", "queued", "over"]
 
 
 class AppendedEvent(msgspec.Struct, frozen=True):
-    """An event that is safe in the log; ``status`` (applied, duplicate or rejected) only if the
-    call waited for the window.
+    """An event that is safe in the log. ``status``: what the fold decided (applied, duplicate,
+    rejected, parked) if the call waited for the window, else ``unknown`` where the event came with
+    an id. ``position`` is the event's own, but of a duplicate that of the first with its id.
     """
 
     id: str
@@ -94,6 +96,27 @@ class TurnInfo(msgspec.Struct, frozen=True):
     status: str = "started"
     position: str | None = None
     place: int = 0
+
+
+class LiveTurn(msgspec.Struct, frozen=True):
+    """The active turn, and the seconds of its lease (0: it does not end)."""
+
+    turn_id: str
+    fencing_token: int
+    seconds: int = 0
+
+
+class Turns(msgspec.Struct, frozen=True):
+    """The turns of a conversation: the active one, and the ids of those that wait for it."""
+
+    live: LiveTurn | None = None
+    waiting: list[str] = []
+
+    def status_of(self, turn_id: str) -> TurnStatus:
+        """How a turn stands."""
+        if self.live is not None and self.live.turn_id == turn_id:
+            return "active"
+        return "queued" if turn_id in self.waiting else "over"
 
 
 def context_of(document: bytes, fmt: ContextFormat, max_tokens: int | None) -> Context:

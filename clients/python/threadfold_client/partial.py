@@ -5,7 +5,9 @@ message at the end.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -16,6 +18,8 @@ from threadfold_client.models import Appended
 
 MAX_DELTA = 64_000
 """Characters in one request."""
+INTERVAL = 0.25
+"""Seconds between the beginnings of two requests."""
 
 Send = Callable[[Call], Awaitable[bytes]]
 Append = Callable[[dict[str, Any]], Awaitable[Appended]]
@@ -25,8 +29,9 @@ class PartialWriter:
     """Writes one message in progress. Made by ``AsyncClient.partial``; best used with ``async
     with``.
 
-    ``write`` does not wait for the network. One request is under way at a time; text written
-    meanwhile goes out with the next one. Each request names its first character, so it may be
+    ``write`` does not wait for the network. The first text goes at once. Then one request is under
+    way at a time, and one begins every ``interval`` seconds at most; text written meanwhile goes
+    out with the next one. Each request names its first character, so it may be
     repeated. While the service is away, ``trouble`` holds the error and the text waits for the next
     request. Only a refusal of this writer raises: its turn is over, or the conversation was erased.
 
@@ -34,7 +39,12 @@ class PartialWriter:
     """
 
     def __init__(
-        self, send: Send, append: Append, call: Callable[[Any], Call], turn_id: str
+        self,
+        send: Send,
+        append: Append,
+        call: Callable[[Any], Call],
+        turn_id: str,
+        interval: float = INTERVAL,
     ) -> None:
         self.turn_id = turn_id
         self.trouble: ClientError | None = None
@@ -49,6 +59,9 @@ class PartialWriter:
         self._sending: asyncio.Task[None] | None = None
         self._ending = False
         self._restarted = False
+        self._interval = interval
+        self._next = 0.0
+        self._hurry = asyncio.Event()
 
     @property
     def text(self) -> str:
@@ -79,6 +92,7 @@ class PartialWriter:
         """Wait until all text is sent, or ``trouble`` says why it cannot be sent now; raises like
         :meth:`write`.
         """
+        self._hurry.set()
         while self._sent < self._length and self._refused is None:
             if self._sending is None or self._sending.done():
                 self._sending = asyncio.create_task(
@@ -86,7 +100,8 @@ class PartialWriter:
                 )
             await asyncio.wait([self._sending])
             if self.trouble is not None:
-                return
+                break
+        self._hurry.clear()
         if self._refused is not None:
             raise self._refused
 
@@ -139,11 +154,24 @@ class PartialWriter:
     async def _settle(self) -> None:
         """Let a request under way end; unsent text is in the message that follows."""
         self._ending = True
+        self._hurry.set()
         if self._sending is not None and not self._sending.done():
             await asyncio.wait([self._sending])
 
+    async def _pause(self) -> None:
+        """Wait until the next request may begin, or somebody waits for it."""
+        left = self._next - time.monotonic()
+        if left > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._hurry.wait()
+        self._next = time.monotonic() + self._interval
+
     async def _send_unsent(self) -> None:
-        while self._sent < self._length and not self._ending:
+        while self._sent < self._length:
+            await self._pause()
+            if self._ending:
+                return
             delta = self.text[self._sent : self._sent + MAX_DELTA]
             body = {"turn_id": self.turn_id, "delta": delta, "offset": self._sent}
             try:

@@ -192,6 +192,7 @@ class SyncTurn(_Entered[Turn]):
     """A :class:`Turn` for ``with``."""
 
     renew = blocking(Turn.renew)
+    check = blocking(Turn.check)
 
     @property
     def turn_id(self) -> str:
@@ -233,9 +234,11 @@ class Client(Face[AsyncClient]):
     summaries = wrapping(AsyncClient.summaries, SyncSubscription)
     partial = wrapping(AsyncClient.partial, SyncWriter)
     turn = wrapping(AsyncClient.turn, SyncTurn)
+    turns = blocking(AsyncClient.turns)
     compact = blocking(AsyncClient.compact)
     record_call = blocking(AsyncClient.record_call)
     erase = blocking(AsyncClient.erase)
+    erase_user = blocking(AsyncClient.erase_user)
 
     def __init__(
         self, url: str, key: str, *, timeout: float = TIMEOUT, retries: Retries | int = Retries()

@@ -6,9 +6,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import quote
 
+from threadfold_client.caller import Caller, conversation_path, fencing
+from threadfold_client.calls import Call
 from threadfold_client.errors import ClientError, Conflict
-from threadfold_client.models import TurnInfo
+from threadfold_client.ids import new_id
+from threadfold_client.models import TurnInfo, TurnPolicy, Turns, TurnStatus
 
 MOST_WAIT = 10.0
 """Seconds that one request waits for a queued turn to begin."""
@@ -30,12 +34,21 @@ class Turn:
             ``wait``).
     """
 
-    def __init__(self, begin: Begin, renew: Renew, end: End, turn_id: str, wait: float) -> None:
+    def __init__(
+        self,
+        begin: Begin,
+        renew: Renew,
+        end: End,
+        turns: Callable[[], Awaitable[Turns]],
+        turn_id: str,
+        wait: float,
+    ) -> None:
         self.turn_id = turn_id
         self.info: TurnInfo | None = None
         self._begin = begin
         self._renew = renew
         self._end = end
+        self._turns = turns
         self._wait = wait
 
     @property
@@ -71,6 +84,12 @@ class Turn:
         """
         self.info = await self._renew(self.fencing_token, seconds)
 
+    async def check(self) -> TurnStatus:
+        """Ask how it stands now: ``active``, ``queued`` or ``over`` (ended, interrupted, or its
+        lease ran out).
+        """
+        return (await self._turns()).status_of(self.turn_id)
+
     async def end(self) -> None:
         """End it; calls it left open are dead."""
         await self._end(self.info.fencing_token if self.info else None)
@@ -89,3 +108,40 @@ class Turn:
             if error is None:
                 raise
             error.add_note(f"the turn could not be ended and ends with its lease: {failed}")
+
+
+async def turns_of(caller: Caller, conversation: str) -> Turns:
+    """The turns of a conversation; raises a :class:`ClientError`."""
+    return await caller.decoded(Call("GET", f"{conversation_path(conversation)}/turns"), Turns)
+
+
+def open_turn(
+    caller: Caller,
+    conversation: str,
+    policy: TurnPolicy,
+    seconds: int,
+    model: str | None,
+    turn_id: str | None,
+    wait: float,
+) -> Turn:
+    """A turn that has not begun; the arguments are those of ``AsyncClient.turn``."""
+    name = turn_id or new_id()
+    path = f"{conversation_path(conversation)}/turns"
+    own = f"{path}/{quote(name, safe='')}"
+    body = {"turn_id": name, "policy": policy, "seconds": seconds}
+    if model:
+        body["model"] = model
+
+    async def begin(queued: float) -> TurnInfo:
+        waiting = {"wait": round(queued, 3)} if policy == "queue" else {}
+        return await caller.decoded(Call("POST", path, body={**body, **waiting}), TurnInfo)
+
+    async def renew(token: int, more: int | None) -> TurnInfo:
+        lease = {"seconds": more or seconds}
+        call = Call("POST", f"{own}/renew", body=lease, headers=fencing(token))
+        return await caller.decoded(call, TurnInfo)
+
+    async def end(token: int | None) -> None:
+        await caller.call(Call("POST", f"{own}/end", headers=fencing(token)))
+
+    return Turn(begin, renew, end, lambda: turns_of(caller, conversation), name, wait)

@@ -212,6 +212,24 @@ async def test_an_expected_position_that_is_passed_is_a_conflict(client: Any, na
     assert [m["content"] for m in (await client.context(name)).messages] == ["one", "two"]
 
 
+async def test_only_the_first_append_finds_a_conversation_new(client: Any, name: str) -> None:
+    await client.append(name, say("one"), wait="applied", only_if_new=True)
+    with pytest.raises(Conflict):
+        await client.append_messages(name, {"role": "user", "content": "two"}, only_if_new=True)
+    with pytest.raises(Invalid, match="expect or only_if_new"):
+        await client.append(name, say("three"), expect="0-1", only_if_new=True)
+    assert [m["content"] for m in (await client.context(name)).messages] == ["one"]
+
+
+async def test_a_turn_tells_how_it_stands(client: Any, name: str) -> None:
+    async with client.turn(name, turn_id="first") as turn:
+        assert await turn.check() == "active"
+        stands = await client.turns(name)
+        assert stands.live.turn_id == "first" and stands.waiting == []
+        assert stands.status_of("second") == "over"
+    assert await turn.check() == "over"
+
+
 async def test_a_turn_holds_the_conversation_until_it_is_left(client: Any, name: str) -> None:
     async with client.turn(name, seconds=30) as turn:
         assert isinstance(turn.fencing_token, int)
@@ -245,8 +263,14 @@ async def test_lists_name_conversations_suspensions_and_summaries(client: Any, n
         "kind": "approval",
         "prompt": "pay?",
     }
-    await client.append(name, [say(str(i) * 40) for i in range(12)] + [question], wait="applied")
+    opened = {"type": "conversation.opened", "user": f"of-{name}", "channel": "web"}
+    said = [opened, *(say(str(i) * 40) for i in range(12)), question]
+    position = (await client.append(name, said)).position
+    page = await client.history(name, types=["suspension", "conversation.opened"], after=position)
+    assert [event["type"] for event in page.events] == ["suspension", "conversation.opened"]
     assert name in [item["conversation"] async for item in client.conversations(limit=20)]
+    (mine,) = [item async for item in client.conversations(user=f"of-{name}", channel="web")]
+    assert (mine["conversation"], mine["state"]) == (name, "awaiting_approval")
     assert f"q-{name}" in [item["suspension_id"] async for item in client.suspensions(limit=20)]
     await client.compact(name)
 

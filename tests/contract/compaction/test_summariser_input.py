@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from projections.events.codec import decode_event
+from projections.events.types import SummaryEvent, absolute
 from projections.fold.apply import apply
 from projections.fold.outcomes import Outcome, Status
 from projections.names import Key
@@ -172,6 +173,32 @@ async def test_a_rollback_that_another_one_undid_leaves_nothing_out_though_the_s
     assert live.window.meta.due is not None and live.window.meta.due.kept == (4,)
     assert await live.summarise(1) == [Status.APPLIED]
     assert {"BOOK THE FLIGHT", "BOOKED"} <= set(live.listener.given)
+
+
+async def test_a_summary_says_which_events_of_its_span_stand() -> None:
+    live = Live()
+    for number in range(6):
+        await live.user(f"said {number}")
+    assert (await live.say({"type": "rollback", "to": "0-2"})).status is Status.APPLIED
+    refused = await live.say({"type": "rollback", "to": "nothing"})
+    assert refused.status is Status.REJECTED
+    await live.reply("and on")
+    await live.until_due()
+    assert await live.summarise(1) == [Status.APPLIED]
+    (summary,) = [
+        event
+        async for raw in live.log.scan(0, 0, live.window.meta.position)
+        if isinstance(event := decode_event(raw.value or b""), SummaryEvent)
+    ]
+    span = summary.data.span
+    stands = dict(zip(absolute(span.positions), span.stands, strict=True))
+    assert [stands[offset] for offset in range(2)] == ["1", "1"]
+    # Those that the rollback left behind, the rollback, and the one that was refused.
+    assert [stands[offset] for offset in range(3, 8)] == ["0"] * 5
+    assert set(span.stands[-3:]) == {"1"}
+    assert span.count == len(span.positions) == len(span.stands)
+    # What stands is what the summariser was given.
+    assert span.stands.count("1") == len(live.listener.given)
 
 
 async def held(live: Live, texts: int, begin: int = 0) -> None:

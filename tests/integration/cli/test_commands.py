@@ -27,7 +27,7 @@ from threadfold.cli.configuration import write_config
 from threadfold.embedded.ports import free_port
 from threadfold.embedded.stack import EmbeddedStack
 
-WELL = ["versions", "redis", "kafka", "topics", "generation", "lag"]
+WELL = ["versions", "descriptors", "redis", "kafka", "topics", "generation", "lag"]
 """What ``doctor`` looks at, in order."""
 TIGHT = (
     "working_budget = 600\nkeep_recent_tokens = 200\nmin_messages = 4\nsummary_max_tokens = 150\n"
@@ -118,6 +118,7 @@ async def test_doctor_finds_a_worker_missing_and_a_stack_that_is_well(
         await window_of(data, "t", "c", 1)
         well = await ok("doctor", "--data", data)
     assert [line.split(":")[0] for line in well.lines] == [f"ok    {what}" for what in WELL]
+    assert "a gateway raises it to" in well.lines[1]
 
 
 async def test_redis_away_is_one_line(data: Path, worker: Runtime) -> None:
@@ -129,10 +130,10 @@ async def test_redis_away_is_one_line(data: Path, worker: Runtime) -> None:
 
 
 async def test_tenants_add_prints_the_key_alone_and_revoke_takes_it_back(
-    data: Path, worker: Runtime
+    data: Path, worker: Runtime, tmp_path: Path
 ) -> None:
     added = await ok("tenants", "add", "alice", "--scopes", "read,admin", "--data", data)
-    assert added.err == ""
+    assert added.err.startswith("tenant alice is not encrypted: an erasure ")
     assert added.out.startswith("tf_")
     assert len(added.lines) == 1
     await until(
@@ -143,7 +144,7 @@ async def test_tenants_add_prints_the_key_alone_and_revoke_takes_it_back(
             )
         )
     )
-    await ok("tenants", "add", "alice", "--data", data)
+    assert (await ok("tenants", "add", "alice", "--data", data)).err == "", "said once"
     row = next(
         line
         for line in (await ok("tenants", "list", "--data", data)).lines
@@ -178,6 +179,20 @@ async def test_tenants_add_prints_the_key_alone_and_revoke_takes_it_back(
     none = await cli("tenants", "revoke", "carol", "--key", "abc", "--data", data)
     assert none.code == 1
     assert "no key 'abc'" in none.said
+    sealed = await ok("tenants", "add", "dora", "--encryption", "on", "--data", data)
+    assert (sealed.err, len(sealed.lines)) == ("", 1)
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"min_messages": 7}')
+    ran = await ok("tenants", "policy", "carol", policy, "--data", data)
+    assert "waits for the next generation" in ran.out
+    listed = [
+        json.loads(line) for line in (await ok("tenants", "list", "--json", "--data", data)).lines
+    ]
+    shown = {each["name"]: each for each in listed}
+    assert shown["carol"]["next_policy"] == {"min_messages": 7} and len(shown["carol"]["keys"]) == 1
+    assert (shown["dora"]["encryption"], shown["carol"]["encryption"]) == (True, False)
+    text = (await ok("tenants", "list", "--data", data)).out
+    assert "policy: - (next: min_messages)" in text
     unknown = await cli("tenants", "revoke", "nobody", "--data", data)
     assert unknown.code == 1
     assert "nobody is not known" in unknown.said
@@ -431,6 +446,10 @@ async def test_a_generation_is_rebuilt_switched_to_and_the_old_one_dropped(
         line.split("\t")[:2] for line in (await ok("generations", "list", "--data", data)).lines
     ] == [["1", "live"], ["2", "ready"]]
     assert "live" in (await ok("rebuild", "--policy", policy, "--switch", "--data", data)).out
+    rows = [line.split("\t") for line in (await ok("generations", "list", "--data", data)).lines]
+    assert [row[:2] for row in rows] == [["1", "retired"], ["2", "live"]]
+    assert all(row[4].startswith("created: 2") for row in rows)
+    assert all(row[5].startswith("live since: 2") for row in rows)
     refused = await cli("generations", "drop", "2", "--data", data)
     assert refused.code == 2
     assert "generation 2 is live" in refused.said

@@ -359,6 +359,42 @@ async def test_a_service_that_lost_the_text_in_progress_is_told_it_from_the_begi
         await writer.finish()
 
 
+async def test_text_in_progress_goes_in_few_requests_and_its_end_waits_for_none() -> None:
+    service = Partials()
+
+    async def serve(writer: asyncio.StreamWriter) -> None:
+        body = server.asked[-1].body
+        writer.write(DONE if isinstance(body, list) else await service.take(body))
+
+    async with (
+        raw_server(serve) as server,
+        AsyncClient(server.url, "k", retries=QUICK) as client,
+        client.partial("c", "t", interval=0.2) as writer,
+    ):
+        begun = time.monotonic()
+        for i in range(100):
+            await writer.write(f"word {i} ")
+            await asyncio.sleep(0.005)
+        took = time.monotonic() - begun
+        assert 2 <= len(server.asked) <= 2 + took / 0.2
+        await writer.write("flushed")
+        begun = time.monotonic()
+        await writer.flush()
+        assert service.held.endswith("flushed")
+        await writer.finish()
+        assert time.monotonic() - begun < 0.2, "neither flush nor the end waits for the interval"
+    assert server.asked[-1].body[0]["content"] == writer.text
+
+
+async def test_a_users_name_is_one_part_of_the_path() -> None:
+    async with (
+        raw_server(answer(200, {"user": "a/b c", "conversations": {}})) as server,
+        AsyncClient(server.url, "k", retries=QUICK) as client,
+    ):
+        assert (await client.erase_user("a/b c"))["user"] == "a/b c"
+    assert server.asked[0].line.startswith("DELETE /v1/users/a%2Fb%20c ")
+
+
 async def test_text_in_progress_that_cannot_be_sent_now_does_not_fail_the_answer() -> None:
     async def serve(writer: asyncio.StreamWriter) -> None:
         writer.write(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
@@ -124,3 +125,43 @@ async def test_long_bodies_and_requests_one_behind_the_other_are_not_taken_for_h
     )
     assert answer.count(b"HTTP/1.1 200 OK") == 2
     assert answer.count(b"HTTP/1.1 405") == 1
+
+
+@pytest.mark.parametrize("coding", [b"gzip", b"gzip, chunked", b"wuff"])
+async def test_a_transfer_coding_that_nobody_decodes_is_named(
+    place: tuple[str, int], coding: bytes
+) -> None:
+    head = b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: " + coding + b"\r\n\r\n"
+    refused = problem_of(await asked(place, head, b"3\r\nabc\r\n0\r\n\r\n"))
+    assert refused["status"] == 501 and coding.decode() in str(refused["detail"])
+
+
+async def test_requests_one_behind_the_other_leave_no_error_behind(
+    place: tuple[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    no_key = b"GET /v1/conversations HTTP/1.1\r\nHost: x\r\n\r\n"
+    post = b"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabcde"
+    head = b"HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    upgrade = GET + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    kinds = [GET + b"\r\n", no_key, post, head, upgrade, b"nonsense\r\n\r\n"]
+    with caplog.at_level("ERROR"):
+        for three in itertools.product(kinds, repeat=3):
+            for aborted in (False, True):
+                _, writer = await asyncio.open_connection(*place)
+                writer.write(b"".join(three))
+                await asyncio.sleep(0.002)
+                if aborted:
+                    writer.transport.abort()
+                else:
+                    writer.close()
+        assert (await asked(place, kinds[0] * 20 + no_key)).count(b"HTTP/1.1 200 OK") == 20
+    assert [
+        record for record in caplog.records if "gateway" in record.name or record.exc_info
+    ] == []
+
+
+async def test_two_authorization_headers_are_refused_as_two(place: tuple[str, int]) -> None:
+    key = b"Authorization: Bearer tf_a\r\n"
+    head = b"GET /v1/conversations HTTP/1.1\r\nHost: x\r\n" + key * 2 + b"\r\n"
+    refused = problem_of(await asked(place, head))
+    assert refused["status"] == 401 and "several Authorization headers" in str(refused["detail"])

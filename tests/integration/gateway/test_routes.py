@@ -51,6 +51,22 @@ async def test_a_list_of_events_lands_in_order_and_its_context_holds_it(call: Cl
     assert found["state"] == "active"
 
 
+async def test_whether_an_event_is_a_repeat_is_unknown_without_wait(call: Client) -> None:
+    path = "/v1/conversations/unwaited/events"
+    first = await call("POST", f"{path}?wait=applied", {"id": "r1", **say("once")})
+    (applied,) = first.json()["events"]
+    again = await call("POST", path, [{"id": "r1", **say("once")}, say("new")])
+    assert again.status_code == 202
+    repeat, new = again.json()["events"]
+    assert repeat["status"] == "unknown"
+    assert repeat["position"] != applied["position"]
+    assert set(new) == {"id", "position"}
+    waited = await call("POST", f"{path}?wait=applied", {"id": "r1", **say("once")})
+    assert waited.json()["events"] == [{**applied, "status": "duplicate"}]
+    keyed = await call("POST", path, say("keyed"), headers={"Idempotency-Key": "k1"})
+    assert keyed.json()["events"][0]["status"] == "unknown"
+
+
 async def test_one_event_alone_needs_no_list_and_wait_answers_200(call: Client) -> None:
     answer = await call(
         "POST", "/v1/conversations/single/events?wait=applied", {"id": "e1", **say("hello")}

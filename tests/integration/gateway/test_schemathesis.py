@@ -56,6 +56,7 @@ BEYOND_FORM = re.compile(
             "is not one of conversation",  # positions and cursors are known to whom they were given
             "cursor .* (is not one of|is none)|the cursor",
             "that has passed already",
+            r"key \d+ .*cannot check a signature|an id that no other key",  # is it a key at all?
             "the window cannot be rendered",
             "printable characters",
             "an integer is over 64 bits|nested (more than|too deeply)",  # in free-form values

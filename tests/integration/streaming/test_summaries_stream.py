@@ -83,7 +83,7 @@ async def test_the_state_comes_on_joining_and_when_it_changed(pair: Pair) -> Non
             "state",
             {"type": "suspension", "suspension_id": "s1", "kind": "approval", "prompt": "Shall I?"},
         )
-        await one.until(lambda: one.of("state")[-1]["state"] == "awaiting_input")
+        await one.until(lambda: one.of("state")[-1]["state"] == "awaiting_approval")
         assert [s["suspension_id"] for s in one.of("state")[-1]["suspensions"]] == ["s1"]
         (last,) = await pair.append(
             "state", {"type": "resolution", "suspension_id": "s1", "outcome": "approved"}

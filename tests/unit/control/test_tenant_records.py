@@ -112,6 +112,25 @@ def test_the_policy_in_force_is_the_live_generations() -> None:
     assert state.policy_of(Tenant("late", {"min_messages": 9})) == {"min_messages": 9}
 
 
+def test_a_generation_that_was_live_is_retired() -> None:
+    state = State()
+    old, now, new = (
+        Generation(n, 4, live_at="2026-01-01T00:00:00Z" if n == 2 else None) for n in (1, 2, 3)
+    )
+    state.generations, state.live = {1: old, 2: now, 3: new}, 2
+    assert [state.stage_of(one) for one in (old, now, new)] == ["retired", "live", "ready"]
+    state.live = 1
+    assert [state.stage_of(one) for one in (old, now, new)] == ["live", "retired", "ready"]
+    assert state.stage_of(Generation(4, 4, state="building")) == "building"
+
+
+def test_a_tenant_is_encrypted_by_the_policy_in_force() -> None:
+    state = State()
+    assert not state.encrypted("acme")
+    state.generations, state.live = {1: Generation(1, 4, {}, {"acme": {"encryption": True}})}, 1
+    assert state.encrypted("acme") and not state.encrypted("other")
+
+
 @pytest.mark.parametrize(
     ("values", "part"),
     [({"auth": "maybe"}, "on or off"), ({"auth_tenant": "a b"}, "auth_tenant"), ({"jwt_keys": "f"}, "jwt_issuer"),

@@ -49,7 +49,13 @@ class Service(ConversationService):
         self.control.state.put(b"generation/1", msgspec.json.encode(Generation(1, 1)))
         self.control.state.put(b"generation/live", b"1")
 
-    async def wait_for(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
+    async def wait_for(
+        self,
+        position: Position,
+        timeout: float = 10.0,  # noqa: ASYNC109
+        *,
+        key: Key | None = None,
+    ) -> None:
         del position, timeout
 
     async def fold(self, records: Sequence[Record]) -> list[Appended]:

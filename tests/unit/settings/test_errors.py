@@ -1,4 +1,4 @@
-"""A setting of a wrong type is named, with the variable that sets it."""
+"""What is wrong with a setting is named, with the variable that sets it."""
 
 from __future__ import annotations
 
@@ -14,3 +14,40 @@ def test_a_setting_of_a_wrong_type_names_itself_and_its_variable() -> None:
         match=r"setting 'partitions' \(THREADFOLD_PARTITIONS\): expected int, got str",
     ):
         Settings.load(env={"THREADFOLD_PARTITIONS": "many"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "hint"),
+    [
+        ("THREADFOLD_KAKFA", "did you mean THREADFOLD_KAFKA"),
+        ("THREADFOLD_MASTER_KEY", "did you mean THREADFOLD_MASTER_KEYS"),
+        ("THREADFOLD_kafka", "THREADFOLD_kafka is no setting"),
+        ("THREADFOLD_WHATEVER", "unset it"),
+    ],
+)
+def test_a_misspelt_variable_is_refused_by_name(variable: str, hint: str) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        Settings.load(env={variable: "x"})
+    assert variable in str(caught.value) and hint in str(caught.value)
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    others = (
+        "THREADFOLD_CACHE",
+        "THREADFOLD_DEBUG",
+        "THREADFOLD_SERVICE_HOST",
+        "THREADFOLD_SERVICE_PORT_HTTP",
+        "THREADFOLD_PORT",
+        "THREADFOLD_PORT_8080_TCP_ADDR",
+        "THREADFOLD_API_PORT_8080_TCP",
+        "MY_THREADFOLD",
+    )
+    Settings.load(env=dict.fromkeys(others, "x"))
+
+
+@pytest.mark.parametrize("scheme", ["sasl_ssl", "ssl", "kafka"])
+def test_a_kafka_with_a_scheme_says_what_is_supported(scheme: str) -> None:
+    settings = Settings.load(env={}, kafka=f"a:1,{scheme}://user:pw@b:2", redis="redis://r:1/0")
+    with pytest.raises(InvalidSettings, match=rf"{scheme}://….*Supported are plain.*not TLS") as e:
+        settings.require()
+    assert "pw" not in str(e.value)

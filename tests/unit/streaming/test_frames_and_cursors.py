@@ -12,6 +12,7 @@ from projections.events.validation import make_record
 from projections.names import Key, Position
 from streams.encryption.payload_cipher import Unsealed
 from streams.log.log import Raw
+from threadfold.cli.summaries import line_of
 from threadfold.service.pages import flat_event
 from threadfold.streaming.cursor import read_cursor, write_cursor
 from threadfold.streaming.decoding import decode_record, decode_summary
@@ -97,6 +98,33 @@ def test_subscribers_get_nothing_of_another_conversation_garbage_or_a_piece_of_a
     )
     assert decode_summary(raw(value=b"["), 2, KEY, PLAIN) is None
     assert decode_summary(row, 2, KEY, PLAIN) is None
+
+
+class Erased(Unsealed):
+    """The keys of a deployment that erased the conversation."""
+
+    def is_erased(self, conversation: bytes) -> bool:
+        return conversation == b"acme/c1"
+
+
+def cloud_event(kind: str, **data: object) -> bytes:
+    source = "/tenants/acme/conversations/c1"
+    event = {"specversion": "1.0", "id": "s1", "type": kind, "source": source, "data": data}
+    return json.dumps(event).encode()
+
+
+def test_summaries_of_an_erased_conversation_are_neither_served_nor_printed() -> None:
+    summary = cloud_event("threadfold.summary.v1", summary_id="s1", text="order 4711")
+    voided = cloud_event("threadfold.summary.voided.v1", summary_id="s1", by="3-1")
+    erased = cloud_event("threadfold.conversation.erased.v1")
+    assert decode_summary(raw(value=summary), 2, KEY, PLAIN) is not None
+    assert line_of(PLAIN, b"acme/c1", summary) == summary
+    assert decode_summary(raw(value=summary), 2, KEY, Erased()) is None
+    assert line_of(Erased(), b"acme/c1", summary) is None
+    assert line_of(Erased(), b"acme/c1", b"order 4711") is None
+    for value in (voided, erased):
+        assert decode_summary(raw(value=value), 2, KEY, Erased()) is not None
+        assert line_of(Erased(), b"acme/c1", value) == value
 
 
 def test_cursors_are_read_back_and_those_of_others_refused() -> None:

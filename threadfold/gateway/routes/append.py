@@ -46,7 +46,10 @@ routes = Routes("Appending")
 _append_route = partial(routes.add, "POST", scope="append", cost=Cost.APPEND)
 MESSAGE_FORMATS = ("openai", "anthropic")
 UNKNOWN = ("refuse", "ignore")
-_SAFE = "The events are safe in the log."
+_SAFE = (
+    "The events are safe in the log. An event that came with an id has the status `unknown`: it may"
+    " be a repeat, whose `position` is its own here."
+)
 _APPLIED = "With `wait=applied` or a condition: the window has the events, too."
 _MESSAGE = {"type": "message", **QUESTION}
 _CALL = {"id": "call_1", "name": "find_order", "arguments": '{"order":1182}'}
@@ -333,4 +336,7 @@ def _shown(item: service.Appended | service.Applied) -> dict[str, str]:
     shown = {"id": item.id, "position": f"{partition}-{offset}"}
     if isinstance(item, service.Applied):
         shown["status"] = item.status
+    elif not item.fresh:
+        # Whether it is a repeat is decided when it is folded.
+        shown["status"] = "unknown"
     return shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -29,7 +30,7 @@ from threadfold.schemas.structs import POSITION as POSITION_SCHEMA
 from threadfold.service import lists
 from threadfold.service.conversation_list import Filter, conversations
 from threadfold.service.documents import FORMATS
-from threadfold.service.pages import MAX_PAGE
+from threadfold.service.pages import MAX_PAGE, PAGE_TYPES
 from threadfold.service.spill import MAX_PAGE_CHARS, PAGE_CHARS
 
 routes = Routes("Reading")
@@ -41,6 +42,7 @@ After = Annotated[
     Query("a position that the window must include: the answer waits for it up to 10 s", POSITION),
     Meta(extra_json_schema=POSITION_SCHEMA),
 ]
+_TYPE = "|".join(map(re.escape, PAGE_TYPES))
 _CONTEXT = example_of(Context, positions=["3-16", POSITION])
 
 
@@ -79,7 +81,9 @@ async def get_history(
     before: Annotated[str | None, Query("`next_before` of the previous page", CURSOR)] = None,
     limit: Annotated[int, Query(example=50), Meta(ge=1, le=MAX_PAGE)] = 50,
     types: Annotated[
-        str | None, Query("types of events, separated by commas", "message,tool.result", "type")
+        str | None,
+        Query("types of events, separated by commas", "message,tool.result", "type"),
+        Meta(extra_json_schema={"pattern": f"^({_TYPE})(,({_TYPE}))*$"}),
     ] = None,
     after: After = None,
     wait: Annotated[

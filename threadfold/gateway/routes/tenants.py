@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -74,10 +74,13 @@ TenantName = Annotated[str, Path(example="nord"), Meta(extra_json_schema=NAME)]
 
 
 class NewTenant(Struct, forbid_unknown_fields=True):
-    """A tenant to record. `scopes`, `key_name` and `expires_at` are those of its first key."""
+    """A tenant to record. `encryption` is that key of its policy. `scopes`, `key_name` and
+    `expires_at` are those of its first key.
+    """
 
     name: _Name
     policy: _Policy | None = None
+    encryption: bool | None = None
     quota: _Quota | None = None
     scopes: _Scopes | None = None
     key_name: _KeyName | None = None
@@ -132,11 +135,16 @@ class MadeKey(Key, kw_only=True):
 class ShownTenant(Struct):
     """A tenant. `policy` is active; `next_policy` waits for the next generation. `quota` is the
     tenant's own; `quota_in_force` includes the deployment's defaults.
+
+    `erasure` is what an erasure makes of text in the log: `opaque` if the tenant is encrypted, else
+    `kept`.
     """
 
     name: str
     policy: dict[str, Any]
     next_policy: dict[str, Any] | None
+    encryption: bool
+    erasure: Literal["opaque", "kept"]
     quota: dict[str, Any]
     quota_in_force: dict[str, Any]
     keys: list[Key]
@@ -196,13 +204,20 @@ async def get_tenants(caller: Caller) -> dict[str, Any]:
 async def post_tenant(caller: Caller, body: NewTenant) -> dict[str, Any]:
     """Record a tenant and make its first key. The key is shown in this answer and never again. 409
     if the tenant exists.
+
+    Without `encryption` an erasure leaves the text in the log: `erasure` says `kept`.
     """
     check_key_name(body.key_name)
     check_expiry(body.expires_at, time.time())
     scopes = None if body.scopes is None else check_scopes(body.scopes)
     quota = read_quota(body.quota or {})
     control = caller.backend.control
-    tenant = await control.new_tenant(body.name, body.policy, quota)
+    policy = body.policy
+    if body.encryption is not None:
+        if (policy or {}).get("encryption", body.encryption) != body.encryption:
+            raise InvalidRequest("encryption and policy.encryption contradict each other")
+        policy = {**(policy or {}), "encryption": body.encryption}
+    tenant = await control.new_tenant(body.name, policy, quota)
     key = await control.add_key(body.name, scopes, name=body.key_name, expires_at=body.expires_at)
     return {**_shown(caller, tenant), "key": key}
 
@@ -309,10 +324,13 @@ def _keys(caller: Caller, name: str) -> list[dict[str, Any]]:
 
 def _shown(caller: Caller, tenant: Tenant) -> dict[str, Any]:
     own = msgspec.structs.asdict(tenant.quota)
+    sealed = caller.backend.control.state.encrypted(tenant.name)
     return {
         "name": tenant.name,
         "policy": caller.backend.control.state.policy_of(tenant),
         "next_policy": tenant.next_policy,
+        "encryption": sealed,
+        "erasure": "opaque" if sealed else "kept",
         "quota": {name: value for name, value in own.items() if value is not None},
         "quota_in_force": shown_quota(tenant.quota.over(caller.backend.settings.quota())),
         "keys": _keys(caller, tenant.name),

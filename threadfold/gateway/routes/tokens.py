@@ -13,11 +13,12 @@ from threadfold.gateway.access import PRINCIPAL, Caller
 from threadfold.gateway.declaration import Answer, Routes
 from threadfold.gateway.examples import TIME
 from threadfold.gateway.request import Body, Request
-from threadfold.gateway.tokens import Principal
+from threadfold.gateway.tokens import ALGORITHMS, Principal
 from threadfold.gateway.user_tokens import (
     LONGEST,
     MOST_CONVERSATIONS,
     MOST_KEYS,
+    PRIVATE,
     VERBS,
     UserName,
     check_public_keys,
@@ -37,6 +38,19 @@ _JWK = {
     "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",
     "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0",
 }
+
+
+_PUBLIC_KEY = {
+    "properties": {
+        "kty": {"enum": ["RSA", "EC", "OKP"]},
+        "kid": {"type": "string", "minLength": 1, "maxLength": 100},
+        "use": {"const": "sig"},
+        "alg": {"enum": list(ALGORITHMS)},
+    },
+    "required": ["kty", "kid"],
+    "not": {"anyOf": [{"required": [name]} for name in sorted(PRIVATE)]},
+}
+_PublicKey = Annotated[dict[str, Any], Meta(extra_json_schema=_PUBLIC_KEY)]
 
 
 class NewToken(Struct, forbid_unknown_fields=True):
@@ -62,7 +76,7 @@ class MintedToken(Struct):
 class PublicKeys(Struct, forbid_unknown_fields=True):
     """A JWKS document: public keys (RFC 7517), each with its `kid`."""
 
-    keys: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=MOST_KEYS)]
+    keys: Annotated[list[_PublicKey], Meta(min_length=1, max_length=MOST_KEYS)]
 
 
 class RegisteredKeys(Struct):

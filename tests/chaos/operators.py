@@ -1,0 +1,90 @@
+"""What an operator does while everything runs and breaks: the commands, as processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import time
+from collections.abc import Mapping
+
+import aiohttp
+
+from tests.chaos.platform import Platform
+
+LIMIT = 60.0
+"""Seconds that a command is given."""
+
+
+async def rebuild(platform: Platform, policy: Mapping[str, object] | None = None) -> None:
+    """``threadfold rebuild --switch``, repeated once if it was interrupted by another fault."""
+    given: list[str] = []
+    if policy is not None:
+        file = platform.folder / "policy.json"
+        file.write_text(json.dumps(policy))
+        given = ["--policy", str(file)]
+    for _ in range(2):
+        code, said = await _command(platform, "rebuild", "--switch", "--sample", "5", *given)
+        if code == 0:
+            platform.switches += 1
+            return
+    platform.notes.append(f"a rebuild ended with {code}: {said}")
+
+
+async def erase(platform: Platform, tenant: str, conversation: str) -> None:
+    """``DELETE`` of a conversation, repeated until it is answered."""
+    key = f"{tenant}/{conversation}"
+    platform.erased.add(key)
+    headers = {"Authorization": f"Bearer {platform.keys[tenant]}"}
+    deadline = time.monotonic() + LIMIT
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as http:
+        while time.monotonic() < deadline:
+            url = f"{random.choice(platform.urls)}/v1/conversations/{conversation}"
+            try:
+                async with http.delete(url, headers=headers) as answer:
+                    if answer.status == 200:
+                        return
+                    if answer.status == 404:  # nothing was said in it yet
+                        platform.erased.discard(key)
+                        return
+                    said = f"{answer.status}: {(await answer.text())[:200]}"
+            except (aiohttp.ClientError, TimeoutError) as error:
+                said = type(error).__name__
+            await asyncio.sleep(0.3)
+    platform.wrongs.append(f"{key} could not be erased within {LIMIT:g} s: {said}")
+
+
+async def still_served(platform: Platform) -> list[str]:
+    """What of erased conversations a gateway still serves."""
+    found: list[str] = []
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as http:
+        for key in sorted(platform.erased):
+            tenant, _, conversation = key.partition("/")
+            headers = {"Authorization": f"Bearer {platform.keys[tenant]}"}
+            for url in platform.urls:
+                for what in ("context", "history", "summaries"):
+                    path = f"{url}/v1/conversations/{conversation}/{what}"
+                    async with http.get(path, headers=headers) as answer:
+                        if answer.status != 410:
+                            found.append(f"{key} was erased: {what} answered {answer.status}")
+    return found
+
+
+async def _command(platform: Platform, *args: str) -> tuple[int | None, str]:
+    """The exit code of a command and its last line; None for one that did not end."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "threadfold.cli", *args),
+        env=platform.environment(),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(LIMIT):
+            said, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return None, f"it did not end within {LIMIT:g} s"
+    lines = said.decode(errors="replace").splitlines()
+    return process.returncode, lines[-1][:200] if lines else ""

@@ -1,0 +1,181 @@
+"""Rollbacks beyond their windows, beside the flow of a partition: the conversation waits, others do
+not, and the windows are the replay's, whatever comes when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from projections.events import types as events
+from projections.fold.outcomes import History, Outcome
+from projections.names import Position
+from projections.storage.records import Checkpoint
+from projections.window.window import Window
+from streams.log.history import fetch_needed
+from streams.log.log import Log, Raw
+from streams.partition.owned import Fenced
+from streams.partition.partition import Partition
+from tests.contract.partition.test_partition import NUMBER, Ear, Parts, parts, rounds, split
+from tests.support.histories import RULES
+from tests.support.talks import Talks, random_talks
+
+__all__ = ["parts"]
+
+
+class AnyEar(Ear):
+    """An ear for records of earlier batches."""
+
+    async def publish(self, partition, effects, batch) -> None:  # type: ignore[no-untyped-def]
+        offsets = {raw.position.offset for raw in batch}
+        assert {offset for _, offset, _ in [*effects.accepted, *effects.voided]} <= offsets
+        self.accepted += effects.accepted
+        self.voided += effects.voided
+
+
+class Owner:
+    """A partition whose histories are read when the test lets them."""
+
+    def __init__(self, parts: Parts, checkpoint: Checkpoint, ear: Ear | None = None) -> None:
+        self.gates: list[asyncio.Event] = []
+        self.ready = asyncio.Event()
+        self.ear = ear or AnyEar()
+        self.partition = Partition(
+            NUMBER,
+            parts.generation,
+            parts.store,
+            parts.log,
+            RULES,
+            learn=_learn,
+            sink=self.ear,
+            cached_windows=2,
+            fetch=self._fetch,
+            restored=self._restored,
+        )
+        self.partition.adopt(checkpoint)
+
+    async def _fetch(self, log: Log, window: Window, needs: Outcome) -> History:
+        if needs.target is not None:
+            gate = asyncio.Event()
+            self.gates.append(gate)
+            await gate.wait()
+        return await fetch_needed(log, window, needs)
+
+    def _restored(self) -> None:
+        self.ready.set()
+
+    async def release(self) -> None:
+        """Let the oldest history that waits be read, and have the partition go on."""
+        if self.gates:
+            self.ready.clear()
+            self.gates.pop(0).set()
+            await self.ready.wait()
+        await self.partition.process([])
+
+    async def drain(self) -> None:
+        while self.partition.restoring:
+            await asyncio.sleep(0)  # what was begun comes to its gate
+            await self.release()
+
+
+async def _learn(tenant: str) -> None:
+    assert tenant.startswith("acme")
+
+
+async def test_others_are_folded_while_a_conversation_goes_back_to_an_old_event(
+    parts: Parts,
+) -> None:
+    talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
+    one, other, _ = parts.keys
+    for i in range(60):
+        talks.say(one, events.Message("user", f"text {i} " * 20), tokens=60)
+        if talks.requests[one]:
+            talks.summarise(one)
+            talks.requests[one].clear()
+    before = talks.next_offset
+    talks.say(other, events.Message("user", "before"))
+    talks.say(one, events.Rollback(f"{NUMBER}-{talks.logs[one][3][0]}"))
+    assert talks.seen["history"] == 1
+    talks.say(one, events.Message("user", "after the rollback"))
+    talks.say(other, events.Message("user", "beside"))
+    raws = await parts.put(talks.rows)
+    owner = Owner(parts, Checkpoint(offset=parts.first - 1))
+    await owner.partition.process(raws)
+    assert owner.partition.restoring
+    stored = await parts.store.checkpoint(parts.generation, NUMBER)
+    assert stored is not None and stored.restoring
+    assert (stored.offset, stored.ahead) == (before, raws[-1].position.offset)
+    windows = {window.key: window for window in await parts.windows()}
+    assert windows[other].meta.position == raws[-1].position.offset
+    assert windows[one].meta.position < before
+    await owner.drain()
+    assert await parts.images() == parts.expected(talks)
+    stored = await parts.store.checkpoint(parts.generation, NUMBER)
+    assert stored is not None and not stored.restoring
+    assert stored.offset == raws[-1].position.offset
+
+
+async def test_whatever_comes_when_the_windows_and_the_effects_are_the_replays(
+    parts: Parts,
+) -> None:
+    restored = 0
+    for seed in range(300, 300 + rounds(parts, 40)):
+        rng = random.Random(seed)
+        parts.generation += 1_000_000
+        talks = random_talks(seed, 250, NUMBER, parts.keys, await parts.begin())
+        raws = await parts.put(talks.rows)
+        plain = Ear()
+        alone = parts.partition(ear=plain)
+        await alone.process(raws)
+        parts.generation += 1_000_000
+        owner = Owner(parts, Checkpoint(offset=parts.first - 1))
+        restored += await _drive(parts, owner, raws, rng, crashes=seed % 2 == 1)
+        assert await parts.images() == parts.expected(talks), f"seed {seed}"
+        assert set(owner.ear.voided) == set(plain.voided), f"seed {seed}"
+        assert set(owner.ear.accepted) == set(plain.accepted), f"seed {seed}"
+    assert restored > 0
+
+
+async def _drive(
+    parts: Parts, owner: Owner, raws: Sequence[Raw], rng: random.Random, *, crashes: bool
+) -> int:
+    """Process batches of any size; histories are there sooner or later, and owners die."""
+    restored = 0
+    rest = list(raws)
+    while rest or owner.partition.restoring:
+        for batch in split(rng, rest[:30], 10):
+            await owner.partition.process(batch)
+        rest = rest[30:]
+        restored += owner.partition.restoring
+        if crashes and rng.random() < 0.3:
+            stored = await parts.store.checkpoint(parts.generation, NUMBER)
+            assert stored is not None
+            owner.partition.close()
+            owner = Owner(parts, stored, owner.ear)
+            rest = [raw for raw in raws if raw.position.offset > stored.offset]
+        if rng.random() < 0.5 or not rest:
+            await owner.drain()
+    return restored
+
+
+async def test_an_owner_with_a_restore_under_way_is_fenced_by_another_write(parts: Parts) -> None:
+    talks = random_talks(301, 250, NUMBER, parts.keys, await parts.begin())
+    raws = await parts.put(talks.rows)
+    owner = Owner(parts, Checkpoint(offset=parts.first - 1))
+    at = 0
+    while not owner.partition.restoring:
+        await owner.partition.process(raws[at : at + 1])
+        at += 1
+    other = parts.partition()
+    await parts.readopt(other)
+    await other.process(raws[at - 1 : at])
+    with pytest.raises(Fenced):
+        await owner.partition.process(raws[at:])
+    owner.partition.close()
+    await parts.readopt(other)
+    await other.process(raws)
+    assert await parts.images() == parts.expected(talks)
+    assert other.checkpoint.offset == Position(NUMBER, raws[-1].position.offset).offset

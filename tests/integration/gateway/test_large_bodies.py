@@ -1,0 +1,60 @@
+"""Large bodies of one tenant do not hold up another tenant's requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from streams.settings.settings import Settings
+from tests.support.gateway import Client, is_problem, say, serving
+
+
+@pytest.fixture(scope="module")
+async def call(settings: Settings) -> AsyncIterator[Client]:
+    async with serving(settings) as client:
+        yield client
+
+
+def lists(size: int) -> bytes:
+    return b"[" + b"[]," * (size // 3) + b"[]]"
+
+
+def keys(size: int) -> bytes:
+    many = b",".join(b'"k%d":"vvvv"' % i for i in range(size // 20))
+    return b'{"type":"conversation.opened","metadata":{' + many + b"}}"
+
+
+def runs(size: int) -> bytes:
+    return json.dumps([say("=" * 100_000)] * (size // 100_000)).encode()
+
+
+SIZES = [4 << 20, pytest.param(60 << 20, marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_others_are_answered_while_large_bodies_are_refused(call: Client, size: int) -> None:
+    path = "/v1/conversations/here/events"
+    await call("POST", f"{path}?wait=applied", say("hello"), tenant="rival")
+    seconds: list[float] = []
+    done = asyncio.Event()
+
+    async def others() -> None:
+        while not done.is_set():
+            begun = time.monotonic()
+            answer = await call("GET", "/v1/conversations/here/context", tenant="rival")
+            assert answer.status_code == 200
+            seconds.append(time.monotonic() - begun)
+            await asyncio.sleep(0.01)
+
+    asking = asyncio.create_task(others())
+    is_problem(await call("POST", path, lists(size)), 422, "100000 JSON values")
+    is_problem(await call("POST", path, keys(size)), 422, "100000 JSON values")
+    is_problem(await call("POST", path, runs(size)), 413, "take long to count")
+    done.set()
+    await asking
+    # Seconds where the bodies are read in the event loop; the bound is wide for a busy machine.
+    assert sorted(seconds)[int(len(seconds) * 0.95)] < 0.5, sorted(seconds)[-10:]
