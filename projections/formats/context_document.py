@@ -210,6 +210,7 @@ def _rest(
         "summary": None if summary is None else summary_of(partition, summary),
         "suspensions": [suspension_of(partition, s) for s in header.suspensions],
         "state": header.state,
+        "awaits": header.awaits,
         "guard": header.guard,
         "trace": trace,
     }

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from projections.policy.thresholds import STUB_TOKENS, SUMMARY_MARK
+from projections.render.awaits import closing_message
 from projections.render.read_header import omitted_line, summary_body
 from projections.window.bodies import text_only
 from projections.window.conversation_state import PinnedResult
@@ -49,7 +50,7 @@ class Parts:
     """A render in the making: what it is of, in its order, each part still to be shortened.
 
     ``system`` and ``pins`` are ``(body, tokens, offset)``; ``stub`` is what one line tells of as
-    left out.
+    left out; ``closing`` is a last message that is no event's.
     """
 
     window: Window
@@ -59,6 +60,7 @@ class Parts:
     groups: list[Group]
     stub: Omitted | None
     suspended: set[tuple[int, int]]
+    closing: bytes | None
 
     def leave_out(self, group: Group) -> None:
         """Take a group out and tell of it in the stub."""
@@ -88,6 +90,7 @@ class Parts:
             + sum(pin.tokens for pin in self.pins)
         )
         total += STUB_TOKENS if self.stub else 0
+        total += len(self.closing) if self.closing else 0
         return total + sum(tokens_of(group) for group in self.groups)
 
     @property
@@ -98,6 +101,7 @@ class Parts:
             + (self.summary is not None)
             + 2 * len(self.pins)
             + (self.stub is not None)
+            + (self.closing is not None)
         )
         return lead + sum(group.messages() for group in self.groups)
 
@@ -112,6 +116,8 @@ class Parts:
             bodies.append((omitted_line(self.stub, self.window.partition), -1))
         for group in self.groups:
             bodies += self._bodies(group)
+        if self.closing:
+            bodies.append((self.closing, -1))
         return Render(
             [body for body, _ in bodies],
             self.tokens,
@@ -153,4 +159,5 @@ def parts_of(window: Window) -> Parts:
         shown,
         window.omitted,
         state.suspended(),
+        closing_message(window, shown),
     )

@@ -12,6 +12,7 @@ from msgspec import Struct
 from projections.names import Position
 from projections.policy.profiles import Limiting, Shortening
 from projections.policy.thresholds import STUB_TOKENS, SUMMARY_MARK
+from projections.render.awaits import awaits_of
 from projections.render.trace import steps_of
 from projections.window.conversation_state import ConversationState, OpenSuspension
 from projections.window.entry import Omitted
@@ -35,7 +36,7 @@ class ReadHeader(Struct, array_like=True):
 
     ``flat``: the render is the system lane, the summary, the pinned results and the tail's messages
     as they stand, within the ceiling, with a line for what is ``omitted``; ``tokens`` are its
-    tokens, ``trace`` what was shortened of it.
+    tokens, ``trace`` what was shortened of it. ``awaits`` is who acts next.
     """
 
     flat: bool
@@ -46,6 +47,7 @@ class ReadHeader(Struct, array_like=True):
     suspensions: list[OpenSuspension]
     guard: dict[str, Any] | None
     trace: list[Step]
+    awaits: str
     omitted: Omitted | None = None
 
 
@@ -87,6 +89,7 @@ def read_header_of(window: Window) -> ReadHeader:
         state.suspensions if small else [],
         guard_of(window),
         trace,
+        awaits_of(window),
         window.omitted,
     )
 

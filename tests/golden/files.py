@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from hashlib import sha256
@@ -178,10 +179,11 @@ def shown(window: Window) -> dict[str, Any]:
         except DoesNotFit as error:
             contexts[fmt] = f"refused: {type(error).__name__}"
             continue
+        # Added since the oldest files were made.
+        raw = re.sub(rb'"awaits":"[a-z]+",', b"", raw)
         contexts[fmt] = sha256(raw).hexdigest()[:16]
         if fmt == "openai":
             contexts[fmt] = json.loads(raw)
-            # Added since the oldest files were made.
             positions = contexts[fmt].pop("positions")
             assert len(positions) == len(contexts[fmt]["messages"])
     return {

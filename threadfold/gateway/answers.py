@@ -168,6 +168,7 @@ class Context(Struct):
     summary: ContextSummary | None
     suspensions: list[OpenSuspension]
     state: State
+    awaits: Literal["user", "model", "tool", "approval"]
     guard: Any
     trace: list[Step]
     positions: list[Position | None] | UnsetType = UNSET

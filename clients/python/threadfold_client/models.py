@@ -40,6 +40,7 @@ class Context(msgspec.Struct, kw_only=True):
 
     ``positions`` is parallel to ``messages`` (in the formats ``openai`` and ``rendered``): the
     position of each message's event, None for a message of no single event, like the summary.
+    ``awaits`` says who acts next: user, model, tool or approval.
     ``position`` is None for an empty window. ``raw`` has the document's bytes, with fields that a
     newer service adds.
     """
@@ -53,6 +54,7 @@ class Context(msgspec.Struct, kw_only=True):
     digest: str
     render_digest: str
     state: str
+    awaits: str = ""
     system: str | None = None
     positions: list[str | None] = []
     position: str | None = None

@@ -1,0 +1,66 @@
+"""Who acts next in a conversation, and the message that closes a render whose end does not show it.
+
+A tool's result that comes late stands with its call, although others spoke since. Such a render may
+end with an assistant's message while it is the model's turn: some providers refuse that, and others
+take it for the begin of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from projections.window.entry import Entry, Kind
+from projections.window.groups import Group
+from projections.window.window import Window
+
+USER, MODEL, TOOL, APPROVAL = "user", "model", "tool", "approval"
+_TELLING = (Kind.USER, Kind.ASSISTANT, Kind.RESULT, Kind.RESOLUTION)
+
+
+def awaits_of(window: Window) -> str:
+    """``model`` (a user's message or a result is to be answered), ``approval`` (one is open),
+    ``tool`` (a result is to be appended) or ``user``.
+
+    A user who speaks while an approval is open is to be answered first.
+    """
+    state, last = window.state, _last(window)
+    if last is None or state.closed is not None:
+        return USER
+    if last.kind == Kind.USER:
+        return MODEL
+    kinds = {suspension.kind for suspension in state.suspensions}
+    if "approval" in kinds:
+        return APPROVAL
+    if kinds:
+        return TOOL if "external" in kinds else USER
+    if last.kind == Kind.RESOLUTION:
+        return TOOL if state.calls else USER
+    if any(not call.dead for call in state.calls):
+        return TOOL
+    return MODEL if last.kind == Kind.RESULT else USER
+
+
+def closing_message(window: Window, groups: Sequence[Group]) -> bytes | None:
+    """The message that says that a result has come, where a render of these groups would end with
+    an assistant's message instead; None where it is not the model's turn, or the end shows it.
+    """
+    if not groups or groups[-1].head.kind != Kind.ASSISTANT or groups[-1].shown_calls():
+        return None
+    if awaits_of(window) != MODEL:
+        return None
+    last = _last(window)
+    text = "[The conversation goes on]"
+    for group in groups:
+        for i, result in group.results.items():
+            if last is not None and result.offset == last.offset:
+                tool = (group.head.calls or ())[i][1]
+                text = f"[The result of the call of {tool} has come: it stands with the call]"
+    # In the user's role: providers want the last message to be a user's or a tool's.
+    return msgspec.json.encode({"role": "user", "content": text})
+
+
+def _last(window: Window) -> Entry | None:
+    """The last entry that somebody may have to answer."""
+    return next((entry for entry in reversed(window.tail) if entry.kind in _TELLING), None)
