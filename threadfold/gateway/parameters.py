@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
@@ -76,7 +77,11 @@ class Parameter:
     def convert(self, text: str) -> Any:
         """The value; raises :class:`InvalidRequest`, which names the parameter."""
         try:
-            return text if self.type is str else msgspec.convert(text, self.type, strict=False)
+            if self.type is str:
+                return text
+            # Not strictly, a time may be a number, too.
+            time = datetime in get_args(self.type)
+            return msgspec.convert(text, self.type, strict=time)
         except msgspec.ValidationError as error:
             reason = str(error).replace("`", "")[:200]
             where = "header" if self.place == "header" else f"{self.place} parameter"

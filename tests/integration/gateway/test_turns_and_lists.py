@@ -357,6 +357,7 @@ async def test_conversations_are_listed_by_user_channel_state_and_time(call: Cli
         "usre=ann",
         "state=asleep",
         "since=yesterday",
+        "since=0.5",
         "since=2026-01-01",
         "user=a&user=b",
     ):
