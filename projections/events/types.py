@@ -183,7 +183,7 @@ class Span(Struct, omit_defaults=True):
     of events in between that it does not cover: they are still in the window. ``stands`` has for
     each of ``positions`` a ``1`` where that event was summarised, and a ``0`` where a rollback
     abandoned it, an operator dropped it, it was rejected, or it says nothing to a window; it is
-    empty where the writer does not say.
+    missing where the writer does not say.
     """
 
     from_: str = msgspec.field(name="from")
@@ -192,7 +192,7 @@ class Span(Struct, omit_defaults=True):
     positions: list[int]
     digest: str
     kept: list[int] = []
-    stands: str = ""
+    stands: str | None = None
 
 
 class Summary(Struct, omit_defaults=True):

@@ -303,12 +303,13 @@ def _check_positions(data: msgspec.Struct, where: str) -> None:
                 parse_position(text)
             except InvalidPosition as error:
                 raise InvalidEvent(f"{where}: field {field}: {error}") from None
-    if isinstance(data, events.Summary) and data.span.stands:
+    if isinstance(data, events.Summary):
         _check_stands(data.span, where)
 
 
 def _check_stands(span: events.Span, where: str) -> None:
-    if len(span.stands) != len(span.positions) or set(span.stands) - {"0", "1"}:
+    stands = span.stands
+    if stands is not None and (len(stands) != len(span.positions) or set(stands) - {"0", "1"}):
         raise InvalidEvent(
             f"{where}: field span.stands: expected a 0 or 1 for each of the"
             f" {len(span.positions)} positions"

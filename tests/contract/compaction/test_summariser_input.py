@@ -191,6 +191,7 @@ async def test_a_summary_says_which_events_of_its_span_stand() -> None:
         if isinstance(event := decode_event(raw.value or b""), SummaryEvent)
     ]
     span = summary.data.span
+    assert span.stands is not None
     stands = dict(zip(absolute(span.positions), span.stands, strict=True))
     assert [stands[offset] for offset in range(2)] == ["1", "1"]
     # Those that the rollback left behind, the rollback, and the one that was refused.
