@@ -205,7 +205,9 @@ def test_results_stand_after_their_call_in_its_order_wherever_they_came() -> Non
         events.Message("assistant", "wait"),
         events.ToolResult("a", "first"),
     )
-    assert [m.get("content") for m in messages(window)] == [None, "first", "second", "wait"]
+    shown = [m.get("content") for m in messages(window)]
+    assert shown[:-1] == [None, "first", "second", "wait"]
+    assert shown[-1] == "[The result of the call of f has come: it stands with the call]"
 
 
 def test_reused_ids_pair_by_occurrence_and_a_call_without_result_gets_a_stand_in() -> None:
