@@ -131,6 +131,8 @@ class CheckpointWaits:
     async def _poll(self, partition: int) -> None:
         waiters = self._waiters[partition]
         interval, before = FIRST_INTERVAL, None
+        # Not at the end: a waiter whose time is up says after it how far the partition was.
+        self._seen.pop(partition, None)
         try:
             while waiters:
                 checkpoint = await self._read(partition)
@@ -154,7 +156,6 @@ class CheckpointWaits:
             _end(waiters, error)
         finally:
             self._pollers.pop(partition, None)
-            self._seen.pop(partition, None)
 
     async def _read(self, partition: int) -> Checkpoint:
         checkpoint = await self._store.checkpoint(self._generation(), partition)
