@@ -7,12 +7,10 @@ of one generation: another one has folded the partition with rules of its own.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import msgspec
 
 from projections.names import Position
-from streams.settings.quotas import rfc3339
+from streams.settings.quotas import present
 
 
 class Halt(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,7 +31,7 @@ class Halt(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def accept(self) -> Halt:
         """The record with which the partition goes on."""
-        return msgspec.structs.replace(self, accepted=now())
+        return msgspec.structs.replace(self, accepted=present())
 
     def sentence(self, partition: int) -> str:
         """What halted, why, and what to do."""
@@ -45,8 +43,3 @@ class Halt(msgspec.Struct, frozen=True, omit_defaults=True):
             f" `threadfold dead-letters accept {partition}` and"
             " `threadfold dead-letters retry --all`"
         )
-
-
-def now() -> str:
-    """The time as records have it."""
-    return rfc3339(datetime.now(UTC).replace(microsecond=0))

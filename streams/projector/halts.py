@@ -7,8 +7,9 @@ from __future__ import annotations
 import logging
 
 from streams.control.control_topic import Control
-from streams.control.halts import Halt, now
+from streams.control.halts import Halt
 from streams.partition.failure_share import Excess
+from streams.settings.quotas import present
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class Halts:
             excess.of,
             excess.last.offset,
             excess.last.cause,
-            now(),
+            present(),
         )
         self._found[partition] = halt
         logger.critical("%s", halt.sentence(partition))

@@ -216,9 +216,11 @@ def present() -> str:
     return rfc3339(datetime.now(UTC).replace(microsecond=0))
 
 
-def rfc3339(when: datetime) -> str:
-    """A time in UTC, to the second or finer where it is."""
-    return when.astimezone(UTC).isoformat().replace("+00:00", "Z")
+def rfc3339(when: datetime, timespec: str = "auto") -> str:
+    """A time in UTC; without ``timespec`` (as ``isoformat`` has it) to the second, or finer where
+    it is.
+    """
+    return when.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def check_key_name(name: object) -> str:

@@ -32,6 +32,7 @@ from projections.storage.records import stored_form
 from projections.storage.stubs import STUB, Stub, decode_stub
 from streams.log.history import event_of
 from streams.log.log import Raw
+from streams.settings.quotas import rfc3339
 from threadfold.service.conversations import ConversationService
 from threadfold.service.lists import MAX_LISTED, Place, check_limit, cursor_of, merged, place_of
 
@@ -211,7 +212,7 @@ def _shown(at: Place, head: Head | Stub, card: Card) -> dict[str, Any]:
     active = datetime.fromtimestamp(at.found.at_ms / 1000, UTC)
     return {
         "conversation": at.found.conversation,
-        "active_at": active.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "active_at": rfc3339(active, "milliseconds"),
         "state": header.state,
         "position": str(Position(at.partition, head.position)),
         "count": head.count,

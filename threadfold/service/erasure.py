@@ -35,6 +35,7 @@ from streams.encryption.key_table import Erasure
 from streams.encryption.payload_cipher import is_sealed
 from streams.log.history import pieces_backwards
 from streams.log.topics import topic_configs
+from streams.settings.quotas import rfc3339
 from threadfold.service.conversations import ConversationService
 from threadfold.service.lists import of_user
 
@@ -356,4 +357,4 @@ def _now() -> str:
 
 
 def _time(at: datetime) -> str:
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return rfc3339(at, "milliseconds")
