@@ -113,7 +113,7 @@ def test_a_context_that_awaits_the_model_ends_with_a_user_or_a_tool(seed: int, l
                     shown = context(story, fmt)
                 except DoesNotFit:
                     continue
-                said = [m for m in shown["messages"] if m["role"] != "system"]
+                said = [m for m in shown["messages"] if m["role"] not in ("system", "developer")]
                 if shown["awaits"] == "model" and said:
                     assert said[-1]["role"] in ("user", "tool"), (fmt, said[-1])
     finally:
