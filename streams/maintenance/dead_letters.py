@@ -2,7 +2,7 @@
 and how each is tried again or taken out.
 
 What is quarantined now stands in the windows themselves (the store lists the quarantined ones); the
-topic tells of records that are nobody's event, as far back as it is kept. It is written at least
+topic names records that are nobody's event, as far back as it is kept. It is written at least
 once, so a letter may be there several times.
 """
 
