@@ -22,6 +22,7 @@ from projections.redis.values import (
     checkpoint_of,
     compressed,
     plain,
+    rollbacks_text,
     stored_windows,
 )
 from projections.storage.layout import HEAD
@@ -147,6 +148,7 @@ class RedisStore:
             checkpoint.target,
             LAYOUT,
             checkpoint.ahead,
+            rollbacks_text(checkpoint),
         ]
         args.append(len(writes))
         lists = Lists()

@@ -9,7 +9,17 @@ from projections.redis.node import Node
 from projections.storage.records import Checkpoint, Stored
 from projections.storage.stubs import ZSTD
 
-STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout", b"server", b"ahead")
+STATE = (
+    b"revision",
+    b"offset",
+    b"timestamp",
+    b"hash",
+    b"target",
+    b"layout",
+    b"server",
+    b"ahead",
+    b"rollbacks",
+)
 LAYOUT = b"6"
 """How windows lie here, in each partition's state: what another release left is not read, its
 partitions are folded anew.
@@ -69,7 +79,19 @@ def checkpoint_of(state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
             # Written by a former process of this server, or by another one that it took over from:
             # it may be older than what was served.
             unverified=state.get(b"server", b"").decode() != node.server,
-            ahead=int(state.get(b"ahead", b"-1")),
+            # Where it is not said which conversations are not that far, none is known to be.
+            ahead=int(state.get(b"ahead", b"-1")) if b"rollbacks" in state else -1,
+            rollbacks=_rollbacks_of(state.get(b"rollbacks", b"")),
         )
     except (KeyError, ValueError):
         return None
+
+
+def rollbacks_text(checkpoint: Checkpoint) -> str:
+    """The conversations of a checkpoint that are being restored, as they are stored."""
+    return " ".join([f"{offset}:{name}" for name, offset in checkpoint.rollbacks])
+
+
+def _rollbacks_of(text: bytes) -> tuple[tuple[str, int], ...]:
+    pairs = [item.split(":", 1) for item in text.decode().split()]
+    return tuple((name, int(offset)) for offset, name in pairs)

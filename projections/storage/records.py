@@ -29,9 +29,9 @@ class Checkpoint:
     ``offset < target`` the partition is healing: its windows are behind what readers have already
     seen. ``unverified``: the server that answered is not the one they were written to (it was
     started anew, or took over), and nobody has said since that they are the latest; written with,
-    it says that the writer does not know it either. ``ahead``: while a conversation of the
-    partition is being restored, the offset up to which all others are folded; else no more than
-    ``offset``.
+    it says that the writer does not know it either. ``ahead``: the offset up to which all
+    conversations but those of ``rollbacks`` are folded, where that is beyond ``offset``: each of
+    those is being restored, and folded up to before the offset of its rollback.
     """
 
     revision: str = ""
@@ -41,6 +41,21 @@ class Checkpoint:
     target: int = -1
     unverified: bool = False
     ahead: int = -1
+    rollbacks: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def latest(self) -> int:
+        """The offset up to which windows are folded that are not being restored."""
+        return max(self.offset, self.ahead)
+
+    def includes(self, offset: int, key: Key | None) -> bool:
+        """Whether the conversation's window includes everything up to ``offset``; None: all do."""
+        if offset <= self.offset or key is None:
+            return offset <= self.offset
+        name = str(key)
+        return offset <= self.ahead and all(
+            offset < at for restored, at in self.rollbacks if restored == name
+        )
 
     @property
     def restoring(self) -> bool:

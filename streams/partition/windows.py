@@ -218,14 +218,7 @@ class PartitionWindows(OwnedPartition):
             # Another owner may have written it before some of these windows were loaded: then they
             # folded the batch twice.
             self._slots.clear()
-        self.checkpoint = Checkpoint(
-            answer.revision,
-            checkpoint.offset,
-            checkpoint.timestamp,
-            checkpoint.digest,
-            checkpoint.target,
-            ahead=checkpoint.ahead,
-        )
+        self.checkpoint = replace(checkpoint, revision=answer.revision, unverified=False)
         return answer.verdict
 
     async def due_windows(self, now_ms: int, limit: int = 100) -> list[Window]:

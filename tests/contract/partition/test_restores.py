@@ -12,13 +12,14 @@ import pytest
 
 from projections.events import types as events
 from projections.fold.outcomes import History, Outcome
-from projections.names import Position
+from projections.names import Position, parse_key
 from projections.storage.records import Checkpoint
 from projections.window.window import Window
 from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
+from streams.partition.step import belongs, read_row
 from tests.contract.partition.test_partition import NUMBER, Ear, Parts, parts, rounds, split
 from tests.support.histories import RULES
 from tests.support.talks import Talks, random_talks
@@ -107,7 +108,19 @@ async def test_others_are_folded_while_a_conversation_goes_back_to_an_old_event(
     assert owner.partition.restoring
     stored = await parts.store.checkpoint(parts.generation, NUMBER)
     assert stored is not None and stored.restoring
-    assert (stored.offset, stored.ahead) == (before, raws[-1].position.offset)
+    last = raws[-1].position.offset
+    assert (stored.offset, stored.ahead) == (before, last)
+    assert stored.rollbacks == ((str(one), before + 1),)
+    assert stored.includes(last, other) and not stored.includes(last, one)
+    # The next owner, which has read the first of these records again, knows what is there.
+    successor = Owner(parts, stored)
+    await successor.partition.process(raws[: before + 2 - parts.first])
+    found = await parts.store.checkpoint(parts.generation, NUMBER)
+    assert found is not None
+    assert (found.offset, found.ahead, found.rollbacks) == (before, last, stored.rollbacks)
+    successor.partition.close()
+    owner = Owner(parts, found)
+    await owner.partition.process(raws)
     windows = {window.key: window for window in await parts.windows()}
     assert windows[other].meta.position == raws[-1].position.offset
     assert windows[one].meta.position < before
@@ -150,6 +163,7 @@ async def _drive(
             await owner.partition.process(batch)
         rest = rest[30:]
         restored += owner.partition.restoring
+        await _check_claims(parts, raws)
         if crashes and rng.random() < 0.3:
             stored = await parts.store.checkpoint(parts.generation, NUMBER)
             assert stored is not None
@@ -159,6 +173,22 @@ async def _drive(
         if rng.random() < 0.5 or not rest:
             await owner.drain()
     return restored
+
+
+async def _check_claims(parts: Parts, raws: Sequence[Raw]) -> None:
+    """What a checkpoint says that windows include is in them."""
+    checkpoint = await parts.store.checkpoint(parts.generation, NUMBER)
+    assert checkpoint is not None
+    at = {
+        window.key: max(window.meta.position, max(stuck.offset, stuck.last) if stuck else -1)
+        for window in await parts.windows()
+        for stuck in (window.meta.quarantine,)
+    }
+    for raw in raws:
+        key = None if raw.key is None else parse_key(raw.key)
+        if key in at and belongs(read_row(parts.log.seals, raw)):
+            claimed = checkpoint.includes(raw.position.offset, key)
+            assert not claimed or at[key] >= raw.position.offset
 
 
 async def test_an_owner_with_a_restore_under_way_is_fenced_by_another_write(parts: Parts) -> None:
