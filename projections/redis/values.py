@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import cramjam
 
 from projections.names import Key, parse_key
 from projections.redis.node import Node
+from projections.storage.listing import Lists
 from projections.storage.records import Checkpoint, Stored
 from projections.storage.stubs import ZSTD
+from projections.storage.window_copies import CopiesChange
 
 STATE = (
     b"revision",
@@ -20,6 +24,8 @@ STATE = (
     b"ahead",
     b"rollbacks",
 )
+Command = tuple[str, str, Sequence[str | bytes | int]]
+"""A key, a command and its other arguments."""
 LAYOUT = b"6"
 """How windows lie here, in each partition's state: what another release left is not read, its
 partitions are folded anew.
@@ -85,6 +91,27 @@ def checkpoint_of(state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
         )
     except (KeyError, ValueError):
         return None
+
+
+def list_commands(lists: Lists, begin: str) -> list[Command]:
+    """The commands that change a partition's lists; their keys begin with ``begin``."""
+    commands: list[Command] = [
+        (begin + name, "ZADD", [part for member, at in times.items() for part in (at, member)])
+        for name, times in lists.put.items()
+    ]
+    commands += [(begin + name, "ZREM", list(left)) for name, left in lists.gone.items()]
+    return [command for command in commands if command[2]]
+
+
+def copy_commands(change: CopiesChange, name: str) -> list[Command]:
+    """The commands that change the hash ``name`` of a conversation's copies."""
+    put: list[bytes] = [part for pair in change.put for part in pair]
+    commands: list[Command] = [
+        (name, "DEL", [name] if change.clear else []),
+        (name, "HDEL", change.gone),
+        (name, "HSET", put),
+    ]
+    return [command for command in commands if command[2]]
 
 
 def rollbacks_text(checkpoint: Checkpoint) -> str:

@@ -15,6 +15,7 @@ from projections.policy.policy import Rules
 from projections.storage.layout import HEAD, Mark, changes_of, load_recent_ids, load_window
 from projections.storage.listing import NOT_LISTED, Listed, Listing, listed, listing_of
 from projections.storage.stubs import STUB, Stub, encode_stub
+from projections.storage.window_copies import ENDS, NO_CHANGE, CopiesChange, copies_anew
 from projections.window.meta import Due
 from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
@@ -148,7 +149,7 @@ class Write:
     :data:`projections.fold.timers.KEEP_TIMER`. ``listing`` is what changes of the tenant's
     lists, None for nothing. ``anew``: whatever is there of the conversation goes first, its recent
     ids, too. ``rests`` takes it out of the idle set: it sleeps now, or is not to be put to sleep
-    before its next write.
+    before its next write. ``copies`` is what changes of its copies.
     """
 
     key: Key
@@ -163,6 +164,7 @@ class Write:
     listing: Listing | None = None
     anew: bool = False
     rests: bool = False
+    copies: CopiesChange = NO_CHANGE
 
 
 class Verdict(Enum):
@@ -221,12 +223,20 @@ def _asked(window: Window) -> Asked:
 NOTHING = StoreMark()
 
 
-def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write:
+def write_of(
+    window: Window,
+    mark: StoreMark = NOTHING,
+    at_ms: int = 0,
+    copies: CopiesChange | None = None,
+) -> Write:
     """The write that brings a store from ``mark`` to the window as it is now.
 
     ``at_ms`` is the time of its last record, which heads and lists tell; or a later one, as
-    :func:`projections.fold.timers.changed_timer` says.
+    :func:`projections.fold.timers.changed_timer` says. ``copies`` is what changes of its copies;
+    None: those of a window that is written anew go, as nobody knows of what they are.
     """
+    if copies is None:
+        copies = copies_anew(window) if mark.layout.nothing else NO_CHANGE
     reset, put, gone, id_blocks_put, id_blocks_gone, after = changes_of(window, mark.layout, at_ms)
     asked, now, lists = _asked(window), timed(window), listed(window)
     change = DueChange.CLEAR if asked[0] is None else DueChange.SET
@@ -242,6 +252,7 @@ def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write
         changed_timer(mark.timed, now, at_ms),
         listing_of(window.key.tenant, mark.listed, lists, at_ms),
         anew=mark.layout.nothing,
+        copies=copies,
     )
 
 
@@ -264,6 +275,7 @@ def stub_write(
         id_blocks_gone=list(id_blocks),
         after=NOTHING,
         rests=True,
+        copies=ENDS,
     )
 
 

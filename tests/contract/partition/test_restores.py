@@ -13,10 +13,12 @@ import pytest
 from projections.events import types as events
 from projections.fold.outcomes import History, Outcome
 from projections.names import Position, parse_key
+from projections.storage import window_copies
 from projections.storage.records import Checkpoint
+from projections.storage.window_copies import WindowCopy, decode_copies
 from projections.window.window import Window
-from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw
+from streams.log.rollback_history import fetch_needed
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.partition.step import belongs, read_row
@@ -41,6 +43,7 @@ class Owner:
     """A partition whose histories are read when the test lets them."""
 
     def __init__(self, parts: Parts, checkpoint: Checkpoint, ear: Ear | None = None) -> None:
+        self.parts, self.copies = parts, 0
         self.gates: list[asyncio.Event] = []
         self.ready = asyncio.Event()
         self.ear = ear or AnyEar()
@@ -63,7 +66,21 @@ class Owner:
             gate = asyncio.Event()
             self.gates.append(gate)
             await gate.wait()
-        return await fetch_needed(log, window, needs)
+        found = await self.parts.store.copies(self.parts.generation, NUMBER, window.key)
+        copies = decode_copies(found)
+        self.copies = max(self.copies, len(copies))
+        if needs.target is not None:
+            await self._check(log, window, needs, copies)
+        return await fetch_needed(log, window, needs, copies)
+
+    async def _check(
+        self, log: Log, window: Window, needs: Outcome, copies: Sequence[WindowCopy]
+    ) -> None:
+        """The copies change nothing of what comes out."""
+        mine = await fetch_needed(log, window, needs, copies)
+        plain = await fetch_needed(log, window, needs)
+        assert what_is_restored(mine.window) == what_is_restored(plain.window)
+        assert _later(mine, needs) == _later(plain, needs)
 
     def _restored(self) -> None:
         self.ready.set()
@@ -80,6 +97,18 @@ class Owner:
         while self.partition.restoring:
             await asyncio.sleep(0)  # what was begun comes to its gate
             await self.release()
+
+
+def what_is_restored(window: Window | None) -> tuple[object, ...] | None:
+    """What a rollback takes from the fold at its target."""
+    if window is None:
+        return None
+    meta = window.meta
+    return meta.base, meta.summary, meta.due, window.tail
+
+
+def _later(history: History, needs: Outcome) -> list[int]:
+    return [at for at, _ in history.chain if at > (needs.target or 0)]
 
 
 async def _learn(tenant: str) -> None:
@@ -132,9 +161,12 @@ async def test_others_are_folded_while_a_conversation_goes_back_to_an_old_event(
 
 
 async def test_whatever_comes_when_the_windows_and_the_effects_are_the_replays(
-    parts: Parts,
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    restored = 0
+    monkeypatch.setattr(window_copies, "EVERY", 5)
+    monkeypatch.setattr(window_copies, "MOST", 4)
+    monkeypatch.setattr(window_copies, "BACK", 2)
+    restored = copies = 0
     for seed in range(300, 300 + rounds(parts, 40)):
         rng = random.Random(seed)
         parts.generation += 1_000_000
@@ -145,16 +177,18 @@ async def test_whatever_comes_when_the_windows_and_the_effects_are_the_replays(
         await alone.process(raws)
         parts.generation += 1_000_000
         owner = Owner(parts, Checkpoint(offset=parts.first - 1))
-        restored += await _drive(parts, owner, raws, rng, crashes=seed % 2 == 1)
+        done = await _drive(parts, owner, raws, rng, crashes=seed % 2 == 1)
+        restored, copies = restored + done[0], copies + done[1]
         assert await parts.images() == parts.expected(talks), f"seed {seed}"
         assert set(owner.ear.voided) == set(plain.voided), f"seed {seed}"
         assert set(owner.ear.accepted) == set(plain.accepted), f"seed {seed}"
     assert restored > 0
+    assert copies > 0
 
 
 async def _drive(
     parts: Parts, owner: Owner, raws: Sequence[Raw], rng: random.Random, *, crashes: bool
-) -> int:
+) -> tuple[int, int]:
     """Process batches of any size; histories are there sooner or later, and owners die."""
     restored = 0
     rest = list(raws)
@@ -172,7 +206,7 @@ async def _drive(
             rest = [raw for raw in raws if raw.position.offset > stored.offset]
         if rng.random() < 0.5 or not rest:
             await owner.drain()
-    return restored
+    return restored, owner.copies
 
 
 async def _check_claims(parts: Parts, raws: Sequence[Raw]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -15,6 +15,7 @@ import redis.asyncio as aredis
 from projections.errors import ThreadfoldError
 from projections.fold.outcomes import History, Outcome
 from projections.names import Key, parse_position, partition_of
+from projections.storage.window_copies import WindowCopy
 from projections.window.window import Window
 from streams.log.log import Log
 from streams.projector import projector
@@ -26,7 +27,6 @@ from tests.support.worker import running_worker, until
 from threadfold.service.conversations import ConversationService
 
 KEY = Key("acme", "long")
-Fetch = Callable[[Log, Window, Outcome], Awaitable[History]]
 
 
 def message(text: str) -> dict[str, str]:
@@ -38,10 +38,12 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Until it is set no history of a rollback is read."""
     gate, fetch = asyncio.Event(), projector.fetch_needed
 
-    async def slow(log: Log, window: Window, needs: Outcome) -> History:
+    async def slow(
+        log: Log, window: Window, needs: Outcome, copies: Sequence[WindowCopy] = ()
+    ) -> History:
         if needs.target is not None:
             await gate.wait()
-        return await fetch(log, window, needs)
+        return await fetch(log, window, needs, copies)
 
     monkeypatch.setattr(projector, "fetch_needed", slow)
     return gate
