@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import msgspec
@@ -434,7 +435,10 @@ async def test_tokens_are_charged_by_what_was_accepted_and_reads_go_on(world: Wo
 
 
 async def test_lists_that_come_at_once_are_not_all_let_in_on_the_last_token(world: World) -> None:
-    new = {"name": "flood", "quota": {"tokens_per_minute": 6_000, "tokens_burst": 10}}
+    new = {
+        "name": f"flood-{uuid4().hex}",
+        "quota": {"tokens_per_minute": 6_000, "tokens_burst": 10},
+    }
     key = (await world("POST", "/v1/tenants", "root", new)).json()["key"]
     answers = await asyncio.gather(
         *(
