@@ -22,7 +22,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from projections.events.types import AnyEvent, ErasedEvent, EventDroppedEvent
+from projections.events.types import AnyEvent, ErasedEvent
 from projections.fold.apply import Outcome, Status, apply
 from projections.names import Key, Position
 from projections.policy.policy import Rules
@@ -52,14 +52,12 @@ from streams.partition.step import (
     step_aside,
     with_history,
 )
-from streams.partition.windows import PartitionWindows, Slot
+from streams.partition.windows import TAKEN_OUT, PartitionWindows, Slot
 from streams.runtime.log_fields import about
 from streams.runtime.time_slices import Slice, TimeSlices
 
 logger = logging.getLogger(__name__)
 
-TAKEN_OUT = frozenset({ErasedEvent, EventDroppedEvent})
-"""Events after which no earlier copy of a window may be used."""
 LOOK_EVERY = 16
 """Records between two looks at whether it is others' turn."""
 _APPLIED = Status.APPLIED
@@ -286,11 +284,7 @@ class Partition(PartitionWindows):
                 return
             try:
                 outcome = await with_history(
-                    self.log,
-                    slot.window,
-                    offset,
-                    event,
-                    outcome,
+                    *(self.log, slot.window, offset, event, outcome),
                     fetch if read is None else lambda *_: read,
                 )
             except FoldFailure as spoiled:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from projections.events.types import ErasedEvent, EventDroppedEvent
 from projections.names import Key, parse_key
 from projections.policy.policy import Rules
 from projections.storage.protocol import WindowStore
@@ -27,6 +28,9 @@ from projections.window.window import Window
 from streams.log.log import Log, Row
 from streams.partition.owned import Fenced, OwnedPartition
 from streams.runtime.time_slices import TimeSlices
+
+TAKEN_OUT = frozenset({ErasedEvent, EventDroppedEvent})
+"""Events after which no earlier copy of a window may be used."""
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ log's.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -26,7 +27,7 @@ from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 from threadfold.service.conversations import ConversationService
 
-KEY = Key("acme", "long")
+_names = itertools.count()
 
 
 def message(text: str) -> dict[str, str]:
@@ -49,21 +50,27 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     return gate
 
 
-def beside_of(settings: Settings) -> str:
+@pytest.fixture
+def key() -> Key:
+    """A conversation that no other test uses."""
+    return Key("acme", f"long{next(_names)}")
+
+
+def beside_of(settings: Settings, key: Key) -> str:
     """A conversation of the tenant ``other`` in the partition of the long one."""
-    number = partition_of(KEY, settings.partitions)
-    names = (f"c{i}" for i in range(1000))
+    number = partition_of(key, settings.partitions)
+    names = (f"beside-{key.conversation}-{i}" for i in range(1000))
     return next(n for n in names if partition_of(Key("other", n), settings.partitions) == number)
 
 
-async def talk(backend: ConversationService) -> str:
+async def talk(backend: ConversationService, key: Key) -> str:
     """A long conversation with summaries; returns the position of an old event."""
-    texts = [(KEY.conversation, message(f"number {i} " + "word " * 30)) for i in range(120)]
+    texts = [(key.conversation, message(f"number {i} " + "word " * 30)) for i in range(120)]
     sent = await backend.append("acme", texts)
-    await backend.wait_applied("acme", KEY.conversation, sent, 60)
+    await backend.wait_applied("acme", key.conversation, sent, 60)
 
     async def summarised() -> bool:
-        window = await backend.window("acme", KEY.conversation)
+        window = await backend.window("acme", key.conversation)
         return window.meta.summary is not None and window.meta.due is None
 
     await until(summarised)
@@ -72,17 +79,17 @@ async def talk(backend: ConversationService) -> str:
 
 @pytest.mark.long
 async def test_others_go_on_while_a_conversation_goes_back_to_an_old_event(
-    settings: Settings, gate: asyncio.Event
+    settings: Settings, gate: asyncio.Event, key: Key
 ) -> None:
     await open_generation(settings, POLICY)
-    beside = beside_of(settings)
+    beside = beside_of(settings, key)
     async with running_worker(settings) as runtime, ConversationService(settings) as backend:
-        old = await talk(backend)
+        old = await talk(backend, key)
         (back,) = await backend.append(
-            "acme", [(KEY.conversation, {"type": "rollback", "to": old})]
+            "acme", [(key.conversation, {"type": "rollback", "to": old})]
         )
         waits = asyncio.create_task(
-            backend.wait_applied("acme", KEY.conversation, [back], timeout=60)
+            backend.wait_applied("acme", key.conversation, [back], timeout=60)
         )
         for i in range(3):
             (appended,) = await backend.append("other", [(beside, message(f"beside {i}"))])
@@ -92,22 +99,22 @@ async def test_others_go_on_while_a_conversation_goes_back_to_an_old_event(
             # Nor does a page of the other's history wait for the partition.
             page = await backend.history("other", beside, wait=True)
             assert page["events"][0]["content"] == f"beside {i}"
-        number = partition_of(KEY, settings.partitions)
+        number = partition_of(key, settings.partitions)
         stored = await runtime.store.checkpoint(1, number)
         assert stored is not None and stored.restoring and not waits.done()
         gate.set()
         # No record comes: the partition goes on by itself.
         ((done,),) = await asyncio.gather(waits)
         assert done.status == "applied"
-        window = await backend.window("acme", KEY.conversation)
-        assert b"number 5" in window.image() and b"number 6" not in window.image()
-        await until_as_in_the_log(runtime, backend)
+        window = await backend.window("acme", key.conversation)
+        assert b"number 5 " in window.image() and b"number 6 " not in window.image()
+        await until_as_in_the_log(runtime, backend, key)
 
 
-async def until_as_in_the_log(runtime: Runtime, backend: ConversationService) -> None:
+async def until_as_in_the_log(runtime: Runtime, backend: ConversationService, key: Key) -> None:
     async def same() -> bool:
-        window = await backend.window("acme", KEY.conversation)
-        return window.image() == (await folded_from_log(runtime, KEY)).image()
+        window = await backend.window("acme", key.conversation)
+        return window.image() == (await folded_from_log(runtime, key)).image()
 
     await until(same)
 
@@ -146,10 +153,10 @@ async def copy_of(client: aredis.Redis) -> dict[bytes, bytes]:
 @pytest.mark.long
 @pytest.mark.parametrize("fault", ["lost", "older copy", "another worker", "worker and Redis"])
 async def test_no_window_goes_back_when_something_fails_while_a_conversation_is_restored(
-    settings: Settings, gate: asyncio.Event, fault: str
+    settings: Settings, gate: asyncio.Event, key: Key, fault: str
 ) -> None:
     await open_generation(settings, POLICY)
-    beside = beside_of(settings)
+    beside = beside_of(settings, key)
     client = aredis.Redis.from_url(settings.redis)
     async with ConversationService(settings) as backend, readers(settings, beside) as served:
 
@@ -165,12 +172,12 @@ async def test_no_window_goes_back_when_something_fails_while_a_conversation_is_
             await until(reached)
 
         async with running_worker(settings) as runtime:
-            old = await talk(backend)
+            old = await talk(backend, key)
             await say("before")
             if fault == "older copy":
                 older = await copy_of(client)
             back = await backend.append(
-                "acme", [(KEY.conversation, {"type": "rollback", "to": old})]
+                "acme", [(key.conversation, {"type": "rollback", "to": old})]
             )
             for i in range(3):
                 await seen(await say(f"beside {i}"))
@@ -179,14 +186,15 @@ async def test_no_window_goes_back_when_something_fails_while_a_conversation_is_
                 await client.flushdb()
             if fault == "older copy":
                 await client.flushdb()
-                for key, value in older.items():
-                    await client.restore(key, 0, value)
+                for name, value in older.items():
+                    await client.restore(name, 0, value)
             if "worker" not in fault:
                 # It comes back by itself, the rollback included, before anything is served.
                 gate.set()
                 await seen(await say("after"))
-                await backend.wait_applied("acme", KEY.conversation, back, 60)
-                await until_as_in_the_log(runtime, backend)
+                (done,) = await backend.wait_applied("acme", key.conversation, back, 60)
+                assert done.status == "applied", done
+                await until_as_in_the_log(runtime, backend, key)
         if "worker" in fault:
             if "Redis" in fault:
                 await client.flushdb()
@@ -194,9 +202,10 @@ async def test_no_window_goes_back_when_something_fails_while_a_conversation_is_
             async with running_worker(settings) as runtime:
                 await seen(await say("after"))
                 gate.set()
-                await backend.wait_applied("acme", KEY.conversation, back, 60)
-                await until_as_in_the_log(runtime, backend)
+                (done,) = await backend.wait_applied("acme", key.conversation, back, 60)
+                assert done.status == "applied", done
+                await until_as_in_the_log(runtime, backend, key)
         assert served.index(last) < len(served) - 1
-        window = await backend.window("acme", KEY.conversation)
-        assert b"number 5" in window.image() and b"number 6" not in window.image()
+        window = await backend.window("acme", key.conversation)
+        assert b"number 5 " in window.image() and b"number 6 " not in window.image()
     await client.aclose()
