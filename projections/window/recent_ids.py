@@ -1,5 +1,5 @@
 """The last 1,024 event ids of a conversation with their positions, so that a repeat is known and
-its first position can be told.
+its first position is found.
 
 Of each id the first 8 bytes of its SHA-256 are kept, so a new id is taken for one of the 1,024 with
 a chance of 1,024 / 2^64 (one event in 10^16). In memory that is searched through a small filter;
