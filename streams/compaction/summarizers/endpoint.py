@@ -187,7 +187,9 @@ class EndpointSummarizer:
                 finish, request, answer.text, prompt.mark, answer.cut
             )
         except SummaryRejected as error:
-            raise SummaryRejected(f"summarizer {self.name!r}: {error}", cost=cost) from None
+            raise SummaryRejected(
+                f"summarizer {self.name!r}: {error}", reason=error.reason, cost=cost
+            ) from None
         return SummaryText(text, tokens, self.name, options.model, cost)
 
 

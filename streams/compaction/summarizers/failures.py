@@ -60,6 +60,12 @@ class AnswerUnreadable(SummaryAttemptFailed):
 
 
 class SummaryRejected(SummaryAttemptFailed):
-    """There is an answer, and it is no summary of what was sent; it is thrown away."""
+    """There is an answer, and it is no summary of what was sent; it is thrown away. ``reason``: one
+    word for why, for metrics.
+    """
 
     faulty = False
+
+    def __init__(self, message: str, *, reason: str = "", cost: float | None = None) -> None:
+        super().__init__(message, cost=cost)
+        self.reason = reason

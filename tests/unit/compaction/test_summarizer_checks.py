@@ -133,10 +133,49 @@ def test_a_fact_rich_span_whose_facts_are_all_lost_is_refused_and_a_poor_one_is_
         SpanMessage(f"0:{i}", "user", f"Order #W5820{i} costs $1{i}.50 and goes to Mia Berg{i}.")
         for i in range(9)
     ]
-    with pytest.raises(SummaryRejected, match="0 of the 16 facts"):
+    with pytest.raises(SummaryRejected, match=r"none of the \d+ facts"):
         finish(request_of(200, None, *rich), vague, "data-abc", False)
     poor = (SpanMessage("0:1", "user", "hello there, how is it going with my order today?"),)
     assert finish(request_of(200, None, *poor), vague, "data-abc", False)[0] == vague
+
+
+def desk(orders: int) -> list[SpanMessage]:
+    """A span of two facts a message: an order and its price."""
+    return [
+        SpanMessage(f"0:{i}", "user", f"Order #W{10_000 + i} costs ${i}.50, please look at it.")
+        for i in range(orders)
+    ]
+
+
+def test_of_many_facts_a_summary_of_what_matters_last_is_taken() -> None:
+    last = [f"#W{10_000 + i}" for i in range(540, 558)]
+    answer = f"The user went through a long list of orders; the last are {', '.join(last)}."
+    text, tokens = finish(request_of(1_500, None, *desk(558)), answer, "data-abc", False)
+    assert text.startswith(answer) and tokens <= 1_500
+
+
+def test_an_answer_that_is_merely_poor_is_kept_and_what_was_said_last_is_added_first() -> None:
+    answer = "The user went through a long list of orders, beginning with order #W10000."
+    text, _ = finish(request_of(300, None, *desk(400)), answer, "data-abc", False)
+    body, facts = text.rsplit("\nFacts: ", 1)
+    assert body.startswith(answer)
+    assert facts.startswith("#W10399; #W10398; #W10397") and "#W10001" not in facts
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("", "empty"),
+        ("<html>no</html>", "no_text"),
+        ("It was a long talk about this and that, and in the end all was well.", "no_facts"),
+        ("Order #W10001 and order #W99999 are late, said the user.", "invented"),
+        ("orders " * 900, "repetition"),
+    ],
+)
+def test_a_refusal_has_its_reason_in_one_word(answer: str, reason: str) -> None:
+    with pytest.raises(SummaryRejected) as refused:
+        finish(request_of(100, None, *desk(30)), answer, "data-abc", False)
+    assert refused.value.reason == reason
 
 
 def test_facts_that_only_the_earlier_summary_holds_may_fade_without_the_answer_being_refused() -> (
