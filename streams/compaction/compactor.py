@@ -31,6 +31,7 @@ from streams.compaction.summarizers.base import SpanMessage, Summarizer, Summary
 from streams.compaction.summarizers.registry import ENDPOINT_SHARE, Summarizers
 from streams.log.history import event_of, read_events
 from streams.log.log import Log
+from streams.runtime.log_fields import about
 from streams.settings.endpoints import EXTRACTIVE
 from streams.settings.settings import Settings
 
@@ -139,6 +140,14 @@ class Compactor:
             "model": answer.model,
             "cost": answer.cost,
         }
+        for refused in answer.refused:
+            name, _, reason = refused.partition(": ")
+            logger.warning(
+                "an answer of %s was refused: %s",
+                name,
+                reason,
+                extra={**about(key), "summarizer": name, "reason": reason},
+            )
         if not whole:
             _shorten(flat, request, span[-1][0])
         record = make_record(

@@ -12,6 +12,8 @@ tokens, one in three where they are long.
 
 from __future__ import annotations
 
+import msgspec
+
 from projections.events.tokenizer import count, count_many
 from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
 
@@ -50,11 +52,11 @@ async def summarize(summarizer: Summarizer, request: SummaryInput) -> SummaryTex
         if stands + segment < request.max_tokens:
             added = await summarizer.summarize(_replaced(request, None, segment))
             if not added.text:
-                return SummaryText(previous, stands, added.summarizer, added.model, added.cost)
+                return msgspec.structs.replace(added, text=previous, tokens=stands)
             text = f"{previous}\n{added.text}"
             tokens = count(text, request.encoding)
             if tokens <= request.max_tokens:
-                return SummaryText(text, tokens, added.summarizer, added.model, added.cost)
+                return msgspec.structs.replace(added, text=text, tokens=tokens)
     return await summarizer.summarize(_replaced(request, previous, request.max_tokens // ANEW))
 
 

@@ -47,7 +47,8 @@ class SummaryText(msgspec.Struct, frozen=True):
 
     ``summarizer``: who made it in the end, empty for the one that was asked. ``model``: the model,
     where one made it. ``cost``: what the request cost, failed attempts included, in the currency of
-    the prices configured; None where no price is known.
+    the prices configured; None where no price is known. ``refused``: why answers of a model were
+    thrown away before, each reason as "name: reason".
     """
 
     text: str
@@ -55,6 +56,7 @@ class SummaryText(msgspec.Struct, frozen=True):
     summarizer: str = ""
     model: str | None = None
     cost: float | None = None
+    refused: tuple[str, ...] = ()
 
 
 class Summarizer(Protocol):

@@ -21,7 +21,11 @@ from tenacity.stop import stop_base
 from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
 from streams.compaction.summarizers.breaker import Breaker
 from streams.compaction.summarizers.endpoint import EndpointSummarizer
-from streams.compaction.summarizers.failures import EndpointTimedOut, SummaryAttemptFailed
+from streams.compaction.summarizers.failures import (
+    EndpointTimedOut,
+    SummaryAttemptFailed,
+    SummaryRejected,
+)
 from streams.compaction.summarizers.prompt import Prompt
 
 logger = logging.getLogger(__name__)
@@ -72,7 +76,7 @@ class GuardedSummarizer:
         if any(message.text for message in request.messages):
             try:
                 answer = await self._try(request, run)
-                return msgspec.structs.replace(answer, cost=run.cost)
+                return msgspec.structs.replace(answer, cost=run.cost, refused=tuple(run.refused))
             except SummaryAttemptFailed as error:
                 logger.warning("%s; %s makes the summary", error, self._fallback.name)
             except Exception:
@@ -81,7 +85,10 @@ class GuardedSummarizer:
                 )
         answer = await self._fallback.summarize(request)
         return msgspec.structs.replace(
-            answer, summarizer=answer.summarizer or self._fallback.name, cost=run.cost
+            answer,
+            summarizer=answer.summarizer or self._fallback.name,
+            cost=run.cost,
+            refused=tuple(run.refused),
         )
 
     async def _try(self, request: SummaryInput, run: _Run) -> SummaryText:
@@ -126,6 +133,8 @@ class GuardedSummarizer:
         except SummaryAttemptFailed as error:
             good, failure = run.counts(error), error
             run.pay(error.cost)
+            if isinstance(error, SummaryRejected):
+                run.refused.append(f"{self.name}: {error.reason}")
             logger.info("an attempt failed: %s", error)
             raise
         finally:
@@ -147,6 +156,7 @@ class _Run:
     def __init__(self) -> None:
         self.cost: float | None = None
         self._counted = False
+        self.refused: list[str] = []
 
     def pay(self, cost: float | None) -> None:
         if cost is not None:

@@ -229,6 +229,24 @@ async def test_what_is_no_summary_never_becomes_one_and_the_deterministic_one_an
     assert server.calls[0] == server.calls[1]
 
 
+async def test_an_answer_with_few_of_the_facts_is_kept_and_paid_once() -> None:
+    poor = f"The user talked at length about parcels to Oslo, among them that of {ORDERS[0]}."
+    async with model_server(says(poor)) as server:
+        summary = await ask(settings_of(server.url))
+    assert summary.summarizer == "cheap" and len(server.calls) == 1
+    assert summary.text.startswith(poor) and ORDERS[3] in summary.text
+
+
+async def test_a_refused_answer_is_logged_with_its_conversation_and_its_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with model_server(NONSENSE["another topic"], says(GOOD)) as server:
+        assert (await ask(settings_of(server.url))).summarizer == "cheap"
+    (record,) = [line for line in caplog.records if "was refused" in line.getMessage()]
+    fields = [record.__dict__[name] for name in ("tenant", "conversation", "summarizer", "reason")]
+    assert fields == [KEY.tenant, KEY.conversation, "cheap", "no_facts"]
+
+
 @pytest.mark.parametrize("status", [400, 401, 404, 302])
 async def test_a_refusal_is_not_repeated(status: int) -> None:
     async with model_server(
