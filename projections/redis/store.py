@@ -7,7 +7,7 @@ nothing here is the truth: it can be lost at any moment.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.resources import files
 from typing import Any, TypeVar, cast
 
@@ -324,6 +324,26 @@ class RedisStore:
             return bool(await self._hold(node, [key], [holder, int(seconds * 1000)]))
 
         return await self._run(key, work)
+
+    async def count_set_aside(self, counts: Mapping[int, int]) -> None:
+        name = f"{self.prefix}:set-aside"
+
+        async def work(node: Node) -> None:
+            pipe = node.redis.pipeline(transaction=True)
+            for partition, records in counts.items():
+                pipe.hincrby(name, str(partition), records)
+            await pipe.execute()
+
+        await self._run(name, work)
+
+    async def set_aside(self) -> dict[int, int]:
+        name = f"{self.prefix}:set-aside"
+
+        async def work(node: Node) -> dict[bytes, bytes]:
+            return await node.redis.hgetall(name)
+
+        found = await self._run(name, work)
+        return {int(partition): int(records) for partition, records in found.items()}
 
     def _checkpoint(self, state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
         checkpoint = checkpoint_of(state, node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -72,19 +73,24 @@ async def still_served(platform: Platform) -> list[str]:
 
 
 async def _command(platform: Platform, *args: str) -> tuple[int | None, str]:
-    """The exit code of a command and its last line; None for one that did not end."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "threadfold.cli", *args),
-        env=platform.environment(),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
+    """The exit code of a command and its last line; None for one that did not end. What it writes
+    is kept beside the services' logs.
+    """
+    platform.commands += 1
+    file = platform.folder / f"{args[0]}-{platform.commands}.log"
+    with file.open("wb") as out:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-X", "faulthandler", "-m", "threadfold.cli", *args),
+            env=platform.environment(),
+            stdout=out,
+            stderr=out,
+        )
     try:
         async with asyncio.timeout(LIMIT):
-            said, _ = await process.communicate()
+            await process.wait()
     except TimeoutError:
-        process.kill()
+        process.send_signal(signal.SIGABRT)  # it writes where it stood
         await process.wait()
-        return None, f"it did not end within {LIMIT:g} s"
-    lines = said.decode(errors="replace").splitlines()
+        return None, f"it did not end within {LIMIT:g} s ({file.name})"
+    lines = file.read_text(errors="replace").splitlines()
     return process.returncode, lines[-1][:200] if lines else ""

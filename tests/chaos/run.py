@@ -175,7 +175,7 @@ def _told(evidence: Evidence, asked: str, intruder: Intruder, made: Platform) ->
         for service in made.services
         if (count := service.tracebacks())
     ]
-    if traced or ended:
+    if traced or ended or made.notes:
         keep_logs(made.folder, KEPT / f"seed-{made.plan.seed}")
     counts = (
         f"{len(evidence.acks)} acknowledgements, {asked}",
