@@ -339,8 +339,8 @@ class RedisStore:
     async def set_aside(self) -> dict[int, int]:
         name = f"{self.prefix}:set-aside"
 
-        async def work(node: Node) -> dict[bytes, bytes]:
-            return await node.redis.hgetall(name)
+        async def work(node: Node) -> dict[Any, Any]:
+            return dict(await node.redis.hgetall(name))
 
         found = await self._run(name, work)
         return {int(partition): int(records) for partition, records in found.items()}

@@ -8,6 +8,7 @@ one reaches less far, the windows are read whole.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
@@ -22,7 +23,19 @@ from projections.window.window import Window
 
 GROUP = 100
 """Conversations that are looked at side by side."""
+PATIENCE = 60.0
+PAUSE = 0.2
+"""Seconds to wait for a live partition of which a conversation is being restored, and between two
+looks.
+"""
 Fields = Mapping[bytes, bytes]
+
+
+class _Suspect(NamedTuple):
+    """What a live window holds, and up to which offset windows of its partition are folded."""
+
+    past: Past
+    place: int
 
 
 class Side(NamedTuple):
@@ -51,6 +64,7 @@ async def find_losses(
         RedisUnavailable: as named.
     """
     suspects: dict[tuple[int, Key], Past] = {}
+    places: dict[int, int] = {}
     for partition in range(partitions):
         keys = sorted(await store.conversations(live.number, partition))
         for i in range(0, len(keys), GROUP):
@@ -58,29 +72,57 @@ async def find_losses(
             found = await asyncio.gather(
                 *(_suspect(store, live, other, partition, k) for k in group)
             )
-            suspects |= {
-                (partition, key): past
-                for key, past in zip(group, found, strict=True)
-                if past is not None
-            }
+            for key, suspect in zip(group, found, strict=True):
+                if suspect is not None:
+                    suspects[partition, key] = suspect.past
+                    places[partition] = max(places.get(partition, -1), suspect.place)
     if not suspects:
         return {}
-    await catch_up()
+    late = await _caught_up(store, other.number, places, catch_up)
     losses: dict[Key, str] = {}
     for (partition, key), past in suspects.items():
+        if partition in late:
+            losses[key] = "a rollback of its partition is still being restored: try again"
+            continue
         why = why_lost(past, await _window(store, other, partition, key))
         if why is not None:
             losses[key] = why
     return losses
 
 
+async def _caught_up(
+    store: WindowStore,
+    generation: int,
+    places: Mapping[int, int],
+    catch_up: Callable[[], Awaitable[None]],
+) -> set[int]:
+    """Have a generation folded up to an offset of each partition; returns the partitions in which
+    that offset is not reached.
+
+    It is folded up to the live checkpoints. While a conversation is being restored, other windows
+    of its partition are ahead of that: one more round is needed then.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        await catch_up()
+        late = set()
+        for partition, place in places.items():
+            checkpoint = await store.checkpoint(generation, partition)
+            if checkpoint is None or checkpoint.offset < place:
+                late.add(partition)
+        if not late or time.monotonic() > end:
+            return late
+        await asyncio.sleep(PAUSE)
+
+
 async def _suspect(
     store: WindowStore, live: Side, other: Side, partition: int, key: Key
-) -> Past | None:
+) -> _Suspect | None:
     """The past that the live window holds, where the other one's summary reaches less far."""
-    (_, old), (_, new) = await asyncio.gather(
+    (checkpoint, old), (_, new) = await asyncio.gather(
         *(store.fields(side.number, partition, key, [HEAD, BASE, STUB]) for side in (live, other))
     )
+    place = -1 if checkpoint is None else max(checkpoint.offset, checkpoint.ahead)
     with stored_form(key):
         head = decode_head(new[HEAD]) if HEAD in new else None
         if HEAD in old:
@@ -88,12 +130,12 @@ async def _suspect(
             reach = _reach(old)
             if mine.erased or reach <= (-1 if head is None else _reach(new)):
                 return None
-            return Past(reach, mine.count + mine.skipped)
+            return _Suspect(Past(reach, mine.count + mine.skipped), place)
         asleep = old.get(STUB)
         if asleep is None or (head is not None and _holds_all(head, decode_stub(asleep).count)):
             return None
     window = await _window(store, live, partition, key)
-    return None if window.meta.erased else past_of(window)
+    return None if window.meta.erased else _Suspect(past_of(window), place)
 
 
 def _holds_all(head: Head, count: int) -> bool:

@@ -14,7 +14,7 @@ import aiohttp
 
 from tests.chaos.platform import Platform
 
-LIMIT = 60.0
+LIMIT = 180.0
 """Seconds that a command is given."""
 
 
