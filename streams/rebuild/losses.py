@@ -17,7 +17,7 @@ from projections.policy.policy import Rules
 from projections.render.differences import Past, past_of, why_lost
 from projections.storage.layout import BASE, HEAD, Head, decode_base, decode_head
 from projections.storage.protocol import WindowStore
-from projections.storage.records import stored_form
+from projections.storage.records import Checkpoint, stored_form
 from projections.storage.stubs import STUB, decode_stub
 from projections.window.window import Window
 
@@ -28,14 +28,18 @@ PAUSE = 0.2
 """Seconds to wait for a live partition of which a conversation is being restored, and between two
 looks.
 """
+LATE = "a rollback of its partition is still being restored: try again"
 Fields = Mapping[bytes, bytes]
 
 
 class _Suspect(NamedTuple):
-    """What a live window holds, and up to which offset windows of its partition are folded."""
+    """What a live window holds, up to which offset windows of its partition are folded, and whether
+    one of them is being restored: then it may be this one, with a summary that is undone.
+    """
 
     past: Past
     place: int
+    restoring: bool
 
 
 class Side(NamedTuple):
@@ -63,8 +67,7 @@ async def find_losses(
         CorruptWindow: a stored window cannot be read.
         RedisUnavailable: as named.
     """
-    suspects: dict[tuple[int, Key], Past] = {}
-    places: dict[int, int] = {}
+    suspects: dict[tuple[int, Key], _Suspect] = {}
     for partition in range(partitions):
         keys = sorted(await store.conversations(live.number, partition))
         for i in range(0, len(keys), GROUP):
@@ -74,20 +77,47 @@ async def find_losses(
             )
             for key, suspect in zip(group, found, strict=True):
                 if suspect is not None:
-                    suspects[partition, key] = suspect.past
-                    places[partition] = max(places.get(partition, -1), suspect.place)
-    if not suspects:
-        return {}
-    late = await _caught_up(store, other.number, places, catch_up)
+                    suspects[partition, key] = suspect
     losses: dict[Key, str] = {}
-    for (partition, key), past in suspects.items():
-        if partition in late:
-            losses[key] = "a rollback of its partition is still being restored: try again"
-            continue
-        why = why_lost(past, await _window(store, other, partition, key))
-        if why is not None:
-            losses[key] = why
+    end = time.monotonic() + PATIENCE
+    while suspects:
+        lost = await _judge(store, other, suspects, catch_up, end)
+        again: dict[tuple[int, Key], _Suspect] = {}
+        for place, why in lost.items():
+            now = await _suspect(store, live, other, *place)
+            if now is None:
+                continue  # a rollback took the live summary meanwhile, too
+            stands = not now.restoring and now.past.reach >= suspects[place].past.reach
+            if stands or time.monotonic() > end:
+                losses[place[1]] = why
+            else:
+                again[place] = now
+        suspects = again
+        await asyncio.sleep(PAUSE if suspects else 0)
     return losses
+
+
+async def _judge(
+    store: WindowStore,
+    other: Side,
+    suspects: Mapping[tuple[int, Key], _Suspect],
+    catch_up: Callable[[], Awaitable[None]],
+    end: float,
+) -> dict[tuple[int, Key], str]:
+    """Of the suspects those that lack what the live windows held when they were looked at, and
+    why. ``end`` is when to wait no longer, of ``time.monotonic``.
+    """
+    places: dict[int, int] = {}
+    for (partition, _), suspect in suspects.items():
+        places[partition] = max(places.get(partition, -1), suspect.place)
+    late = await _caught_up(store, other.number, places, catch_up, end)
+    lost: dict[tuple[int, Key], str] = {}
+    for (partition, key), suspect in suspects.items():
+        if partition in late:
+            lost[partition, key] = LATE
+        elif why := why_lost(suspect.past, await _window(store, other, partition, key)):
+            lost[partition, key] = why
+    return lost
 
 
 async def _caught_up(
@@ -95,6 +125,7 @@ async def _caught_up(
     generation: int,
     places: Mapping[int, int],
     catch_up: Callable[[], Awaitable[None]],
+    end: float,
 ) -> set[int]:
     """Have a generation folded up to an offset of each partition; returns the partitions in which
     that offset is not reached.
@@ -102,7 +133,6 @@ async def _caught_up(
     It is folded up to the live checkpoints. While a conversation is being restored, other windows
     of its partition are ahead of that: one more round is needed then.
     """
-    end = time.monotonic() + PATIENCE
     while True:
         await catch_up()
         late = set()
@@ -122,7 +152,8 @@ async def _suspect(
     (checkpoint, old), (_, new) = await asyncio.gather(
         *(store.fields(side.number, partition, key, [HEAD, BASE, STUB]) for side in (live, other))
     )
-    place = -1 if checkpoint is None else max(checkpoint.offset, checkpoint.ahead)
+    checkpoint = checkpoint or Checkpoint()
+    partition_is = max(checkpoint.offset, checkpoint.ahead), checkpoint.restoring
     with stored_form(key):
         head = decode_head(new[HEAD]) if HEAD in new else None
         if HEAD in old:
@@ -130,12 +161,12 @@ async def _suspect(
             reach = _reach(old)
             if mine.erased or reach <= (-1 if head is None else _reach(new)):
                 return None
-            return _Suspect(Past(reach, mine.count + mine.skipped), place)
+            return _Suspect(Past(reach, mine.count + mine.skipped), *partition_is)
         asleep = old.get(STUB)
         if asleep is None or (head is not None and _holds_all(head, decode_stub(asleep).count)):
             return None
     window = await _window(store, live, partition, key)
-    return None if window.meta.erased else _Suspect(past_of(window), place)
+    return None if window.meta.erased else _Suspect(past_of(window), *partition_is)
 
 
 def _holds_all(head: Head, count: int) -> bool:

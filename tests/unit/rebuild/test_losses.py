@@ -145,6 +145,29 @@ async def test_windows_ahead_of_a_rollback_that_is_being_restored_are_not_taken_
     assert rounds == 3
 
 
+async def test_a_summary_that_a_rollback_undoes_meanwhile_is_not_lost() -> None:
+    talk = await summarised(BOUNDED, summaries=1)
+    last = talk.window.meta.position
+    short = under(SMALLER, talk.log[:4])
+    # The live window does not know of the rollback yet: it is being restored.
+    store = MemoryStore()
+    before = Checkpoint("", last - 1, 0, "d", ahead=last)
+    await store.apply(1, 0, before, [write_of(talk.window, NOTHING)])
+    rounds = 0
+
+    async def catch_up() -> None:
+        nonlocal rounds
+        rounds += 1
+        for number in (2, 1) if rounds == 3 else (2,):
+            now = await store.checkpoint(number, 0) or Checkpoint()
+            done = replace(now, offset=last, digest="d", ahead=-1)
+            await store.apply(number, 0, done, [write_of(short, NOTHING)])
+
+    sides = Side(1, talk.rules), Side(2, Rules(SMALLER))
+    assert await find_losses(store, *sides, 1, catch_up) == {}
+    assert rounds == 3
+
+
 class NoTenants:
     """A control topic without tenants."""
 
