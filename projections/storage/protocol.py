@@ -47,6 +47,13 @@ class WindowReader(Protocol):
         """
 
 
+class Copies(Protocol):
+    """Reads the copies that are kept of windows (``projections.storage.window_copies``)."""
+
+    async def copies(self, generation: int, partition: int, key: Key) -> list[bytes]:
+        """The copies of a conversation's window, encoded, in any order."""
+
+
 class WindowWriter(Protocol):
     """Writes windows: what a partition's owner does, one batch after the other."""
 
@@ -85,7 +92,7 @@ class WaitingWork(Protocol):
         """Conversations whose windows were written last by ``before_ms``, by their batches' times,
         the longest idle first, then by name.
 
-        Those that sleep, were erased or were told to rest are not among them.
+        Those that sleep, were erased or were put to rest are not among them.
         """
 
 
@@ -106,7 +113,7 @@ class Listings(Protocol):
 
         ``name`` is ``recent:TENANT``, ``waiting:TENANT`` or a
         :func:`projections.storage.listing.place`; ``since`` leaves out earlier ones (ms). In
-        :data:`projections.storage.listing.QUARANTINED` a conversation is told as
+        :data:`projections.storage.listing.QUARANTINED` a conversation is listed as
         ``tenant/conversation``.
         """
 
@@ -150,7 +157,14 @@ class GenerationStore(Protocol):
 
 
 class WindowStore(
-    Checkpoints, WindowReader, WindowWriter, WaitingWork, Listings, GenerationStore, Protocol
+    Checkpoints,
+    WindowReader,
+    Copies,
+    WindowWriter,
+    WaitingWork,
+    Listings,
+    GenerationStore,
+    Protocol,
 ):
     """Windows, checkpoints, due sets, timers and lists of a generation's partitions: all parts.
     Whoever needs one part alone asks for that.

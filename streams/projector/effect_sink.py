@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
@@ -19,6 +18,7 @@ import msgspec
 
 from projections.errors import Erased, InvalidEvent
 from projections.events import types as events
+from projections.events.times import present
 from projections.events.validation import Record, make_record
 from projections.names import Key, Position
 from projections.window.trace_steps import Cut
@@ -197,7 +197,7 @@ def _loop(key: Key, at: Position, loop: events.LoopDetected) -> Record | None:
             key,
             flat,
             where=f"loop of {key}",
-            now=datetime.now(UTC).isoformat(timespec="seconds"),
+            now=present("seconds"),
             new_id=new_id,
         )
     except InvalidEvent as error:

@@ -54,7 +54,7 @@ def name_halt(document: bytes, state: State, partition: int) -> bytes:
 
 
 class Lag:
-    """When which end of each partition was first seen. For one event loop; a lag is told up to two
+    """When which end of each partition was first seen. For one event loop; a lag is shown up to two
     looks late.
     """
 

@@ -18,9 +18,10 @@ import msgspec
 import pytest
 
 from projections.errors import InvalidSettings
+from projections.events.times import rfc3339
 from streams.control.control_topic import Control
 from streams.control.state import Generation
-from streams.settings.quotas import ApiKey, hash_key, key_id, rfc3339
+from streams.settings.quotas import ApiKey, hash_key, key_id
 from streams.settings.settings import Settings
 from tests.support.gateway import POLICY, PROBLEM, say
 from tests.support.serving import serving
