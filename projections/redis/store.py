@@ -56,6 +56,7 @@ class RedisStore:
         """
         self.url = url
         self.prefix = prefix
+        self._set_aside = f"{prefix}:set-aside"
         self.reader: WindowReader = self
         self._packed = compressed if compress else bytes
         self.servers = RedisRouter(url, timeout=timeout)
@@ -336,23 +337,17 @@ class RedisStore:
         return await self._run(key, work)
 
     async def count_set_aside(self, counts: Mapping[int, int]) -> None:
-        name = f"{self.prefix}:set-aside"
-
         async def work(node: Node) -> None:
-            pipe = node.redis.pipeline(transaction=True)
             for partition, records in counts.items():
-                pipe.hincrby(name, str(partition), records)
-            await pipe.execute()
+                await node.redis.hincrby(self._set_aside, str(partition), records)
 
-        await self._run(name, work)
+        await self._run(self._set_aside, work)
 
     async def set_aside(self) -> dict[int, int]:
-        name = f"{self.prefix}:set-aside"
-
         async def work(node: Node) -> dict[Any, Any]:
-            return dict(await node.redis.hgetall(name))
+            return dict(await node.redis.hgetall(self._set_aside))
 
-        found = await self._run(name, work)
+        found = await self._run(self._set_aside, work)
         return {int(partition): int(records) for partition, records in found.items()}
 
     def _checkpoint(self, state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
