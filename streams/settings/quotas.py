@@ -18,8 +18,8 @@ from projections.events.times import rfc3339
 
 SCOPES = ("append", "read", "subscribe", "tokens", "admin", "erase")
 DEFAULT_SCOPES = ("append", "read", "subscribe")
-RATES = ("requests_per_second", "events_per_second", "tokens_per_minute")
-BURSTS = ("requests_burst", "events_burst", "tokens_burst")
+RATES = ("requests_per_second", "events_per_second", "tokens_per_minute", "rollbacks_per_minute")
+BURSTS = ("requests_burst", "events_burst", "tokens_burst", "rollbacks_burst")
 COUNTS = ("concurrent_requests", "streams", "body_bytes")
 _MOST = 1e12
 
@@ -27,7 +27,7 @@ _MOST = 1e12
 class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a tenant may use. None: what the settings ``quota_*`` say; 0: no limit.
 
-    Rates are events (or requests, tokens) per second, per second and per minute. A burst is the
+    Rates are requests and events per second, tokens and rollbacks per minute. A burst is the
     seconds of its rate that may be used at once after a pause. Rates hold over all gateways
     together (``threadfold.quotas``), ``concurrent_requests`` and ``streams`` in each. The body of
     one request may have ``body_bytes``.
@@ -42,6 +42,8 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     concurrent_requests: int | None = None
     streams: int | None = None
     body_bytes: int | None = None
+    rollbacks_per_minute: float | None = None
+    rollbacks_burst: float | None = None
 
     def over(self, wider: Quota) -> Quota:
         """This quota, with the wider one's values where it has none."""
