@@ -158,11 +158,14 @@ def _found(
     ]
     ends = np.cumsum(np.fromiter(map(len, searched), np.int64, len(rows)) + 1)
     holders = np.searchsorted(ends, [start for start, _, _ in matches], side="right").tolist()
+    words: dict[str, str] = {}
     facts: dict[tuple[int, str], str] = {}
     for holder, (_, value, group) in zip(holders, matches, strict=True):
         kind = kinds[group]
         if kind == "word":
-            kind = _kind_of_word(value, searched[holder])
+            kind = words.get(value) or _kind_of_word(value, searched[holder])
+            if kind == "id" or kind == "number":
+                words[value] = kind
         if kind and len(value) <= MAX_FACT_CHARS:
             facts.setdefault((rows[holder], value), kind)
     return [(row, value, kind) for (row, value), kind in facts.items()]
@@ -223,9 +226,10 @@ def _kind_of_word(word: str, line: str) -> str:
         return "id" if len(word) >= 6 else "number"
     digits = len(word) - len(word.translate(_NO_DIGITS))
     if digits:
-        if not any(map(str.isalpha, word)):
+        small = word.lower()
+        if small == word.upper():
             return "number"
-        upper = word != word.lower()
+        upper = word != small
         ordinal = word[0].isdigit() and word[-2:] in ("st", "nd", "rd", "th")
         return "id" if not ordinal and (digits >= 3 or (upper and len(word) >= 4)) else ""
     if word in _WORDS_IN_CAPITALS or not word.isupper():

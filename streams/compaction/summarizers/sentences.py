@@ -41,6 +41,7 @@ _MARKS = " -*+•>#|"
 _BULLET_CHARS = 80
 _LIST_CHARS = 200
 _INLINE_CHARS = 120
+_NESTED = (dict, list)
 
 
 def split_sentences(text: str) -> list[str]:
@@ -80,7 +81,10 @@ def split_texts(texts: Sequence[str]) -> list[list[str]]:
     text = _END.sub(lambda match: match[1] + _SPLIT, "\n" + "\n".join(rows))
     for sentences, row in zip(owners, text[1:].split("\n") if rows else (), strict=True):
         if _SPLIT not in row:
-            _add(sentences, row)
+            if len(row) <= MAX_CHARS and row[:1].isalnum():
+                sentences.append(row)
+            else:
+                _add(sentences, row)
             continue
         for piece in row.split(_SPLIT):
             _add(sentences, piece)
@@ -187,10 +191,10 @@ def _inline(value: Any) -> str | None:
     """A scalar, or a small flat object or list, as text; empty for nothing; None for what needs
     lines of its own.
     """
-    if not isinstance(value, dict | list):
+    if not isinstance(value, _NESTED):
         return _scalar(value)
     parts = list(value.items()) if isinstance(value, dict) else [("", item) for item in value]
-    if len(parts) > 8 or any(isinstance(item, dict | list) for _, item in parts):
+    if len(parts) > 8 or any(isinstance(item, _NESTED) for _, item in parts):
         return None
     said = [(key, _scalar(item)) for key, item in parts]
     text = ", ".join(f"{key} {value}".strip() for key, value in said if value)
