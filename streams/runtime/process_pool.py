@@ -18,9 +18,24 @@ from typing import TypeVar
 from projections.errors import ThreadfoldError
 
 T = TypeVar("T")
+CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 NICENESS = 5
-"""How much lower the processes' priority is than that of the process that owns them."""
+"""How much lower the processes' priority is, where nobody says otherwise."""
+
+
+def cores() -> int:
+    """The cores that this process may use: those it is bound to, or fewer where its control group
+    has less of the processor.
+    """
+    bound = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    try:
+        quota, period = CPU_MAX.read_text().split()
+        return max(1, min(bound, round(int(quota) / int(period))))
+    except (OSError, ValueError):  # no such file, or "max"
+        return bound
 
 
 class WorkerLost(ThreadfoldError):
@@ -38,11 +53,21 @@ class ProcessPool:
         size: how many processes run at once; further calls wait in order of arrival.
         max_bytes: address space that a process may have more than at its start; where the system
             can bound it (Linux). None: unbounded.
+        niceness: how much lower the processes' priority is than that of this one.
+        prepare: called in each process before that holds, to load what calls need.
     """
 
-    def __init__(self, size: int, max_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        max_bytes: int | None = None,
+        niceness: int = NICENESS,
+        prepare: Callable[[], object] | None = None,
+    ) -> None:
         self._size = size
         self._max_bytes = max_bytes
+        self._niceness = niceness
+        self._prepare = prepare
         self._executor: ProcessPoolExecutor | None = None
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
@@ -78,16 +103,18 @@ class ProcessPool:
             self._size,
             mp_context=get_context("spawn"),
             initializer=_begin,
-            initargs=(self._max_bytes,),
+            initargs=(self._max_bytes, self._niceness, self._prepare),
         )
 
 
-def _begin(max_bytes: int | None) -> None:
+def _begin(max_bytes: int | None, niceness: int, prepare: Callable[[], object] | None) -> None:
     """Prepare a process of a pool."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the owner
     threading.Thread(target=_end_with_the_owner, daemon=True).start()
+    if prepare is not None:
+        prepare()
     if hasattr(os, "nice"):
-        os.nice(NICENESS)
+        os.nice(niceness)
     if max_bytes is not None and sys.platform == "linux":
         import resource
 

@@ -21,7 +21,7 @@ from projections.window.window import Window
 from streams.log.clients import make_consumer
 from streams.log.history import event_of
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 
