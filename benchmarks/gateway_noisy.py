@@ -90,6 +90,7 @@ async def _quiet(bench: Bench, settings: Settings, gateway: Gateway, seconds: fl
         "authorization": gateway.authorization,
         "names": NAMES,
         "pause": PAUSE,
+        "routes": ROUTES,
     }
     measured = await run_side("quiet_tenant", bench, settings, seconds=seconds, **job)
     return Measured(

@@ -1,14 +1,16 @@
-"""The quiet tenant of figure `gateway_noisy`: a few connections that append an event, read a
-context, and pause in between.
+"""A quiet tenant, of figures `gateway_noisy` and `quiet`: a few connections that take their routes
+in turn, and pause in between.
 
 The job has ``address``, ``authorization``, ``names`` (a conversation for each connection),
-``seconds`` and ``pause``. It answers with the milliseconds of every request by route; its value is
-the number of requests.
+``seconds``, ``pause`` and ``routes``: of ``append``, ``applied`` (an append that waits until the
+window holds it) and ``read`` (a context). It answers with the milliseconds of every request by
+route; its value is the number of requests.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from typing import Any
 
@@ -23,17 +25,16 @@ async def caller(
     """Append and read in turn until the end."""
     asker = Caller(job["address"], job["authorization"])
     path = f"/v1/conversations/{name}"
-    turn = 0
+    asked = {
+        "append": ("POST", f"{path}/events", flat),
+        "applied": ("POST", f"{path}/events?wait=applied", flat),
+        "read": ("GET", f"{path}/context", None),
+    }
+    routes = itertools.cycle(job["routes"])
     while time.perf_counter() < end:
-        turn += 1
-        route = "append" if turn % 2 else "read"
+        route = next(routes)
         begin = time.perf_counter()
-        asked = (
-            asker.ask("POST", f"{path}/events", flat)
-            if route == "append"
-            else asker.ask("GET", f"{path}/context")
-        )
-        status, body = await asked
+        status, body = await asker.ask(*asked[route])
         took[route].append(round((time.perf_counter() - begin) * 1000, 3))
         if status not in (200, 202):
             raise RuntimeError(
@@ -45,7 +46,7 @@ async def caller(
 
 async def run(job: dict[str, Any]) -> None:
     """All callers at once."""
-    took: dict[str, list[float]] = {"append": [], "read": []}
+    took: dict[str, list[float]] = {route: [] for route in job["routes"]}
     end = time.perf_counter() + job["seconds"]
     await asyncio.gather(
         *(

@@ -61,8 +61,8 @@ def text(rng: random.Random, characters: int) -> str:
 class Template:
     """One event's bytes with places for conversation and id."""
 
-    def __init__(self, flat: dict[str, Any]) -> None:
-        record = make_record(Key(TENANT, _NAME), flat, where="benchmark", now=NOW, new_id=_ID)
+    def __init__(self, flat: dict[str, Any], tenant: str = TENANT) -> None:
+        record = make_record(Key(tenant, _NAME), flat, where="benchmark", now=NOW, new_id=_ID)
         before, after = record.value.split(_ID.encode())
         between, rest = after.split(_NAME.encode())
         self._parts = (before, between, rest)

@@ -1,4 +1,4 @@
-"""How deep a JSON text nests, told without parsing it: Python's own limit depends on the caller's
+"""How deep a JSON text nests, found without parsing it: Python's own limit depends on the caller's
 stack, and a fold must not.
 """
 

@@ -1,8 +1,8 @@
 """How large the parts of one event may be, beyond its total size: what a window keeps of an event
 has to be bounded.
 
-Checked twice with the same rules: on append, where the caller is told, and in the fold, where an
-event of another producer that goes beyond is skipped the same way on every replay.
+Checked twice with the same rules: on append, where the caller gets an error, and in the fold, where
+an event of another producer that goes beyond is skipped the same way on every replay.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def _why_not_span(window: Window, summary: Summary, first: int, last: int, end: 
 
 def _positions_hold(span: list[Entry], last: int, claimed: list[int]) -> bool:
     """Whether the claimed offsets are the span's: history is read by them later. Inside a range of
-    unknown offsets any are believed.
+    unknown offsets any are accepted.
     """
     unknown: list[tuple[int, int]] = []
     known: list[int] = []

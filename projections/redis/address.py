@@ -153,6 +153,6 @@ def shown(url: str) -> str:
     """The address as messages may show it: without user, password and query, and not at length."""
     scheme, there, rest = url.rpartition("://")
     at, query = rest.rfind("@"), rest.find("?")
-    # Where it cannot be told which of the two belongs to a password, nothing is shown.
+    # Where it is unclear which of the two belongs to a password, nothing is shown.
     place = "…" if 0 <= query < at else rest[at + 1 :].partition("?")[0]
     return f"{scheme}{there}{place}"[:120]

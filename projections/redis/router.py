@@ -186,7 +186,7 @@ class RedisRouter:
         return node if node is not None and node.server else await self._ready(place)
 
     async def _ready(self, place: str) -> Node:
-        """The node at a place, connected. Whoever answers there is believed."""
+        """The node at a place, connected. No check is made of who answers there."""
         for _ in range(REDIRECTS):
             node = self._node(place)
             try:

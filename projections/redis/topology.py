@@ -65,7 +65,7 @@ class OneServer:
 
 class SentinelMaster:
     """The master of a service: all sentinels are asked at once, and the one with the latest
-    configuration is believed.
+    configuration decides.
     """
 
     def __init__(self, address: Address) -> None:
@@ -89,9 +89,9 @@ class SentinelMaster:
 
     async def look(self, suspects: set[str]) -> None:
         answers = await asyncio.gather(*map(self._ask, self._sentinels), return_exceptions=True)
-        told = [answer for answer in answers if isinstance(answer, tuple)]
-        if told:
-            self._place = max(told)[1]
+        places = [answer for answer in answers if isinstance(answer, tuple)]
+        if places:
+            self._place = max(places)[1]
             return
         why = next((answer for answer in answers if isinstance(answer, RedisError)), None)
         raise why or ResponseError(f"no sentinel knows a master called {self._address.service}")

@@ -80,7 +80,7 @@ def _leave_out_groups(parts: Parts, limit: int, *, pinned: bool = False) -> None
         ):
             parts.leave_out(group)
     if parts.tokens >= before:
-        # The line that tells of them takes more than they did.
+        # The line that names them takes more than they did.
         parts.groups, parts.stub = groups, stub
 
 

@@ -24,7 +24,7 @@ class Render:
 
     ``offsets`` tell for each body whose event it is, -1 for none's (a summary, a stub, a synthetic
     answer). ``made`` are the steps of the trace that were made for this render, and not by the fold
-    before; ``omitted`` is what one of its lines tells of.
+    before; ``omitted`` is what one of its lines names.
     """
 
     bodies: list[bytes]
@@ -49,7 +49,7 @@ class Render:
 class Parts:
     """A render in the making: what it is of, in its order, each part still to be shortened.
 
-    ``system`` and ``pins`` are ``(body, tokens, offset)``; ``stub`` is what one line tells of as
+    ``system`` and ``pins`` are ``(body, tokens, offset)``; ``stub`` is what one line names as
     left out; ``closing`` is a last message that is no event's.
     """
 

@@ -110,7 +110,7 @@ def summary_body(summary: ActiveSummary) -> bytes:
 
 
 def omitted_line(omitted: Omitted, partition: int) -> bytes:
-    """The message that tells of what is left out."""
+    """The message that names what is left out."""
     first, last = Position(partition, omitted.first), Position(partition, omitted.last)
     text = f"[{omitted.count} earlier messages left out: {first} to {last}]"
     return _encode({"role": "system", "content": text})

@@ -38,13 +38,13 @@ def render_openai(window: Window, max_tokens: int | None = None) -> Render:
         else (pairing.messages_before, pairing.tokens_before)
     )
     trace = steps_of(window, messages, tokens) + ([] if pairing is None else [pairing])
-    told = len(trace)
+    before = len(trace)
     if window.policy.cuts == "exact":
         _reduce(parts, window.policy, trace)
     if parts.tokens > limit:
         fit_to_limit(parts, limit, trace)
     render = parts.rendered(trace)
-    render.made = trace[told:]
+    render.made = trace[before:]
     return render
 
 

@@ -11,7 +11,7 @@ from projections.window.window import Window
 
 
 def steps_of(window: Window, messages: int, tokens: int) -> list[Step]:
-    """What the fold shortened of a window, told so that the last step ends with ``messages`` and
+    """What the fold shortened of a window, ordered so that the last step ends with ``messages`` and
     ``tokens``.
     """
     state = window.state
@@ -21,7 +21,7 @@ def steps_of(window: Window, messages: int, tokens: int) -> list[Step]:
     gains |= {name: (window.gains[name][0], window.gains[name][1]) for name in sorted(window.gains)}
     limits = [name for name in ORDER if name in gains and omits(f"out:{name}")]
     if window.omitted is not None and limits and limits[-1] != LEFT_OUT:
-        # The line that tells of them came in their place.
+        # The line that names them came in their place.
         fewer, less = gains[limits[-1]]
         gains[limits[-1]] = (fewer - 1, less - STUB_TOKENS)
     return chain(gains, messages, tokens)

@@ -228,26 +228,40 @@ def _plan(window: Window, old: tuple[Placed, ...], at: int) -> list[Placed]:
             number, first, size = number + 1, at + i, 0
     if first < end:
         plan.append(Placed(number, first, end, size))
-    return _merged(plan, start)
+    return _merged(plan, start, at)
 
 
-def _merged(plan: list[Placed], start: int) -> list[Placed]:
+def _merged(plan: list[Placed], start: int, at: int) -> list[Placed]:
     """Join small chunks, eight at a time or as many as fit; the newest, which still grows, stays
     apart.
+
+    Those with nothing but entries from running number ``at`` on are joined at once: no store has
+    them yet, so each entry is written once less.
     """
+    run = len(plan) - 1
+    while run > 0 and plan[run - 1].start >= at:
+        run -= 1
+    _join(plan, run, start, fewest=2)
     run = len(plan) - 1
     while run > 0 and plan[run - 1].size <= 2 * SMALL:
         run -= 1
-    while len(plan) - 1 - run >= MERGED:
+    _join(plan, run, start, fewest=MERGED)
+    return plan
+
+
+def _join(plan: list[Placed], run: int, start: int, fewest: int) -> None:
+    """Join the chunks from index ``run`` on but for the newest, while there are ``fewest``."""
+    while len(plan) - 1 - run >= fewest:
         n, size = 0, 0
-        while n < MERGED and size + plan[run + n].size <= MERGED * SMALL:
+        while n < min(MERGED, len(plan) - 1 - run) and (
+            not n or size + plan[run + n].size <= MERGED * SMALL
+        ):
             size += plan[run + n].size
             n += 1
         plan[run : run + n] = [
             Placed(plan[run].number, max(plan[run].start, start), plan[run + n - 1].end, size)
         ]
         run += 1
-    return plan
 
 
 def _encode_head(

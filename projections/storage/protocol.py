@@ -84,7 +84,7 @@ class WaitingWork(Protocol):
         """Conversations whose windows were written last by ``before_ms``, by their batches' times,
         the longest idle first, then by name.
 
-        Those that sleep, were erased or were told to rest are not among them.
+        Those that sleep, were erased or were put to rest are not among them.
         """
 
 
@@ -105,7 +105,7 @@ class Listings(Protocol):
 
         ``name`` is ``recent:TENANT``, ``waiting:TENANT`` or a
         :func:`projections.storage.listing.place`; ``since`` leaves out earlier ones (ms). In
-        :data:`projections.storage.listing.QUARANTINED` a conversation is told as
+        :data:`projections.storage.listing.QUARANTINED` a conversation is listed as
         ``tenant/conversation``.
         """
 

@@ -18,7 +18,7 @@ EARLY = (-1, 0)
 AT_ONCE = -1
 """The cut of what came too large to be kept whole at all."""
 LEFT_OUT = "leave_out_oldest"
-"""The reducer of what a tail over its limit leaves out: one line of the render tells of it."""
+"""The reducer of what a tail over its limit leaves out: one line of the render names it."""
 
 CLOSED = "session_closed"
 """The reducer of what a closed session empties its tail of."""
@@ -152,7 +152,7 @@ class Entry(Details, array_like=True, omit_defaults=True, gc=False):
         self.body, self.chars, self.reasoning = body, self.chars or chars, reasoning
 
     def put_body(self, body: bytes, tokens: int) -> None:
-        """Put another body in place, for one render only: no variant tells of it."""
+        """Put another body in place, for one render only: no variant records it."""
         self.body, self.tokens = body, tokens
 
 
@@ -178,7 +178,7 @@ _OMITTING = frozenset(
 def omits(variant: str) -> bool:
     """Whether a variant leaves a message out for its age: a render says that there was one.
 
-    Tool calls that a reducer drops are not told of: what was said about them stays.
+    Tool calls that a reducer drops get no variant: what was said about them stays.
     """
     return variant in _OMITTING
 

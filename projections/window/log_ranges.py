@@ -19,7 +19,7 @@ def held_range(entries: list[Entry]) -> Entry:
     tokens = sum(_would_show(e) for e in entries)
     full = sum(max(e.tokens, e.full) for e in entries if e.kind in RENDERED or e.kind == Kind.HELD)
     entry = _range(Kind.HELD, entries, tokens)
-    # What is told of as left out is told of as a range, too.
+    # What a line names as left out becomes part of a range, too.
     outs = sorted((e.variant for e in entries if e.out), key=omits, reverse=True)
     out = outs[0] if outs else ""
     if not tokens and out:

@@ -1,5 +1,5 @@
 """The last 1,024 event ids of a conversation with their positions, so that a repeat is known and
-its first position can be told.
+its first position is found.
 
 Of each id the first 8 bytes of its SHA-256 are kept, so a new id is taken for one of the 1,024 with
 a chance of 1,024 / 2^64 (one event in 10^16). In memory that is searched through a small filter;
@@ -13,6 +13,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from operator import sub
+from struct import Struct
 from sys import byteorder
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ _HASH = 8
 _BYTES = LIMIT * _HASH
 _FILTER_BITS = 16
 _encode = msgspec.msgpack.Encoder().encode
+_mark = Struct("=Q").pack
 
 
 class Seen(NamedTuple):
@@ -42,7 +44,7 @@ class RecentIds:
     ``added`` counts all records ever added, so that a store can tell which it has not written yet.
     """
 
-    __slots__ = ("_filter", "_hashes", "_marks", "_unfiltered", "added")
+    __slots__ = ("_filter", "_filter_until", "_hashes", "_marks", "added")
 
     def __init__(self, packed: bytes = b"", added: int | None = None) -> None:
         self._hashes = bytearray()
@@ -53,7 +55,7 @@ class RecentIds:
         self.added = len(self._hashes) // _HASH if added is None else added
         # Made by the first who adds: to look one id up it does not pay.
         self._filter: bytearray | None = None
-        self._unfiltered = 0
+        self._filter_until = -1
 
     @classmethod
     def from_blocks(cls, blocks: list[bytes], added: int) -> RecentIds:
@@ -85,16 +87,14 @@ class RecentIds:
 
     def add(self, id_hash: bytes, offset: int, *, rejected: bool = False) -> None:
         """Remember an id; the oldest leaves when there are more than :data:`LIMIT`."""
-        hashes = self._hashes
+        hashes, bits = self._hashes, self._filter
         hashes += id_hash[:_HASH]
-        self._marks += (offset << 1 | rejected).to_bytes(8, byteorder)
-        self.added += 1
+        self._marks += _mark(offset << 1 | rejected)
+        self.added = added = self.added + 1
         if len(hashes) > _BYTES:
             del hashes[:_HASH]
             del self._marks[:8]
-        self._unfiltered += 1
-        bits = self._filter
-        if bits is None or self._unfiltered > 3 * LIMIT:
+        if bits is None or added > self._filter_until:
             # Bits of ids that left are cleared all at once, and seldom: at most one look-up in 16
             # passes for nothing.
             self._rebuild_filter()
@@ -142,7 +142,7 @@ class RecentIds:
             slot = (self._hashes[i] << 8) | self._hashes[i + 1]
             bits[slot >> 3] |= 1 << (slot & 7)
         self._filter = bits
-        self._unfiltered = 0
+        self._filter_until = self.added + 3 * LIMIT
 
 
 _decoder = msgspec.msgpack.Decoder(tuple[bytes, list[int]])

@@ -20,7 +20,7 @@ ORDER = (
     "session_closed",
     "leave_out_oldest",
 )
-"""The order in which steps are told."""
+"""The order of the steps in a trace."""
 
 
 class Step(Struct, array_like=True):
@@ -48,7 +48,7 @@ class Cut(NamedTuple):
 
 
 def chain(gains: Mapping[str, tuple[int, int]], messages: int, tokens: int) -> list[Step]:
-    """Steps that save so many messages and tokens each, told so that the last one ends with
+    """Steps that save so many messages and tokens each, ordered so that the last one ends with
     ``messages`` and ``tokens``.
     """
     order = [name for name in ORDER if name in gains] + [

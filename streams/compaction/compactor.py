@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
@@ -18,6 +17,7 @@ import msgspec
 
 from projections.errors import InvalidPolicy, ThreadfoldError
 from projections.events import types as events
+from projections.events.times import present
 from projections.events.token_cost import trusted_tokens
 from projections.events.types import AnyEvent, absolute, delta
 from projections.events.validation import make_record
@@ -144,12 +144,11 @@ class Compactor:
         }
         if not whole:
             _shorten(flat, request, span[-1][0])
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         record = make_record(
             key,
             flat,
             where=f"summary of {key}",
-            now=now,
+            now=present(),
             new_id=f"summary-{flat['summary_id']}",
             encoding=request.encoding,
             max_bytes=self.settings.max_event_bytes,

@@ -24,6 +24,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from projections.errors import Conflict, TenantExists, UnknownProjection, UnknownTenant
+from projections.events.times import present, rfc3339
 from projections.names import check_name
 from projections.policy.policy import Rules
 from streams.control.custom_projections import ProjectionRecord
@@ -41,8 +42,6 @@ from streams.settings.quotas import (
     check_scopes,
     hash_key,
     key_id,
-    present,
-    rfc3339,
 )
 from streams.settings.settings import Settings
 
@@ -126,7 +125,7 @@ class Control:
         if state.live is None:
             policy = self.settings.deployment_policy()
             Rules(policy, callables=state.callables, summarizers=state.summarizers).check(None)
-            now = present()
+            now = present("seconds")
             first = Generation(1, partitions, policy, created=now, live_at=now)
             await self.write({"generation/1": first, "generation/live": 1})
         return self.state.live_generation

@@ -19,13 +19,13 @@ from typing import Any
 import msgspec
 
 from projections.errors import Conflict, Healing, ThreadfoldError
+from projections.events.times import present
 from projections.policy.policy import Rules
 from projections.storage.protocol import WindowStore
 from projections.storage.records import Checkpoint, Verdict
 from streams.control.control_topic import Control
 from streams.control.state import Generation, State
 from streams.runtime.tasks import end_tasks
-from streams.settings.quotas import present
 
 logger = logging.getLogger(__name__)
 ATTEMPTS = 20
@@ -95,7 +95,9 @@ def candidate(state: State, policy: dict[str, Any] | None) -> tuple[Generation, 
         ):
             return known, True
     number = max(state.generations.keys() | state.claims.keys()) + 1
-    new = Generation(number, live.partitions, rules_policy, tenants, "building", created=present())
+    new = Generation(
+        number, live.partitions, rules_policy, tenants, "building", created=present("seconds")
+    )
     return new, False
 
 
@@ -203,7 +205,7 @@ async def make_live(control: Control, store: WindowStore, number: int) -> None:
                 for partition in range(ready.partitions)
             )
         )
-        ready = msgspec.structs.replace(ready, live_at=present())
+        ready = msgspec.structs.replace(ready, live_at=present("seconds"))
         records = {f"generation/{ready.number}": ready, "generation/live": ready.number}
     await control.write(records)
     await control.settle_policies(control.state.live_generation)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from projections.events.times import present
 from projections.names import Position
-from streams.settings.quotas import present
 
 
 class Halt(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -31,7 +31,7 @@ class Halt(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def accept(self) -> Halt:
         """The record with which the partition goes on."""
-        return msgspec.structs.replace(self, accepted=present())
+        return msgspec.structs.replace(self, accepted=present("seconds"))
 
     def sentence(self, partition: int) -> str:
         """What halted, why, and what to do."""

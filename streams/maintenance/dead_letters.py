@@ -2,7 +2,7 @@
 and how each is tried again or taken out.
 
 What is quarantined now stands in the windows themselves (the store lists the quarantined ones); the
-topic tells of records that are nobody's event, as far back as it is kept. It is written at least
+topic names records that are nobody's event, as far back as it is kept. It is written at least
 once, so a letter may be there several times.
 """
 
@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from projections.errors import Healing, InvalidPosition, LogTruncated
 from projections.events.codec import short_type
+from projections.events.times import present
 from projections.events.types import OtherEvent
 from projections.events.validation import make_record
 from projections.fold.apply import apply
@@ -341,9 +341,8 @@ class DeadLetters:
         flat: dict[str, Any] = {"type": "event.dropped", "position": str(position)}
         if reason:
             flat["reason"] = reason
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
         record = make_record(
-            key, flat, where="drop", now=now, new_id=f"dropped-{position}", operator=True
+            key, flat, where="drop", now=present(), new_id=f"dropped-{position}", operator=True
         )
         (at,) = await self.log.append([record])
         return key, at

@@ -1,7 +1,7 @@
 """How often the fold fails: beyond the deployment's share a partition halts, before each of its
 conversations is quarantined.
 
-Only failures of the fold count. A record that is no event tells of its producer, not of the fold:
+Only failures of the fold count. A record that is no event is its producer's fault, not the fold's:
 it is set aside, however many there are.
 """
 

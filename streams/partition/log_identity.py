@@ -13,7 +13,7 @@ offsets that were folded, and a consumer goes on without a word. What tells:
 - records come from before what was handed on: the log is shorter than that, and aiokafka begins at
   its first record;
 - the log's end is before a checkpoint, or the topic's id is another one: looked at every
-  :data:`LOOK_EVERY` seconds, as nothing else tells of an idle partition, or of a topic that was
+  :data:`LOOK_EVERY` seconds, as nothing else shows that a partition is idle, or that a topic was
   made anew and has as many records again (:meth:`Watch.changed`).
 """
 

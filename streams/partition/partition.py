@@ -30,6 +30,7 @@ from projections.storage.layout import Mark
 from projections.storage.protocol import WindowStore
 from projections.storage.records import NOTHING, Checkpoint, DueChange, Verdict, write_of
 from projections.window.window import Window
+from streams.encryption.payload_cipher import MARK
 from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw, Row
 from streams.partition.effects import Counts, DeadLetter, Effects, EffectSink
@@ -56,6 +57,10 @@ from streams.runtime.log_fields import about
 from streams.runtime.time_slices import Slice, TimeSlices
 
 logger = logging.getLogger(__name__)
+
+LOOK_EVERY = 16
+"""Records between two looks at whether it is others' turn."""
+_APPLIED = Status.APPLIED
 
 
 class Partition(PartitionWindows):
@@ -139,9 +144,6 @@ class Partition(PartitionWindows):
         if not rows:
             return
         effects = Effects()
-        seals = self.log.seals
-        await seals.ready(rows)
-        await self._load(self._missing(rows))
         self._settled = False
         self._batch = rows
         with self._slices.begin() as slice_:
@@ -161,36 +163,37 @@ class Partition(PartitionWindows):
 
     async def _fold_rows(self, rows: Sequence[Row], effects: Effects, slice_: Slice) -> None:
         seals, slots, counts, touched = self.log.seals, self._slots, self.counts, self._touched
-        pending = self._restores.pending
-        for row in rows:
-            if slice_.over:
+        pending, prepared = self._restores.pending, False
+        for n, row in enumerate(rows):
+            if not n % LOOK_EVERY and slice_.over:
                 await slice_.rest()
             key, offset = row.key, row.offset
-            if key in pending:
+            if pending and key in pending:
                 self._restores.wait(key, row)
                 continue
             slot = slots.get(key) if key is not None else None
-            event = read_row(seals, row, slot.source if slot is not None else None)
+            plain = slot is not None and row.value is not None and MARK not in row.value
+            if not plain and not prepared:
+                slice_.give_up()
+                await self._prepare(rows[n:])
+                prepared, slot = True, slots.get(key) if key is not None else None
+            event = read_row(None if plain else seals, row, slot.source if slot else None)
             if (
                 key is None
                 or slot is None
                 or (type(event) is InvalidRecord and not event.quarantines)
             ):
                 counts.dead += 1
-                effects.dead.append(
-                    DeadLetter(
-                        Position(self.number, offset),
-                        key,
-                        event.cause if isinstance(event, InvalidRecord) else "",
-                    )
-                )
+                cause = event.cause if isinstance(event, InvalidRecord) else ""
+                effects.dead.append(DeadLetter(Position(self.number, offset), key, cause))
                 continue
             window = slot.window
             if offset <= window.meta.position:
                 counts.passed += 1
                 continue
             touched[key] = slot
-            slot.at_ms = max(slot.at_ms, row.timestamp)
+            if row.timestamp > slot.at_ms:
+                slot.at_ms = row.timestamp
             if window.meta.quarantine is not None or isinstance(event, InvalidRecord):
                 slice_.give_up()
                 await self._aside(slot, offset, event, effects)
@@ -202,7 +205,7 @@ class Partition(PartitionWindows):
                 await self._quarantine(slot, spoiled_by(error, offset), effects)
                 continue
             if (
-                outcome.status is Status.APPLIED
+                outcome.status is _APPLIED
                 and outcome.loop is None
                 and not outcome.accepted
                 and type(event) is not ErasedEvent
@@ -225,6 +228,13 @@ class Partition(PartitionWindows):
         if rows:
             self._top = rows[-1]
         return await self._restores.batch(rows, top)
+
+    async def _prepare(self, rows: Sequence[Row]) -> None:
+        """Have the keys that open these records, and the windows they belong to. Most batches need
+        neither.
+        """
+        await self.log.seals.ready(rows)
+        await self._load(self._missing(rows))
 
     def _missing(self, rows: Sequence[Row]) -> set[bytes]:
         """The keys without a slot under which there is an event: what cannot be applied loads

@@ -27,7 +27,8 @@ class PartitionQueue:
         self._work = work
         self._batch_rows = batch_rows
         self._batch_bytes = batch_bytes
-        self._rows: deque[Sequence[Row]] = deque()
+        self._rows: deque[tuple[Sequence[Row], int]] = deque()
+        """Rows that were put together, and their bytes."""
         self._count = 0
         self._bytes = 0
         self._more = asyncio.Event()
@@ -44,9 +45,10 @@ class PartitionQueue:
         Nothing happens once it is closed.
         """
         if rows and not self._closed:
-            self._rows.append(rows)
+            size = _size(rows)
+            self._rows.append((rows, size))
             self._count += len(rows)
-            self._bytes += _size(rows)
+            self._bytes += size
             self._more.set()
 
     def poke(self) -> None:
@@ -98,26 +100,29 @@ class PartitionQueue:
         batch: list[Row] = []
         room = self._batch_bytes
         while self._rows and len(batch) < self._batch_rows:
-            rows = self._rows.popleft()
+            rows, size = self._rows.popleft()
             n = min(len(rows), self._batch_rows - len(batch))
-            if _size(rows) > room:
+            if size > room:
                 n = min(n, _within(rows, room))
             if not batch:
                 n = max(n, 1)
             if n < len(rows):
-                self._rows.appendleft(rows[n:])
-            batch += rows[:n]
-            size = _size(rows[:n])
+                rest, rows = rows[n:], rows[:n]
+                later = _size(rest)
+                self._rows.appendleft((rest, later))
+                size -= later
+                room = 0
+            batch += rows
             room -= size
             self._bytes -= size
-            if n < len(rows):
+            if room <= 0:
                 break
         self._count -= len(batch)
         return batch
 
 
 def _size(rows: Sequence[Row]) -> int:
-    return sum([len(row.value or b"") for row in rows]) + 100 * len(rows)
+    return sum([len(row.value or b"") + 100 for row in rows])
 
 
 def _within(rows: Sequence[Row], room: int) -> int:

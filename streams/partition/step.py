@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from projections.errors import KafkaUnavailable, KeyUnusable, Overloaded, RedisUnavailable
-from projections.events.codec import Undecodable
+from projections.events.codec import Undecodable, decode_event
 from projections.events.types import AnyEvent, ErasedEvent
 from projections.fold.apply import History, Outcome, Status, apply
 from projections.fold.quarantine import (
@@ -83,9 +83,12 @@ Found = tuple[int, AnyEvent | InvalidRecord]
 """An offset and what stands there."""
 
 
-def read_row(seals: PayloadCipher, row: Row, source: str | None = None) -> AnyEvent | InvalidRecord:
+def read_row(
+    seals: PayloadCipher | None, row: Row, source: str | None = None
+) -> AnyEvent | InvalidRecord:
     """The event of a record, or why it is none; ``source`` is what its key says, where that is
-    known already. Raises ``KeyUnusable``.
+    known already; ``seals`` is None where the value is known not to be sealed. Raises
+    ``KeyUnusable``.
     """
     if row.key is None:
         return InvalidRecord("the record's key is not tenant/conversation")
@@ -97,7 +100,7 @@ def read_row(seals: PayloadCipher, row: Row, source: str | None = None) -> AnyEv
     if row.value is None:
         return InvalidRecord("the record has no value")
     try:
-        event = read_event(seals, row.key, row.value)
+        event = decode_event(row.value) if seals is None else read_event(seals, row.key, row.value)
     except Undecodable as error:
         return InvalidRecord(f"the value is not an event: {error}", quarantines=True)
     return (

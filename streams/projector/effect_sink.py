@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
@@ -18,6 +17,7 @@ import msgspec
 
 from projections.errors import Erased, InvalidEvent
 from projections.events import types as events
+from projections.events.times import present
 from projections.events.validation import Record, make_record
 from projections.names import Key, Position
 from projections.window.trace_steps import Cut
@@ -185,7 +185,7 @@ def _loop(key: Key, at: Position, loop: events.LoopDetected) -> Record | None:
             key,
             flat,
             where=f"loop of {key}",
-            now=datetime.now(UTC).isoformat(timespec="seconds"),
+            now=present("seconds"),
             new_id=new_id,
         )
     except InvalidEvent as error:

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import logging
 
+from projections.events.times import present
 from streams.control.control_topic import Control
 from streams.control.halts import Halt
 from streams.partition.failure_share import Excess
-from streams.settings.quotas import present
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Halts:
             excess.of,
             excess.last.offset,
             excess.last.cause,
-            present(),
+            present("seconds"),
         )
         self._found[partition] = halt
         logger.critical("%s", halt.sentence(partition))

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from projections.errors import InvalidEvent, KafkaUnavailable, Overloaded
+from projections.events.times import present
 from projections.events.validation import Record, make_record
 from projections.fold.timers import fired, next_timer, timed
 from projections.names import Key, Position, partition_of
@@ -105,7 +105,7 @@ async def _times(partition: Partition, windows: Sequence[Window]) -> dict[int, i
 
 
 def _records(due: Iterable[tuple[Key, dict[str, Any]]]) -> Iterable[Record]:
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    now = present()
     for key, flat in due:
         try:
             yield make_record(key, flat, where=f"timer of {key}", now=now, new_id=flat["id"])

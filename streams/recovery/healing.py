@@ -1,7 +1,7 @@
 """Healing from snapshots: what a lost Redis held is put back from the snapshots topic and the log,
 up to a marker; the fold does the rest.
 
-Nothing is believed that does not fit: the marker's and every later snapshot's record of the log
+Nothing is used that does not fit: the marker's and every later snapshot's record of the log
 must still be where they say, by its content, and one record that cannot be read, or that may shadow
 a newer one, sets all of the partition's snapshots aside: then the partition is folded from its
 first event, as it always could be. Until the last window is back, the checkpoint says that nothing

@@ -58,7 +58,7 @@ outweigh the events themselves.
 """
 MAX_CHANGED = 50_000
 """So many changed conversations begin a round whatever else: they are remembered in memory."""
-WHEN_BEHIND = 4
+WHEN_BEHIND = 16
 """Rounds of a partition that is far behind its log's end are this much rarer."""
 REST_AT_ONCE = 64
 """Conversations put to sleep in one go; the next go is a tick later."""

@@ -1,7 +1,7 @@
 """Revival: the windows of sleeping conversations, from their snapshots, or folded from the log
 where those are gone.
 
-Nothing is written here. A record is believed when its body is the very one the stub was made for.
+Nothing is written here. A record is used when its body is the very one the stub was made for.
 Else the window is looked for elsewhere: in a later record of the conversation (one that was written
 again, and whose earlier one was compacted away), then in the log, which is right and slow.
 """
@@ -250,7 +250,7 @@ class Revival:
         for place in begun:
             tasks.pop(place)
         if not done.cancelled() and (error := done.exception()) is not None:
-            # Whoever waited is told, but may have left.
+            # Whoever waited gets the error, but may have left.
             logger.warning("bringing sleeping windows back: %s", error)
 
     def _keep(self, place: Place, body: bytes) -> None:

@@ -53,16 +53,17 @@ class ProcessPool:
         size: how many processes run at once; further calls wait in order of arrival.
         max_bytes: address space that a process may have more than at its start; where the system
             can bound it (Linux). None: unbounded.
+        prepare: a function of a module that each process calls first, before its priority is
+            lowered: on a busy machine its start would take many times as long otherwise.
         niceness: how much lower the processes' priority is than that of this one.
-        prepare: called in each process before that holds, to load what calls need.
     """
 
     def __init__(
         self,
         size: int,
         max_bytes: int | None = None,
+        prepare: Callable[[], None] | None = None,
         niceness: int = NICENESS,
-        prepare: Callable[[], object] | None = None,
     ) -> None:
         self._size = size
         self._max_bytes = max_bytes
@@ -103,12 +104,12 @@ class ProcessPool:
             self._size,
             mp_context=get_context("spawn"),
             initializer=_begin,
-            initargs=(self._max_bytes, self._niceness, self._prepare),
+            initargs=(self._max_bytes, self._prepare, self._niceness),
         )
 
 
-def _begin(max_bytes: int | None, niceness: int, prepare: Callable[[], object] | None) -> None:
-    """Prepare a process of a pool."""
+def _begin(max_bytes: int | None, prepare: Callable[[], None] | None, niceness: int) -> None:
+    """Begin a process of a pool."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the owner
     threading.Thread(target=_end_with_the_owner, daemon=True).start()
     if prepare is not None:

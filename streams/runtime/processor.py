@@ -44,13 +44,13 @@ class Processes:
         self,
         size: int = 0,
         weight: Callable[[str], float] = lambda tenant: 1.0,
-        prepare: Callable[[], object] | None = None,
+        prepare: Callable[[], None] | None = None,
     ) -> None:
         """Args: ``size`` is how many, 0: as many as there are cores; none starts before a call.
         ``prepare`` is called in each before its first call.
         """
         self.size = size or cores()
-        self._pool = ProcessPool(self.size, PROCESS_BYTES, NICENESS, prepare)
+        self._pool = ProcessPool(self.size, PROCESS_BYTES, prepare, NICENESS)
         self._turns = FairLimit(self.size + AHEAD, weight)
 
     async def run(self, tenant: str, function: Callable[..., T], *args: object) -> T:

@@ -7,13 +7,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from projections.errors import InvalidKey, InvalidQuota
+from projections.events.times import rfc3339
 
 SCOPES = ("append", "read", "subscribe", "tokens", "admin", "erase")
 DEFAULT_SCOPES = ("append", "read", "subscribe")
@@ -209,18 +210,6 @@ def check_expiry(text: object, now: float) -> str:
     if past:
         raise InvalidKey(f"expires_at is {text}: that has passed already")
     return shown
-
-
-def present() -> str:
-    """The present time, to the second, in RFC 3339."""
-    return rfc3339(datetime.now(UTC).replace(microsecond=0))
-
-
-def rfc3339(when: datetime, timespec: str = "auto") -> str:
-    """A time in UTC; without ``timespec`` (as ``isoformat`` has it) to the second, or finer where
-    it is.
-    """
-    return when.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def check_key_name(name: object) -> str:

@@ -11,6 +11,10 @@ from typing import Any
 from threadfold import AsyncClient, Client
 
 FORMS = ["http-async", "http-sync", "direct-async", "direct-sync"]
+PATIENCE = 120.0
+"""Seconds that an answer may take: on a busy machine the first large body waits long for the process
+that reads it.
+"""
 _PLAIN = frozenset(
     {
         "iter_history",
@@ -63,6 +67,7 @@ def client_of(
     form: str, url: str, key: str, settings: Any, tenant: str, **kwargs: Any
 ) -> tuple[Any, Callable[[], Any]]:
     """A client in one of :data:`FORMS`, and what closes it."""
+    kwargs.setdefault("timeout", PATIENCE)
     over, _, way = form.partition("-")
     if way == "async":
         made = (

@@ -39,7 +39,7 @@ async def running_platform(
     async with (
         running_worker(settings),
         serving(create_gateway(settings)) as url,
-        httpx.AsyncClient() as http,
+        httpx.AsyncClient(timeout=60) as http,
     ):
 
         async def ready() -> bool:

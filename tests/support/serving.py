@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from tests.support.worker import until
 from threadfold.gateway.connections import Connections
-from threadfold.gateway.server import http_protocol, listen
+from threadfold.gateway.server import KEEP_ALIVE, http_protocol, listen
 
 
 class _Server(uvicorn.Server):
@@ -33,6 +33,7 @@ async def serving(app: ASGIApp, connections: Connections | None = None) -> Async
         access_log=False,
         lifespan="on",
         timeout_graceful_shutdown=1,
+        timeout_keep_alive=KEEP_ALIVE,
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))

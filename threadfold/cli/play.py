@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import msgspec
 import orjson
 
 from projections.errors import InvalidEvent, KafkaUnavailable, WaitTimedOut
+from projections.events.times import present
 from projections.events.validation import Record, make_record
 from projections.fold.apply import id_hash_of
 from projections.names import Key, check_name, partition_of
@@ -157,7 +157,7 @@ class Source:
                 message and field.
         """
         found: dict[Key, Conversation] = {}
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        now = present()
         for path in self.files:
             for number, line in open_lines(path):
                 where = f"{path}, line {number}"

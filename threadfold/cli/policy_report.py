@@ -90,7 +90,7 @@ def _left_out(document: dict[str, Any]) -> list[str]:
     found = document["left_out"]
     if any(found["messages"].values()):
         lines.append(
-            "older messages that a line tells of:"
+            "older messages that a line names:"
             f" {found['messages']['before']} -> {found['messages']['after']}, in"
             f" {found['conversations']['before']} -> {found['conversations']['after']}"
             " conversations"

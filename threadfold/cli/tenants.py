@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from projections.errors import InvalidKey
+from projections.events.times import rfc3339
 from projections.names import check_name
 from streams.control.state import State
 from streams.settings.quotas import (
@@ -21,7 +22,6 @@ from streams.settings.quotas import (
     check_expiry,
     check_key_name,
     check_scopes,
-    rfc3339,
     shown_key,
 )
 from streams.settings.settings import Settings, read_layer

@@ -24,13 +24,15 @@ SAMPLE_EVERY, SAMPLE_ON_TERMINAL = 10.0, 2.5
 @dataclass
 class Progress:
     """The measured state of a run; tokens and events as named, ``rate`` in events applied a second
-    over the last seconds.
+    over the last seconds. ``sustained`` are events a second since the begin, at the last time when
+    no summary was awaited.
     """
 
     total: int = 0
     appended: int = 0
     applied: int = 0
     rate: float = 0.0
+    sustained: float = 0.0
     windows: int = 0
     within: int = 0
     fullest_name: str = ""
@@ -119,7 +121,7 @@ def rows_of(p: Progress) -> list[tuple[str, str]]:
     rows = [
         ("appended", f"{p.appended:,} of {p.total:,}"),
         ("applied", f"{p.applied:,}"),
-        ("events/s", f"{p.rate:,.0f}"),
+        ("events/s", f"{p.rate:,.0f}, summaries included {p.sustained:,.0f}"),
         ("windows", f"{p.windows:,}, {within}"),
     ]
     if p.fullest is not None:

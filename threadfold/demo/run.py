@@ -90,8 +90,7 @@ class Demo:
         async with AsyncExitStack() as closing:
             closing.push_async_callback(self._clean)
             await self._start(closing)
-            seconds = await self._play()
-            await self._report(seconds)
+            await self._report(*await self._play())
             await self._wipe_and_compare()
         self.show.quiet()
 
@@ -153,20 +152,24 @@ class Demo:
     # -- playing
     # ------------------------------------------------------------------------------------------
 
-    async def _play(self) -> float:
-        """Play all scripts until the pipeline has settled; returns the seconds to apply them."""
+    async def _play(self) -> tuple[float, float]:
+        """Play all scripts until the pipeline has settled; returns the seconds until all events
+        were applied, and until all summaries were made and received, too.
+        """
         self.progress.began = began = time.monotonic()
         playing = asyncio.create_task(self.player.play(interleave(self.scripts, self.seed)))
         try:
-            applied_at = await self._follow(playing)
+            applied_at, settled_at = await self._follow(playing)
         finally:
             playing.cancel()
             await asyncio.gather(playing, return_exceptions=True)
             self.show.quiet()
-        return applied_at - began
+        return applied_at - began, settled_at - began
 
-    async def _follow(self, playing: asyncio.Task[None]) -> float:
-        """Observe until all is applied and nothing moves; returns the time of the last apply."""
+    async def _follow(self, playing: asyncio.Task[None]) -> tuple[float, float]:
+        """Observe until all is applied and nothing moves; returns the time of the last apply, and
+        since when nothing has moved.
+        """
         moved = calm = time.monotonic()
         applied_at, before, last_ends = 0.0, (-1,) * 5, {-1: -1}
         while True:
@@ -190,7 +193,7 @@ class Demo:
                 and await self._caught_up()
             )
             if settled and now - calm > CALM:
-                return applied_at
+                return applied_at, calm
             if now - moved > STALL_LIMIT:
                 raise PromiseBroken(
                     f"nothing moved for {STALL_LIMIT:g} s with {p.total - p.applied:,} events to"
@@ -229,12 +232,14 @@ class Demo:
             self._rates.popleft()
         since, applied = self._rates[0]
         p.rate = (p.applied - applied) / (now - since) if now > since else 0.0
+        if not p.due:
+            p.sustained = p.applied / (now - p.began)
         self.show.update(p)
 
     # -- the report
     # ------------------------------------------------------------------------------------------
 
-    async def _report(self, seconds: float) -> None:
+    async def _report(self, seconds: float, settled: float) -> None:
         windows = await self.watch.all_windows()
         missing = [str(script.key) for script in self.scripts if script.key not in windows]
         if missing:
@@ -254,12 +259,14 @@ class Demo:
         big = self.watch.biggest
         p, player = self.progress, self.player
         speed = f"{player.appended / seconds:,.0f} events/s"
+        sustained = f"{player.appended / settled:,.0f} events/s"
         received = f"{len(self.subscriber.received):,} accepted and received by the subscriber"
         within = f"{self.watch.within:,} of {len(windows):,} within their working budget"
         tenants = len({key.tenant for key in windows})
         rows = [
             ("conversations", f"{len(windows):,} of {tenants} tenants"),
             ("events", f"{player.appended:,} played and applied in {seconds:.1f} s ({speed})"),
+            ("with summaries", f"every summary made after {settled:.1f} s ({sustained})"),
             ("compactions", f"{written:,} summaries in the log, {received}"),
             ("summaries voided", f"{len(self.subscriber.voided):,}, by rollbacks into their spans"),
             ("tokens in the log", f"{player.tokens:,}"),

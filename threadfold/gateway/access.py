@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -59,6 +60,8 @@ class Connection:
         self.credentials = Credentials(settings)
         self.reason = "it is starting"
         self.was_ready = False
+        self.check: asyncio.Task[dict[str, object]] | None = None
+        """The check of ``/readyz`` that was begun last."""
 
     def get(self) -> ConversationService:
         """The connected backend; raises :class:`NotConnected`."""

@@ -155,7 +155,7 @@ class Gateway:
         try:
             yield
         finally:
-            await end_tasks([connecting])
+            await end_tasks([connecting, connection.check])
             if state.live is not None:
                 await state.live.stop()
                 state.live = None

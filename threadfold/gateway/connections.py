@@ -44,7 +44,7 @@ class Connections:
         self.most = most
         self.most_of_address = most_of_address or max(1, most // ADDRESS_SHARE)
         self.explaining = 0
-        """Connections that are not counted, and are open until they were told why."""
+        """Connections that are not counted, and are open until they were answered why."""
         self._count: dict[str, int] = {}
         self._total = 0
         self._waiting: OrderedDict[Connection, None] = OrderedDict()

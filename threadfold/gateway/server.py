@@ -23,6 +23,13 @@ from threadfold.gateway.credentials import check_exposure
 GRACE = 10
 """Seconds that requests under way may take after SIGTERM."""
 
+KEEP_ALIVE = 75
+"""Seconds that a connection may wait for its next request. Clients and load balancers have to be
+the first to close (balancers after 60 s, often): a request that is sent while the server closes is
+lost, and a balancer answers 502. Where there are too many connections, those that wait make way
+before.
+"""
+
 
 class Server(uvicorn.Server):
     """Prints when it listens, and ends its streams when it stops.
@@ -93,6 +100,7 @@ def serve_app(
         server_header=False,
         lifespan="on",
         timeout_graceful_shutdown=GRACE,
+        timeout_keep_alive=KEEP_ALIVE,
     )
     with listening, asyncio.Runner(loop_factory=_loop_factory() if uvloop else None) as runner:
         runner.run(_run(Server(config), listening))

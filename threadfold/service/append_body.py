@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from projections.errors import InvalidEvent, InvalidRequest, ThreadfoldError
 from projections.events.json_text import decode, values_at_most
 from projections.events.known_fields import Known, explain_unknown, unknown_field, without_unknown
+from projections.events.tokenizer import count_all
 from projections.formats import anthropic_input
 from projections.formats.anthropic_input import from_anthropic
 from projections.window import bodies
@@ -34,6 +35,11 @@ THREAD_VALUES = 20_000
 """A body of more bytes or JSON values is read in another process: a thread would share the
 interpreter's lock with the event loop.
 """
+
+
+def prepare() -> None:
+    """Make the tables that count tokens, which the first body would wait for."""
+    count_all(["first"])
 
 
 class Form(Enum):

@@ -21,7 +21,7 @@ LAST_INTERVAL = 0.05
 it stands still.
 """
 LONGEST_RETRY = 30
-"""Seconds that a caller whose wait timed out is told to stay away, at most."""
+"""``Retry-After`` in seconds of a wait that timed out, at most."""
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from projections.errors import KafkaUnavailable
+from projections.events.times import rfc3339
 from projections.events.types import MessageEvent
 from projections.names import Key, Position, make_key
 from projections.render.read_header import AWAITING
@@ -32,7 +33,6 @@ from projections.storage.records import stored_form
 from projections.storage.stubs import STUB, Stub, decode_stub
 from streams.log.history import event_of
 from streams.log.log import Raw
-from streams.settings.quotas import rfc3339
 from threadfold.service.conversations import ConversationService
 from threadfold.service.lists import MAX_LISTED, Place, check_limit, cursor_of, merged, place_of
 

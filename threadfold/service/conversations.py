@@ -19,7 +19,7 @@ from projections.window.recent_ids import RecentIds
 from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.process_pool import ProcessPool
 from streams.settings.settings import Settings
-from threadfold.service.append_body import AppendBody, Place
+from threadfold.service.append_body import AppendBody, Place, prepare
 from threadfold.service.append_result import Appended, Applied, applied_of, make_appended
 from threadfold.service.conversation_reader import ConversationReader, head_of
 from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter, is_heavy
@@ -46,7 +46,7 @@ class ConversationService(ConversationReader):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._pool = ProcessPool(PROCESSES, PROCESS_BYTES)
+        self._pool = ProcessPool(PROCESSES, PROCESS_BYTES, prepare)
         self._turns_to_read = KeyedLimit(AT_A_TIME)
         self.on_appended: (
             Callable[[Sequence[Record], Sequence[Position]], Awaitable[None]] | None

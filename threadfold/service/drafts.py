@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
 from projections.errors import InvalidEvent, InvalidPolicy, InvalidPosition, ThreadfoldError
+from projections.events.times import present
 from projections.events.validation import Intake, Record
 from projections.names import Key, make_key, parse_position, partition_of
 from projections.policy.policy import Policy, Rules
@@ -84,7 +84,7 @@ class Drafter:
             InvalidName, InvalidEvent, EventTooLarge, InvalidPolicy: an item is invalid; the message
                 names the first.
         """
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        now = present()
         encoding = self._rules.for_conversation(self._tenant, None).encoding
         intake = Intake(
             now=now,

@@ -25,6 +25,7 @@ import msgspec
 
 from projections.errors import CorruptWindow, Healing, UnknownConversation, UnknownUser
 from projections.events.codec import decode_event
+from projections.events.times import rfc3339
 from projections.events.types import ErasedEvent
 from projections.events.validation import make_record
 from projections.fold.apply import apply
@@ -35,7 +36,6 @@ from streams.encryption.key_table import Erasure
 from streams.encryption.payload_cipher import is_sealed
 from streams.log.history import pieces_backwards
 from streams.log.topics import topic_configs
-from streams.settings.quotas import rfc3339
 from threadfold.service.conversations import ConversationService
 from threadfold.service.lists import of_user
 

@@ -44,7 +44,7 @@ def refuse_halted(state: State, position: Position) -> None:
 
 
 class Lag:
-    """When which end of each partition was first seen. For one event loop; a lag is told up to two
+    """When which end of each partition was first seen. For one event loop; a lag is shown up to two
     looks late.
     """
 

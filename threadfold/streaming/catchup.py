@@ -78,7 +78,7 @@ async def missed(
 
     Raises:
         TooFarBehind: it is more than ``most`` events.
-        Healing, CorruptWindow, RedisUnavailable, KafkaUnavailable: it cannot be told now.
+        Healing, CorruptWindow, RedisUnavailable, KafkaUnavailable: it is not known now.
     """
     scanned = max(after + 1, upto - scan)
     first = max(scanned, min(known, upto))

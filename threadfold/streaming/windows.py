@@ -172,7 +172,7 @@ def state_of_window(window: Window, log: Log) -> State:
     except DoesNotFit:
         tokens = (
             header.tokens
-        )  # more than the ceiling: that nothing can be rendered is told by reading the context
+        )  # more than the ceiling: reading the context says that nothing can be rendered
     return _state(
         window.meta.position, window.key, log, header.state, tokens, window.meta.summary, window
     )

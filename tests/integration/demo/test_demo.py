@@ -39,6 +39,14 @@ def check_output(out: str) -> None:
     )
     assert compactions, out
     assert int(compactions[2].replace(",", "")) >= 8
+    rates = [
+        re.search(rf"^  {row} .* s \(([\d,]+) events/s\)$", out, re.MULTILINE)
+        for row in ("events", "with summaries")
+    ]
+    assert rates[0] and rates[1], out
+    applied, sustained = (int(rate[1].replace(",", "")) for rate in rates if rate)
+    assert 0 < sustained <= applied, "summaries come after the events they cover"
+    assert re.search(r"events/s [\d,]+, summaries included [\d,]+", out), out
     assert re.search(r"reads now: [1-8] of 8 windows answer `healing`", out), out
 
 

@@ -11,15 +11,17 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import msgspec
 import pytest
 
 from projections.errors import InvalidSettings
+from projections.events.times import rfc3339
 from streams.control.control_topic import Control
 from streams.control.state import Generation
-from streams.settings.quotas import ApiKey, hash_key, key_id, rfc3339
+from streams.settings.quotas import ApiKey, hash_key, key_id
 from streams.settings.settings import Settings
 from tests.support.gateway import POLICY, PROBLEM, say
 from tests.support.serving import serving
@@ -434,7 +436,10 @@ async def test_tokens_are_charged_by_what_was_accepted_and_reads_go_on(world: Wo
 
 
 async def test_lists_that_come_at_once_are_not_all_let_in_on_the_last_token(world: World) -> None:
-    new = {"name": "flood", "quota": {"tokens_per_minute": 6_000, "tokens_burst": 10}}
+    new = {
+        "name": f"flood-{uuid4().hex}",
+        "quota": {"tokens_per_minute": 6_000, "tokens_burst": 10},
+    }
     key = (await world("POST", "/v1/tenants", "root", new)).json()["key"]
     answers = await asyncio.gather(
         *(

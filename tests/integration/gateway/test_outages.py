@@ -33,7 +33,7 @@ from threadfold.embedded.ports import free_port
 from threadfold.embedded.redis import EmbeddedRedis
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway, serve
-from threadfold.gateway.server import listen
+from threadfold.gateway.server import KEEP_ALIVE, listen
 
 RUN = (
     "from streams.settings.settings import Settings; from threadfold.gateway import serve;"
@@ -93,11 +93,37 @@ async def gateway(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
             yield http
 
 
-async def is_ready(http: httpx.AsyncClient) -> None:
+async def is_ready(http: httpx.AsyncClient, limit: float = 60) -> None:
     async def ready() -> bool:
         return (await http.get("/readyz")).status_code == 200
 
-    await until(ready, 60)
+    await until(ready, limit)
+
+
+@pytest.mark.long
+async def test_a_connection_waits_for_its_next_request_for_longer_than_clients_keep_it(
+    settings: Settings, processes: list[Process]
+) -> None:
+    # httpx keeps an unused connection for 5 s, load balancers for 60 s.
+    assert KEEP_ALIVE > 60
+    processes.append(process := Process(settings))
+    place = (await asyncio.to_thread(process.url)).removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(*place)
+    for pause in (0, 6):
+        await asyncio.sleep(pause)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        await reader.readuntil(b"}")
+    writer.close()
+
+
+async def test_a_check_that_takes_longer_than_a_probe_waits_comes_to_its_end(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("threadfold.gateway.routes.service.READY_TIMEOUT", 0.002)
+    await make_key(settings)
+    async with running_worker(settings), gateway(settings) as http:
+        await is_ready(http, 20)
 
 
 async def make_key(settings: Settings) -> str:

@@ -14,7 +14,8 @@ async def test_a_tenants_refusals_go_out_at_a_pace_and_anothers_do_not_wait_for_
     noisy = [asyncio.create_task(back_pressure.hold("noisy")) for _ in range(60)]
     await asyncio.sleep(0)
     assert await back_pressure.hold("quiet")
-    assert time.monotonic() - begun < LEAST + 40 / PACE, "held for its own time only"
+    # Timers fire in their order, however late a busy machine is.
+    assert sum(task.done() for task in noisy) < 40, "held for its own time only"
     assert all(await asyncio.gather(*noisy))
     assert time.monotonic() - begun >= LEAST + 59 / PACE - 0.01
 
@@ -23,9 +24,8 @@ async def test_beyond_what_is_held_the_answer_goes_out_at_once() -> None:
     back_pressure = BackPressure()
     held = [asyncio.create_task(back_pressure.hold("noisy")) for _ in range(MOST)]
     await asyncio.sleep(0)
-    begun = time.monotonic()
-    assert not await back_pressure.hold("noisy")
-    assert time.monotonic() - begun < 0.05
+    async with asyncio.timeout(0):  # what waits for anything is cancelled
+        assert not await back_pressure.hold("noisy")
     for task in held:
         task.cancel()
     await asyncio.gather(*held, return_exceptions=True)

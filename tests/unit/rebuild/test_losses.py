@@ -147,7 +147,7 @@ async def test_a_report_says_that_summaries_are_cut_and_messages_left_out_and_no
         document["left_out"]["messages"]["before"] == 0 < document["left_out"]["messages"]["after"]
     )
     assert any(line.startswith("summaries cut to summary_max_tokens: of 1 ") for line in lines)
-    assert any(line.startswith("older messages that a line tells of: 0 -> ") for line in lines)
+    assert any(line.startswith("older messages that a line names: 0 -> ") for line in lines)
 
 
 async def test_a_report_says_what_a_larger_budget_has_room_for() -> None:

@@ -34,6 +34,17 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+PREPARED: list[int] = []
+
+
+def prepare() -> None:
+    PREPARED.append(os.nice(0))
+
+
+def prepared() -> list[int]:
+    return PREPARED
+
+
 def fill(n: int) -> int:
     return len(bytearray(n))
 
@@ -41,6 +52,12 @@ def fill(n: int) -> int:
 async def test_a_call_runs_in_another_process_of_lower_priority(pool: ProcessPool) -> None:
     assert await pool.run(os.getpid) != os.getpid()
     assert await pool.run(os.nice, 0) == os.nice(0) + NICENESS
+
+
+async def test_a_process_prepares_itself_before_its_priority_is_lowered() -> None:
+    pool = ProcessPool(1, prepare=prepare)
+    assert await pool.run(prepared) == [os.nice(0)]
+    await pool.close()
 
 
 async def test_what_a_function_raises_is_raised(pool: ProcessPool) -> None:

@@ -144,10 +144,12 @@ def test_entries_that_left_at_the_head_cost_no_rewriting_of_those_that_stay() ->
     assert store.stored.load(KEY, PARTITION, writer.rules).image() == writer.window.image()
 
 
-@pytest.mark.parametrize("name", [HEAD, BASE, b"0", b"1"])
-def test_a_field_that_was_cut_or_is_missing_is_a_corrupt_window(name: bytes) -> None:
+@pytest.mark.parametrize("which", range(4))
+def test_a_field_that_was_cut_or_is_missing_is_a_corrupt_window(which: int) -> None:
     store = Fields()
     store.write(long_talk(100, 100).window)
+    first, *_, last = store.chunks
+    name = (HEAD, BASE, first, last)[which]
     value = store.fields[name]
     store.fields[name] = value[: len(value) // 2]
     with pytest.raises(CorruptWindow):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from projections.errors import Forbidden
-from streams.settings.quotas import rfc3339
+from projections.events.times import rfc3339
 from threadfold.gateway.access import PRINCIPAL, Caller
 from threadfold.gateway.declaration import Answer, Routes
 from threadfold.gateway.examples import TIME

@@ -1,0 +1,74 @@
+"""Figure `sustained`: the whole pipeline flat out, summaries included.
+
+128 conversations of a real agent (840 messages of 89 tokens each, a third of them calls and tools'
+results) are played by ``threadfold play`` into one ``threadfold up`` with its default policy and
+settings, on the same cores as Kafka, Redis and the player. ``ours`` is events a second from the
+first one in the log until all are applied and no summary is awaited. The peers are parts of it, in
+the same run: ``projection`` is our side of that figure, catching up without a compactor;
+``projection_of_these`` the same with this figure's events, which are longer. The tokens of what is
+played are counted before the clock starts, as they are for the peers.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks import projection
+from benchmarks.harness import Args, Result, interleave, rounded
+from benchmarks.support.agent_talks import AgentRecords, mean_tokens, source, write_talks
+from benchmarks.support.played import play
+from benchmarks.support.stacks import filled_log, running_stack
+from benchmarks.support.texts import Messages
+
+CONVERSATIONS, MESSAGES = 128, 840
+QUICK = (6, 500)
+
+
+class Sustained:
+    """Events a second with every summary made."""
+
+    name = "sustained"
+    goal = "at least 0.2 of projection"
+
+    async def run(self, args: Args) -> Result:
+        """Fill the peers' topics once; ours gets a stack of its own in each round."""
+        conversations, messages = QUICK if args.quick else (CONVERSATIONS, MESSAGES)
+        events = conversations * messages
+        short = 20_000 if args.quick else 300_000
+        with TemporaryDirectory() as folder, running_stack() as bench:
+            file = Path(folder) / "talks.jsonl"
+            write_talks(file, conversations, messages)
+            plain, these = (
+                bench.settings(name, partitions=8) for name in ("projection", "sustained-p")
+            )
+            shorts = Messages().records(0, short, projection.CONVERSATIONS)
+            for settings, records in (
+                (plain, shorts),
+                (these, AgentRecords().all(range(conversations), messages)),
+            ):
+                async with filled_log(settings, records):
+                    pass
+            rounds = await interleave(
+                {
+                    "ours": partial(play, bench, self.name, file, events, {}),
+                    "projection": partial(projection.ours, bench, plain),
+                    "projection_of_these": partial(projection.ours, bench, these),
+                },
+                args.rounds(),
+            )
+        parameters = {
+            "events": events,
+            "conversations": conversations,
+            "texts": source(),
+            "projection_events": short,
+        }
+        more = {
+            "event_tokens": rounded(mean_tokens()),
+            "table": {"ours": [dict(one.more) for one in rounds.taken["ours"]]},
+        }
+        return rounds.result(self.name, "events/s", parameters, more=more)
+
+
+FIGURE = Sustained()
