@@ -81,6 +81,7 @@ class Dispatcher:
         """
         self.finished = 0
         """Requests that are done."""
+        self._waits = 0
         self._compactor = compactor
         self._turns = turns
         self._places = FairLimit((processes or cores()) + AHEAD, weight)
@@ -96,7 +97,7 @@ class Dispatcher:
     @property
     def progress(self) -> tuple[int, int]:
         """Changes whenever something was done, or waits for a cause outside of this worker."""
-        return self.finished, sum(turns.waits for turns in self._turns.values())
+        return self.finished, self._waits + sum(turns.waits for turns in self._turns.values())
 
     async def take(
         self,
@@ -167,7 +168,9 @@ class Dispatcher:
                 await self._try(held)
                 return True
             except (KafkaUnavailable, RedisUnavailable, Healing) as error:
-                logger.warning("compaction of %s waits: %s", key, error, extra=about(key))
+                self._waits += 1
+                level = logging.INFO if isinstance(error, Healing) else logging.WARNING
+                logger.log(level, "compaction of %s waits: %s", key, error, extra=about(key))
             except ThreadfoldError as error:
                 _failed(key, str(error))
                 return True
