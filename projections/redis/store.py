@@ -21,7 +21,10 @@ from projections.redis.values import (
     by_key,
     checkpoint_of,
     compressed,
+    copy_commands,
+    list_commands,
     plain,
+    rollbacks_text,
     stored_windows,
 )
 from projections.storage.layout import HEAD
@@ -131,6 +134,14 @@ class RedisStore:
 
         return self._run(state_key, work)
 
+    async def copies(self, generation: int, partition: int, key: Key) -> list[bytes]:
+        name = self._copies(generation, partition, key)
+
+        async def work(node: Node) -> list[bytes]:
+            return cast("list[bytes]", await node.redis.hvals(name))
+
+        return await self._run(name, work)
+
     async def apply(
         self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
     ) -> Applied:
@@ -147,6 +158,7 @@ class RedisStore:
             checkpoint.target,
             LAYOUT,
             checkpoint.ahead,
+            rollbacks_text(checkpoint),
         ]
         args.append(len(writes))
         lists = Lists()
@@ -168,16 +180,14 @@ class RedisStore:
                 "keep" if timer == KEEP_TIMER else "clear" if timer is None else timer,
             )
         tag = self._tag(generation, partition)
-        for listed, times in lists.put.items():
-            if times:
-                keys.append(f"{tag}:{listed}")
-                args += ("ZADD", 2 * len(times))
-                for conversation, at_ms in times.items():
-                    args += (at_ms, conversation)
-        for listed, left in lists.gone.items():
-            if left:
-                keys.append(f"{tag}:{listed}")
-                args += ("ZREM", len(left), *left)
+        commands = list_commands(lists, f"{tag}:")
+        for write in writes:
+            if write.copies:
+                copies = self._copies(generation, partition, write.key)
+                commands += copy_commands(write.copies, copies)
+        for changed, command, arguments in commands:
+            keys.append(changed)
+            args += (command, len(arguments), *arguments)
 
         async def work(node: Node) -> Applied:
             # What another process wrote last stays marked so, unless whoever writes knows that it
@@ -360,6 +370,9 @@ class RedisStore:
 
     def _timers(self, generation: int, partition: int) -> str:
         return f"{self._tag(generation, partition)}:timers"
+
+    def _copies(self, generation: int, partition: int, key: Key) -> str:
+        return f"{self._tag(generation, partition)}:copies:{key}"
 
     def _window_keys(self, generation: int, partition: int, key: Key) -> list[str]:
         tag = self._tag(generation, partition)

@@ -46,6 +46,13 @@ class WindowReader(Protocol):
         """
 
 
+class Copies(Protocol):
+    """Reads the copies that are kept of windows (``projections.storage.window_copies``)."""
+
+    async def copies(self, generation: int, partition: int, key: Key) -> list[bytes]:
+        """The copies of a conversation's window, encoded, in any order."""
+
+
 class WindowWriter(Protocol):
     """Writes windows: what a partition's owner does, one batch after the other."""
 
@@ -141,7 +148,14 @@ class GenerationStore(Protocol):
 
 
 class WindowStore(
-    Checkpoints, WindowReader, WindowWriter, WaitingWork, Listings, GenerationStore, Protocol
+    Checkpoints,
+    WindowReader,
+    Copies,
+    WindowWriter,
+    WaitingWork,
+    Listings,
+    GenerationStore,
+    Protocol,
 ):
     """Windows, checkpoints, due sets, timers and lists of a generation's partitions: all parts.
     Whoever needs one part alone asks for that.

@@ -50,13 +50,10 @@ class Client:
         return await self.http.request(method, path, content=content, headers=headers, **kwargs)
 
 
-@asynccontextmanager
-async def serving(settings: Settings) -> AsyncIterator[Client]:
-    """A gateway with the tenants acme, rival, and a key of acme that may only read."""
-    control = await Control(settings).start()
-    await control.write(
-        {"generation/1": Generation(1, settings.partitions, POLICY), "generation/live": 1}
-    )
+async def add_tenants(control: Control) -> dict[str, str]:
+    """Make the tenants acme and rival; returns a key of each by its name, and ``reader``: a key of
+    acme that may only read.
+    """
     keys = {}
     for name, tenant, scopes in (
         ("acme", "acme", None),
@@ -65,6 +62,17 @@ async def serving(settings: Settings) -> AsyncIterator[Client]:
     ):
         await control.ensure_tenant(tenant)
         keys[name] = await control.add_key(tenant, scopes)
+    return keys
+
+
+@asynccontextmanager
+async def serving(settings: Settings) -> AsyncIterator[Client]:
+    """A gateway with the tenants acme, rival, and a key of acme that may only read."""
+    control = await Control(settings).start()
+    await control.write(
+        {"generation/1": Generation(1, settings.partitions, POLICY), "generation/live": 1}
+    )
+    keys = await add_tenants(control)
     await control.stop()
     app = create_gateway(settings)
     async with running_worker(settings), app.router.lifespan_context(app):

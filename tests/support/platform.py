@@ -17,6 +17,16 @@ from tests.support.serving import serving
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
 
+SUMMARIZING = {
+    "model_window": 4000,
+    "reserve_tokens": 500,
+    "working_budget": 400,
+    "keep_recent_tokens": 150,
+    "min_messages": 4,
+    "summary_max_tokens": 120,
+}
+"""A policy under which a few messages are summarized."""
+
 
 class Platform(NamedTuple):
     url: str

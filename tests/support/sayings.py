@@ -10,23 +10,11 @@ from functools import lru_cache
 from typing import Any
 
 from projections.events.tokenizer import count
+from tests.support.conversations import NOUNS
 
 Flat = dict[str, Any]
 WORDS = (
-    *(
-        "parcel",
-        "depot",
-        "driver",
-        "address",
-        "receipt",
-        "crate",
-        "label",
-        "scale",
-        "route",
-        "van",
-        "customs",
-        "invoice",
-    ),
+    *NOUNS,
     *("Riga", "Bergen", "naïve", "包裹", "😀", "0042", "and", "the", "of", "to"),
 )
 PIXEL = "data:image/png;base64," + "iVBORw0KGgo" * 300

@@ -73,7 +73,7 @@ class ConversationReader:
         self.store = RedisStore(settings.redis, settings.topic_prefix)
         self.store.reader = self._reader = HydratingReader(self.store)
         self._waiting = CheckpointWaits(
-            self.store, lambda: self.control.state.live_generation.number, self.store
+            self.store, lambda: self.control.state.live_generation.number
         )
         self._rules: Rules | None = None
         self.windows = StoredWindows(
@@ -299,7 +299,7 @@ class ConversationReader:
             partition = partition_of(key, self.log.partitions)
             end = (await self.log.last_records())[partition]
             if end:
-                await self.wait_for(Position(partition, end - 1))
+                await self.wait_for(Position(partition, end - 1), key=key)
         window = await self.window(tenant, conversation, after=after)
         return await page(self.log, window, before, limit, types)
 

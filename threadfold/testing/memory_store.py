@@ -32,6 +32,7 @@ class _Partition:
     due: dict[Key, int] = field(default_factory=dict)
     timers: dict[Key, int] = field(default_factory=dict)
     lists: dict[str, dict[str, int]] = field(default_factory=dict)
+    copies: dict[Key, dict[bytes, bytes]] = field(default_factory=dict)
 
 
 class MemoryStore:
@@ -81,6 +82,9 @@ class MemoryStore:
         stored = self._of(generation, partition).windows.get(key)
         return checkpoint, Stored(fields, dict(stored.id_blocks)) if stored and fields else None
 
+    async def copies(self, generation: int, partition: int, key: Key) -> list[bytes]:
+        return list(self._of(generation, partition).copies.get(key, {}).values())
+
     async def apply(
         self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
     ) -> Applied:
@@ -94,6 +98,7 @@ class MemoryStore:
             )
             return Applied(Verdict.DUPLICATE if same else Verdict.FENCED, revision)
         for write in writes:
+            _keep_copies(there.copies, write)
             changed = _changed(there.windows.pop(write.key, None), write)
             if changed.fields:
                 there.windows[write.key] = changed
@@ -223,6 +228,12 @@ def _list(lists: dict[str, dict[str, int]], writes: list[Write]) -> None:
             lists.get(name, {}).pop(conversation, None)
 
 
+def _keep_copies(copies: dict[Key, dict[bytes, bytes]], write: Write) -> None:
+    before = {} if write.copies.clear else copies.get(write.key, {})
+    after = {name: value for name, value in before.items() if name not in write.copies.gone}
+    copies[write.key] = after | dict(write.copies.put)
+
+
 def _ripe(times: dict[Key, int], now_ms: int, limit: int) -> list[Key]:
     ripe = sorted((at, str(key), key) for key, at in times.items() if at <= now_ms)
     return [key for _, _, key in ripe[: max(0, limit)]]
@@ -254,5 +265,6 @@ def _size(partition: _Partition) -> int:
     return (
         sum(map(bool, present))
         + sum(map(bool, partition.lists.values()))
+        + sum(map(bool, partition.copies.values()))
         + sum(1 + bool(w.id_blocks) for w in partition.windows.values())
     )

@@ -11,21 +11,13 @@ import pytest
 
 from streams.settings.settings import Settings
 from tests.support.clients import FORMS, client_of
-from tests.support.platform import Platform, running_platform
+from tests.support.platform import SUMMARIZING, Platform, running_platform
 from threadfold_client import AsyncClient, StreamEvent
-
-POLICY = {
-    "model_window": 4000,
-    "reserve_tokens": 500,
-    "working_budget": 400,
-    "keep_recent_tokens": 150,
-    "min_messages": 4,
-}
 
 
 @pytest.fixture(scope="module")
 async def platform(settings: Settings) -> AsyncIterator[Platform]:
-    async with running_platform(settings, {**POLICY, "summary_max_tokens": 120}) as running:
+    async with running_platform(settings, SUMMARIZING) as running:
         yield running
 
 

@@ -16,7 +16,7 @@ import pytest
 from streams.control.control_topic import Control
 from streams.control.state import Generation
 from streams.settings.settings import Settings
-from tests.support.gateway import POLICY
+from tests.support.gateway import POLICY, add_tenants
 from tests.support.streaming import Gateway, Subscriber, serving, subscribed
 from tests.support.worker import running_worker, until
 
@@ -55,14 +55,7 @@ async def pair(settings: Settings) -> AsyncIterator[Pair]:
     await control.write(
         {"generation/1": Generation(1, quick.partitions, POLICY), "generation/live": 1}
     )
-    keys = {}
-    for name, tenant, scopes in (
-        ("acme", "acme", None),
-        ("rival", "rival", None),
-        ("reader", "acme", ["read"]),
-    ):
-        await control.ensure_tenant(tenant)
-        keys[name] = await control.add_key(tenant, scopes)
+    keys = await add_tenants(control)
     await control.stop()
     async with running_worker(quick), serving(quick) as a, serving(quick) as b:
         yield Pair(a, b, keys, quick)
