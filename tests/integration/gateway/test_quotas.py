@@ -189,14 +189,17 @@ async def test_a_bucket_goes_away_when_it_would_be_full_again(settings: Settings
 
     buckets = SharedBuckets(settings.redis, settings.topic_prefix)
     first, second = await buckets.settle(
-        [Settling("ttl", "k", 10.0, 100.0, 0.0, 40.0), Settling("ttl", "k", 10.0, 100.0, 80.0, 5.0)]
+        [
+            Settling("quota:ttl", "k", 10.0, 100.0, 0.0, 40.0),
+            Settling("quota:ttl", "k", 10.0, 100.0, 80.0, 5.0),
+        ]
     )
     assert (first.granted, round(first.left)) == (40.0, 60)
     assert (second.granted, round(second.left)) == (0.0, -20)
     client = aredis.Redis.from_url(settings.redis)
     assert 60 < await client.ttl(f"{settings.topic_prefix}:{{quota:ttl}}:k") <= 73
     await client.script_flush()
-    (third,) = await buckets.settle([Settling("ttl", "k", 10.0, 100.0, 0.0, 5.0)])
+    (third,) = await buckets.settle([Settling("quota:ttl", "k", 10.0, 100.0, 0.0, 5.0)])
     assert third.granted == 0.0
     await client.aclose()
     await buckets.close()
