@@ -169,6 +169,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     quota_concurrent_requests: int = 0
     quota_streams: int = 0
     quota_body_bytes: int = 0
+    quota_rollbacks_per_minute: float = 0.0
+    quota_rollbacks_burst: float = 60.0
 
     @classmethod
     def load(
