@@ -8,7 +8,7 @@ one). A worker runs; the conversations are used as a gateway uses them. For each
 - ``context``: the context document after each of these
 - ``newest``: the newest page of 50; ``half``: pages of 50 from the middle of the conversation
 - ``rollback_near``: to the twentieth event from the end, until the window holds it
-- ``rollback_far``: to the middle of the conversation
+- ``rollback_far``: to the 5,000th event from the end, which is behind some twenty summaries
 - ``erase``: until the receipt is there
 
 The first four are medians. Rollbacks and the erasure change the conversation, so they happen once,
@@ -37,9 +37,9 @@ from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
 
 SIZES = (10_000, 100_000, 1_000_000)
-QUICK = (500, 1_000, 2_000)
+QUICK = (1_000, 2_000, 4_000)
 PAGE, LONGEST_PAGE = 50, 500
-NEAR = 20
+NEAR, FAR = 20, 5_000
 LIMIT = 300.0
 FLAT = ("append", "context", "newest", "half")
 
@@ -53,7 +53,7 @@ class Deep:
     async def run(self, args: Args) -> Result:
         """Grow the three, project them, and use each in turn."""
         sizes = QUICK if args.quick else SIZES
-        times = 5 if args.quick else 50
+        times, far = (5, 500) if args.quick else (50, FAR)
         with running_stack() as bench:
             settings = bench.settings("deep")
             keys = _keys(len(sizes), settings.partitions)
@@ -67,7 +67,7 @@ class Deep:
                 say(f"projected {sum(sizes)} events in {time.perf_counter() - begin:.1f} s")
                 talks = [Talk(backend, key, size) for key, size in zip(keys, sizes, strict=True)]
                 for talk in talks:
-                    await talk.find_middle()
+                    await talk.find_places(far)
                 for talk in talks:
                     await talk.use(times)
                 for talk in talks:
@@ -79,7 +79,7 @@ class Deep:
         made = rounds.result(
             self.name,
             "x of the smallest's (worst of append, context, pages)",
-            {"sizes": list(sizes), "page": PAGE, "times": times},
+            {"sizes": list(sizes), "page": PAGE, "times": times, "near": NEAR, "far": far},
             better="lower",
             more={"table": table},
         )
@@ -123,15 +123,18 @@ class Talk:
         self.size = size
         self.ms: dict[str, float] = {}
         self._cursor: str | None = None
-        self._middle = ""
+        self._far = ""
 
-    async def find_middle(self) -> None:
-        """Page to the middle of the conversation."""
-        left = self.size // 2
-        while left:
-            page = await self._page(self._cursor, min(left, LONGEST_PAGE))
-            left -= len(page["events"])
-            self._cursor, self._middle = page["next_before"], page["events"][-1]["position"]
+    async def find_places(self, far: int) -> None:
+        """Page to the middle of the conversation, and note the event ``far`` from the end."""
+        seen, middle = 0, self.size // 2
+        while seen < middle:
+            wanted = min((far if seen < far else middle) - seen, LONGEST_PAGE)
+            page = await self._page(self._cursor, wanted)
+            seen, self._cursor = seen + len(page["events"]), page["next_before"]
+            if seen == far:
+                self._far = page["events"][-1]["position"]
+        say(f"{self.size} events: paged to the middle")
 
     async def use(self, times: int) -> None:
         """What leaves the conversation as it is: the median of so many."""
@@ -149,12 +152,13 @@ class Talk:
                 if first is not None:
                     cursor = page["next_before"] or first
         self.ms |= {name: statistics.median(values) for name, values in taken.items()}
+        say(f"{self.size} events: {self.ms}")
 
     async def end(self) -> None:
         """What changes it, once each."""
         page = await self._page(None, NEAR + 1)
         near = {"type": "rollback", "to": page["events"][-1]["position"]}
-        far = {"type": "rollback", "to": self._middle}
+        far = {"type": "rollback", "to": self._far}
         self.ms["rollback_near"] = await _ms(lambda: self._append(near))
         self.ms["rollback_far"] = await _ms(lambda: self._append(far))
         eraser = Eraser(self._backend, _forget)

@@ -62,7 +62,7 @@ from projections.window.trace_steps import Step
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, request_for
-from streams.log.history import fetch_needed
+from streams.log.rollback_history import fetch_needed
 from streams.settings.settings import Settings
 from threadfold.testing.memory_log import MemoryLog
 

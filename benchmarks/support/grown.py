@@ -20,7 +20,7 @@ from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import request_for
 from streams.compaction.summarizers.base import SummaryInput, SummaryText
-from streams.log.history import fetch_needed
+from streams.log.rollback_history import fetch_needed
 from streams.settings.settings import Settings
 from threadfold.testing.memory_log import MemoryLog
 

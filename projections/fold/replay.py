@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 from typing import NamedTuple
 
 from projections.events import types as events
@@ -93,6 +94,14 @@ class _Copy(NamedTuple):
         return len(self.image) + 200
 
 
+class TooOld(Exception):
+    """A rollback goes back to before the window that a fold began with."""
+
+    def __init__(self, target: int) -> None:
+        super().__init__(target)
+        self.target = target
+
+
 class ReplayCheckpoints:
     """The fold of a conversation's events so far, with copies of it on the way for rollbacks beyond
     the window: each of them folds from the nearest copy before its target.
@@ -110,15 +119,21 @@ class ReplayCheckpoints:
         *,
         every: int = EVERY,
         at: AbstractSet[int] = frozenset(),
+        base: Window | None = None,
+        texts: Mapping[int, AnyEvent] = MappingProxyType({}),
     ) -> None:
         """Args:
         every: events between two copies, 0 for none. at: offsets after which one is made.
+        base: the fold of the first events, which come not again; None: of none. texts: the events
+            of its tail.
         """
-        self.window = Window(key, partition, rules)
+        self.window = Window(key, partition, rules) if base is None else base
         """The fold of all events so far."""
         self.size = 0
         """Bytes of the copies."""
-        self._by_offset: dict[int, AnyEvent] = {}
+        self._begin = self.window.meta.position if base is not None else -1
+        self._base = self.window.image()
+        self._by_offset: dict[int, AnyEvent] = dict(texts)
         self._offsets: list[int] = []
         self._dropped: list[tuple[int, str]] = []
         """Where events were taken out by an operator, and which."""
@@ -153,18 +168,21 @@ class ReplayCheckpoints:
     def history(self, window: Window, target: int) -> History:
         """The history that a rollback of ``window`` to ``target`` needs; an empty one where the
         target is no event of the conversation.
+
+        Raises:
+            TooOld: this fold, or a rollback in it, goes back to before its base.
         """
         found = self._at(target)
         # A repeat is no event of its own; a reader that goes by the tail's and spans' positions
         # does not even find it.
         if found is None or found.repeat:
             return History()
-        restored = self._load(found)
+        restored = self._load(found.image)
         for offset, position in self._dropped:
             # What an operator took out since then stays out.
             if target < offset <= window.meta.position:
                 take_out(restored, position)
-        return History(restored, _summary_chain(window, self._by_offset, target), self._by_offset)
+        return History(restored, summary_chain(window, self._by_offset, target), self._by_offset)
 
     def _fold(self, window: Window, offset: int, event: AnyEvent) -> bool:
         """Fold one event; returns whether it is a repeat."""
@@ -182,15 +200,14 @@ class ReplayCheckpoints:
         """The fold as it stood after the event at ``target``, None where none of the conversation's
         is there.
         """
+        if target <= self._begin:
+            raise TooOld(target)
         known = self._copies.get(target)
         if known is not None or target not in self._by_offset:
             return known
         at = bisect_right(self._places, target)
-        begin = self._places[at - 1] if at else -1
-        mine = self.window
-        window = (
-            self._load(self._copies[begin]) if at else Window(mine.key, mine.partition, mine.rules)
-        )
+        begin = self._places[at - 1] if at else self._begin
+        window = self._load(self._copies[begin].image if at else self._base)
         repeat = False
         for offset in self._offsets[
             bisect_right(self._offsets, begin) : bisect_right(self._offsets, target)
@@ -209,12 +226,12 @@ class ReplayCheckpoints:
             self.size -= sum(self._copies.pop(place).size for place in gone)
         return copy
 
-    def _load(self, copy: _Copy) -> Window:
+    def _load(self, image: bytes) -> Window:
         mine = self.window
-        return Window.from_image(mine.key, mine.partition, mine.rules, copy.image)
+        return Window.from_image(mine.key, mine.partition, mine.rules, image)
 
 
-def _summary_chain(
+def summary_chain(
     window: Window, by_offset: Mapping[int, AnyEvent], target: int
 ) -> list[tuple[int, events.SummaryEvent]]:
     """The accepted summaries from the one in force backwards, down to the first that was accepted

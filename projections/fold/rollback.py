@@ -106,36 +106,47 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
             accept_summary(restored, at, data, tokens, history.texts)
     new = restored.meta.summary
     gone = abandoned_since(window.recent_ids, target, offset)
-    before, after = _standing(window.meta.summary, history, window), _standing(new, history, window)
-    voided = tuple(summary_id for summary_id in before if summary_id not in after)
+    lost, gained = _parted(window, window.meta.summary, new, history.texts)
+    again = {summary.summary_id for summary in gained}
+    voided = tuple(one.summary_id for one in lost if one.summary_id not in again)
+    before = {summary.summary_id for summary in lost}
     # Oldest first, as they were announced the first time.
-    accepted = tuple(
-        summary for summary_id, summary in reversed(after.items()) if summary_id not in before
-    )
+    accepted = tuple(one for one in reversed(gained) if one.summary_id not in before)
     window.restore(restored, offset, gone)
     return Outcome(Status.APPLIED, offset, accepted=accepted, voided=voided)
 
 
-def _standing(
-    summary: ActiveSummary | None, history: History, window: Window
-) -> dict[str, ActiveSummary]:
-    """An active summary and those it stands on, by id, newest first, as far back as the history
-    has their events.
+def _parted(
+    window: Window,
+    mine: ActiveSummary | None,
+    its: ActiveSummary | None,
+    texts: Mapping[int, events.AnyEvent],
+) -> tuple[list[ActiveSummary], list[ActiveSummary]]:
+    """The summaries of two chains back to the one on which both stand, newest first, as far as
+    their events are known.
     """
-    found: dict[str, ActiveSummary] = {}
-    while summary is not None:
-        found[summary.summary_id] = summary
-        offset = summary.previous_offset
-        event = None if offset is None else history.texts.get(offset)
-        if offset is None or not isinstance(event, events.SummaryEvent):
-            break
-        summary = active_summary(
-            window,
-            event.data,
-            offset,
-            trusted_tokens(event.data, event.tokens, window.policy.encoding),
-        )
-    return found
+    lost: list[ActiveSummary] = []
+    gained: list[ActiveSummary] = []
+    while (mine is None or its is None or mine.offset != its.offset) and (mine or its):
+        if its is None or (mine is not None and mine.offset > its.offset):
+            assert mine is not None
+            lost.append(mine)
+            mine = _before(window, mine, texts)
+        else:
+            gained.append(its)
+            its = _before(window, its, texts)
+    return lost, gained
+
+
+def _before(
+    window: Window, summary: ActiveSummary, texts: Mapping[int, events.AnyEvent]
+) -> ActiveSummary | None:
+    offset = summary.previous_offset
+    event = None if offset is None else texts.get(offset)
+    if offset is None or not isinstance(event, events.SummaryEvent):
+        return None
+    tokens = trusted_tokens(event.data, event.tokens, window.policy.encoding)
+    return active_summary(window, event.data, offset, tokens)
 
 
 def take_out(window: Window, position: str) -> None:

@@ -7,7 +7,7 @@ nothing here is the truth: it can be lost at any moment.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.resources import files
 from typing import Any, TypeVar, cast
 
@@ -21,7 +21,10 @@ from projections.redis.values import (
     by_key,
     checkpoint_of,
     compressed,
+    copy_commands,
+    list_commands,
     plain,
+    rollbacks_text,
     stored_windows,
 )
 from projections.storage.layout import HEAD
@@ -53,6 +56,7 @@ class RedisStore:
         """
         self.url = url
         self.prefix = prefix
+        self._set_aside = f"{prefix}:set-aside"
         self.reader: WindowReader = self
         self._packed = compressed if compress else bytes
         self.servers = RedisRouter(url, timeout=timeout)
@@ -131,6 +135,14 @@ class RedisStore:
 
         return self._run(state_key, work)
 
+    async def copies(self, generation: int, partition: int, key: Key) -> list[bytes]:
+        name = self._copies(generation, partition, key)
+
+        async def work(node: Node) -> list[bytes]:
+            return cast("list[bytes]", await node.redis.hvals(name))
+
+        return await self._run(name, work)
+
     async def apply(
         self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
     ) -> Applied:
@@ -147,6 +159,7 @@ class RedisStore:
             checkpoint.target,
             LAYOUT,
             checkpoint.ahead,
+            rollbacks_text(checkpoint),
         ]
         args.append(len(writes))
         lists = Lists()
@@ -168,16 +181,14 @@ class RedisStore:
                 "keep" if timer == KEEP_TIMER else "clear" if timer is None else timer,
             )
         tag = self._tag(generation, partition)
-        for listed, times in lists.put.items():
-            if times:
-                keys.append(f"{tag}:{listed}")
-                args += ("ZADD", 2 * len(times))
-                for conversation, at_ms in times.items():
-                    args += (at_ms, conversation)
-        for listed, left in lists.gone.items():
-            if left:
-                keys.append(f"{tag}:{listed}")
-                args += ("ZREM", len(left), *left)
+        commands = list_commands(lists, f"{tag}:")
+        for write in writes:
+            if write.copies:
+                copies = self._copies(generation, partition, write.key)
+                commands += copy_commands(write.copies, copies)
+        for changed, command, arguments in commands:
+            keys.append(changed)
+            args += (command, len(arguments), *arguments)
 
         async def work(node: Node) -> Applied:
             # What another process wrote last stays marked so, unless whoever writes knows that it
@@ -325,6 +336,20 @@ class RedisStore:
 
         return await self._run(key, work)
 
+    async def count_set_aside(self, counts: Mapping[int, int]) -> None:
+        async def work(node: Node) -> None:
+            for partition, records in counts.items():
+                await node.redis.hincrby(self._set_aside, str(partition), records)
+
+        await self._run(self._set_aside, work)
+
+    async def set_aside(self) -> dict[int, int]:
+        async def work(node: Node) -> dict[Any, Any]:
+            return dict(await node.redis.hgetall(self._set_aside))
+
+        found = await self._run(self._set_aside, work)
+        return {int(partition): int(records) for partition, records in found.items()}
+
     def _checkpoint(self, state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
         checkpoint = checkpoint_of(state, node)
         if checkpoint is not None and checkpoint.unverified:
@@ -360,6 +385,9 @@ class RedisStore:
 
     def _timers(self, generation: int, partition: int) -> str:
         return f"{self._tag(generation, partition)}:timers"
+
+    def _copies(self, generation: int, partition: int, key: Key) -> str:
+        return f"{self._tag(generation, partition)}:copies:{key}"
 
     def _window_keys(self, generation: int, partition: int, key: Key) -> list[str]:
         tag = self._tag(generation, partition)

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import cramjam
 
 from projections.names import Key, parse_key
 from projections.redis.node import Node
+from projections.storage.listing import Lists
 from projections.storage.records import Checkpoint, Stored
 from projections.storage.stubs import ZSTD
+from projections.storage.window_copies import CopiesChange
 
-STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout", b"server", b"ahead")
+STATE = (
+    b"revision",
+    b"offset",
+    b"timestamp",
+    b"hash",
+    b"target",
+    b"layout",
+    b"server",
+    b"ahead",
+    b"rollbacks",
+)
+Command = tuple[str, str, Sequence[str | bytes | int]]
+"""A key, a command and its other arguments."""
 LAYOUT = b"6"
 """How windows lie here, in each partition's state: what another release left is not read, its
 partitions are folded anew.
@@ -69,7 +85,40 @@ def checkpoint_of(state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
             # Written by a former process of this server, or by another one that it took over from:
             # it may be older than what was served.
             unverified=state.get(b"server", b"").decode() != node.server,
-            ahead=int(state.get(b"ahead", b"-1")),
+            # Where it is not said which conversations are not that far, none is known to be.
+            ahead=int(state.get(b"ahead", b"-1")) if b"rollbacks" in state else -1,
+            rollbacks=_rollbacks_of(state.get(b"rollbacks", b"")),
         )
     except (KeyError, ValueError):
         return None
+
+
+def list_commands(lists: Lists, begin: str) -> list[Command]:
+    """The commands that change a partition's lists; their keys begin with ``begin``."""
+    commands: list[Command] = [
+        (begin + name, "ZADD", [part for member, at in times.items() for part in (at, member)])
+        for name, times in lists.put.items()
+    ]
+    commands += [(begin + name, "ZREM", list(left)) for name, left in lists.gone.items()]
+    return [command for command in commands if command[2]]
+
+
+def copy_commands(change: CopiesChange, name: str) -> list[Command]:
+    """The commands that change the hash ``name`` of a conversation's copies."""
+    put: list[bytes] = [part for pair in change.put for part in pair]
+    commands: list[Command] = [
+        (name, "DEL", [name] if change.clear else []),
+        (name, "HDEL", change.gone),
+        (name, "HSET", put),
+    ]
+    return [command for command in commands if command[2]]
+
+
+def rollbacks_text(checkpoint: Checkpoint) -> str:
+    """The conversations of a checkpoint that are being restored, as they are stored."""
+    return " ".join([f"{offset}:{name}" for name, offset in checkpoint.rollbacks])
+
+
+def _rollbacks_of(text: bytes) -> tuple[tuple[str, int], ...]:
+    pairs = [item.split(":", 1) for item in text.decode().split()]
+    return tuple((name, int(offset)) for offset, name in pairs)

@@ -6,6 +6,7 @@ same suite (tests/contract).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from projections.names import Key
@@ -44,6 +45,13 @@ class WindowReader(Protocol):
         """Checkpoint, and of a window its head (of one that sleeps its stub) and its recent ids, as
         of one moment.
         """
+
+
+class Copies(Protocol):
+    """Reads the copies that are kept of windows (``projections.storage.window_copies``)."""
+
+    async def copies(self, generation: int, partition: int, key: Key) -> list[bytes]:
+        """The copies of a conversation's window, encoded, in any order."""
 
 
 class WindowWriter(Protocol):
@@ -121,6 +129,14 @@ class Listings(Protocol):
         matters.
         """
 
+    async def count_set_aside(self, counts: Mapping[int, int]) -> None:
+        """Add to the numbers of records that are nobody's, by partition. They are for metrics:
+        they begin anew where the store was lost.
+        """
+
+    async def set_aside(self) -> dict[int, int]:
+        """The numbers of records that are nobody's, by partition."""
+
 
 class GenerationStore(Protocol):
     """Takes and drops whole generations."""
@@ -141,7 +157,14 @@ class GenerationStore(Protocol):
 
 
 class WindowStore(
-    Checkpoints, WindowReader, WindowWriter, WaitingWork, Listings, GenerationStore, Protocol
+    Checkpoints,
+    WindowReader,
+    Copies,
+    WindowWriter,
+    WaitingWork,
+    Listings,
+    GenerationStore,
+    Protocol,
 ):
     """Windows, checkpoints, due sets, timers and lists of a generation's partitions: all parts.
     Whoever needs one part alone asks for that.

@@ -15,6 +15,7 @@ from projections.policy.policy import Rules
 from projections.storage.layout import HEAD, Mark, changes_of, load_recent_ids, load_window
 from projections.storage.listing import NOT_LISTED, Listed, Listing, listed, listing_of
 from projections.storage.stubs import STUB, Stub, encode_stub
+from projections.storage.window_copies import ENDS, NO_CHANGE, CopiesChange, copies_anew
 from projections.window.meta import Due
 from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
@@ -29,9 +30,9 @@ class Checkpoint:
     ``offset < target`` the partition is healing: its windows are behind what readers have already
     seen. ``unverified``: the server that answered is not the one they were written to (it was
     started anew, or took over), and nobody has said since that they are the latest; written with,
-    it says that the writer does not know it either. ``ahead``: while a conversation of the
-    partition is being restored, the offset up to which all others are folded; else no more than
-    ``offset``.
+    it says that the writer does not know it either. ``ahead``: the offset up to which all
+    conversations but those of ``rollbacks`` are folded, where that is beyond ``offset``: each of
+    those is being restored, and folded up to before the offset of its rollback.
     """
 
     revision: str = ""
@@ -41,6 +42,21 @@ class Checkpoint:
     target: int = -1
     unverified: bool = False
     ahead: int = -1
+    rollbacks: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def latest(self) -> int:
+        """The offset up to which windows are folded that are not being restored."""
+        return max(self.offset, self.ahead)
+
+    def includes(self, offset: int, key: Key | None) -> bool:
+        """Whether the conversation's window includes everything up to ``offset``; None: all do."""
+        if offset <= self.offset or key is None:
+            return offset <= self.offset
+        name = str(key)
+        return offset <= self.ahead and all(
+            offset < at for restored, at in self.rollbacks if restored == name
+        )
 
     @property
     def restoring(self) -> bool:
@@ -133,7 +149,7 @@ class Write:
     :data:`projections.fold.timers.KEEP_TIMER`. ``listing`` is what changes of the tenant's
     lists, None for nothing. ``anew``: whatever is there of the conversation goes first, its recent
     ids, too. ``rests`` takes it out of the idle set: it sleeps now, or is not to be put to sleep
-    before its next write.
+    before its next write. ``copies`` is what changes of its copies.
     """
 
     key: Key
@@ -148,6 +164,7 @@ class Write:
     listing: Listing | None = None
     anew: bool = False
     rests: bool = False
+    copies: CopiesChange = NO_CHANGE
 
 
 class Verdict(Enum):
@@ -206,12 +223,20 @@ def _asked(window: Window) -> Asked:
 NOTHING = StoreMark()
 
 
-def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write:
+def write_of(
+    window: Window,
+    mark: StoreMark = NOTHING,
+    at_ms: int = 0,
+    copies: CopiesChange | None = None,
+) -> Write:
     """The write that brings a store from ``mark`` to the window as it is now.
 
     ``at_ms`` is the time of its last record, which heads and lists tell; or a later one, as
-    :func:`projections.fold.timers.changed_timer` says.
+    :func:`projections.fold.timers.changed_timer` says. ``copies`` is what changes of its copies;
+    None: those of a window that is written anew go, as nobody knows of what they are.
     """
+    if copies is None:
+        copies = copies_anew(window) if mark.layout.nothing else NO_CHANGE
     reset, put, gone, id_blocks_put, id_blocks_gone, after = changes_of(window, mark.layout, at_ms)
     asked, now, lists = _asked(window), timed(window), listed(window)
     change = DueChange.CLEAR if asked[0] is None else DueChange.SET
@@ -227,6 +252,7 @@ def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write
         changed_timer(mark.timed, now, at_ms),
         listing_of(window.key.tenant, mark.listed, lists, at_ms),
         anew=mark.layout.nothing,
+        copies=copies,
     )
 
 
@@ -249,6 +275,7 @@ def stub_write(
         id_blocks_gone=list(id_blocks),
         after=NOTHING,
         rests=True,
+        copies=ENDS,
     )
 
 

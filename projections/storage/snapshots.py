@@ -18,7 +18,7 @@ from projections.fold.rehydration import has_text, refill, tools_of
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.reducers.variants import Variants
-from projections.window.entry import Entry
+from projections.window.entry import RANGES, Entry
 from projections.window.image import decode_meta, encode_meta
 from projections.window.meta import VERSION as WINDOW_VERSION
 from projections.window.recent_ids import RecentIds
@@ -166,6 +166,20 @@ def snapshot_offsets(snapshot: bytes) -> list[int]:
     return [entry.offset for entry in _parts.decode(snapshot).tail if has_text(entry)]
 
 
+def tail_offsets(snapshot: bytes) -> list[int]:
+    """The offsets of all single events of the snapshot's tail, those without text included: when a
+    cut is undone their text comes back. Raises like :func:`snapshot_offsets`.
+    """
+    return [entry.offset for entry in _parts.decode(snapshot).tail if entry.kind not in RANGES]
+
+
+def bare(key: Key, partition: int, rules: Rules, snapshot: bytes) -> Window:
+    """The window a snapshot was taken of, without its tail's text; raises ``ValueError`` when it
+    cannot be read.
+    """
+    return _window(key, partition, rules, _parts.decode(snapshot))
+
+
 def restore(
     key: Key, partition: int, rules: Rules, snapshot: bytes, at: Mapping[int, AnyEvent]
 ) -> Window:
@@ -185,6 +199,10 @@ def restore(
     for entry in parts.tail:
         if has_text(entry):
             refill(entry, at[entry.offset], variants, tools)
+    return _window(key, partition, rules, parts)
+
+
+def _window(key: Key, partition: int, rules: Rules, parts: _Parts) -> Window:
     meta = decode_meta(parts.meta)
     return Window(
         key,

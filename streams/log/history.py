@@ -4,30 +4,16 @@ span, then the summary before it.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from projections.events.codec import Undecodable
 from projections.events.types import AnyEvent, SummaryEvent, absolute
-from projections.fold.apply import History, Outcome
-from projections.fold.replay import Logged, ReplayCheckpoints
+from projections.fold.replay import Logged
 from projections.names import Key, Position, parse_position
 from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher, read_event
 from streams.log.log import Log, Row
 
-EVERY = 500
-"""Events between two copies of a fold that is made for a rollback: earlier rollbacks on its way
-begin at one.
-"""
-READ_PART = 16_000
-"""Events read at once for a rollback."""
-SLICE = 100
-PAUSE = 0.001
-"""A thread that folds for a rollback lets the event loop have its turn after so many events, for so
-many seconds: without, each step of the loop waits five milliseconds for the interpreter's lock.
-"""
 SCAN_PART = 2_000
 """Offsets read at once where only the bounds of a range are known."""
 
@@ -175,70 +161,16 @@ async def read_events(log: Log, key: Key, partition: int, offsets: Sequence[int]
     """The conversation's events at these offsets, ascending; what is not one of its events is left
     out.
     """
-    return _events(
+    return events_of(
         await log.read(Position(partition, offset) for offset in offsets), key, log.seals
     )
 
 
-def _events(rows: Mapping[Position, Row], key: Key, seals: PayloadCipher) -> list[Logged]:
+def events_of(rows: Mapping[Position, Row], key: Key, seals: PayloadCipher) -> list[Logged]:
+    """The conversation's events among these records, ascending."""
     found: list[Logged] = []
     for position in sorted(rows):
         event = event_of(rows[position], key, seals)
         if event is not None:
             found.append((position.offset, event))
     return found
-
-
-async def fetch_needed(log: Log, window: Window, outcome: Outcome) -> History:
-    """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to; raises
-    ``KafkaUnavailable``.
-    """
-    if outcome.target is not None:
-        return await fetch_history(log, window, outcome.target)
-    return History(texts=dict(await read_events(log, window.key, window.partition, outcome.texts)))
-
-
-async def fetch_history(log: Log, window: Window, target: int) -> History:
-    """What a rollback of ``window`` to offset ``target`` needs, when the target lies outside the
-    window's tail.
-
-    Reads the whole conversation back to its first event: rollbacks that far are rare, and only the
-    log can answer them exactly. It is folded up to the target, part by part and in a thread: a long
-    one takes longer than the worker's group waits for a sign of life. Nobody may change ``window``
-    meanwhile.
-    """
-    offsets: set[int] = set()
-    summaries: set[int] = set()
-    async for summary, piece in pieces_backwards(log, window):
-        offsets.update(piece)
-        if summary is not None:
-            summaries.add(summary)
-    fold = ReplayCheckpoints(window.key, window.partition, window.rules, every=EVERY, at={target})
-
-    def go_on(rows: Mapping[Position, Row]) -> None:
-        # Of what came later a rollback needs the active summaries, and what was taken out since.
-        needed = {
-            position: row
-            for position, row in rows.items()
-            if position.offset <= target or position.offset in summaries or _may_drop(row)
-        }
-        order = sorted(needed)
-        for i in range(0, len(order), SLICE):
-            some = {position: needed[position] for position in order[i : i + SLICE]}
-            fold.extend(_events(some, window.key, log.seals), upto=target)
-            time.sleep(PAUSE)
-
-    order = sorted(offsets)
-    for i in range(0, len(order), READ_PART):
-        part = order[i : i + READ_PART]
-        rows = await log.read(Position(window.partition, offset) for offset in part)
-        await asyncio.to_thread(go_on, rows)
-    return await asyncio.to_thread(fold.history, window, target)
-
-
-def _may_drop(row: Row) -> bool:
-    """Whether a record may be an ``event.dropped``, whose type another producer may have written
-    with escapes.
-    """
-    value = row.value or b""
-    return b"event.dropped" in value or b"\\u" in value

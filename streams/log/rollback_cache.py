@@ -23,8 +23,9 @@ from projections.fold.replay import COPIES_BYTES, Logged, ReplayCheckpoints
 from projections.names import Key, Position
 from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher
-from streams.log.history import event_of, fetch_needed, offsets_backwards
+from streams.log.history import event_of, offsets_backwards
 from streams.log.log import Log, Raw, Row
+from streams.log.rollback_history import fetch_needed
 
 KEPT_BYTES = 128 << 20
 """Bytes kept at most: records and folds together, folds half of it."""
@@ -160,7 +161,7 @@ class RollbackCache:
 
     async def fetch(self, log: Log, window: Window, outcome: Outcome) -> History:
         """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to, as
-        :func:`streams.log.history.fetch_needed` answers it; raises ``KafkaUnavailable``.
+        :func:`streams.log.rollback_history.fetch_needed` answers it; raises ``KafkaUnavailable``.
         """
         if outcome.target is None:
             return await fetch_needed(log, window, outcome)

@@ -30,9 +30,9 @@ from projections.storage.protocol import WindowStore
 from projections.storage.records import Checkpoint, StoreMark, Verdict, write_of
 from projections.window.meta import Quarantine
 from projections.window.window import Window
-from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw
 from streams.log.retention import WHAT_TO_DO
+from streams.log.rollback_history import fetch_needed
 from streams.maintenance.repair import publish
 from streams.partition.effects import DeadLetter, Effects, EffectSink
 from streams.partition.owned import Fenced

@@ -92,9 +92,9 @@ async def why_other(
     """
     if checkpoint is None or checkpoint.offset < begin:
         return None
-    if checkpoint.offset >= end:
+    if checkpoint.latest >= end:
         return (
-            f"the log ends at offset {end}, and its windows were folded up to {checkpoint.offset}"
+            f"the log ends at offset {end}, and its windows were folded up to {checkpoint.latest}"
         )
     if not await is_of(log, number, checkpoint, end):
         return (
@@ -142,7 +142,7 @@ async def stored_place(
         logger.error("%s: partition %d: %s", name, number, error)
         checkpoint = None
     begin = (await log.beginning_offsets())[number]
-    known = max(committed, 0 if checkpoint is None else checkpoint.offset + 1)
+    known = max(committed, 0 if checkpoint is None else checkpoint.latest + 1)
     end = await settled_end(log, number, known)
     why = (
         "its topic was made anew"
@@ -200,9 +200,13 @@ def find_start(
     # than this one is now.
     nothing = stored is None or (stored.offset < 0 and (other or end > 0))
     checkpoint = Checkpoint() if stored is None or nothing else replace(stored, unverified=False)
+    seen = max(committed - 1, served)
+    if seen <= checkpoint.latest:
+        # Windows that are ahead of the checkpoint are as readers have seen them.
+        seen = min(seen, checkpoint.offset)
     known = stored.target if stored is not None and stored.behind else -1
     # All that another log has is new to readers and subscribers.
-    target = end - 1 if other or unknown else max(committed - 1, served, known)
+    target = end - 1 if other or unknown else max(seen, known)
     if begin > checkpoint.offset + 1:
         # Events are missing that were not folded: no reader is served before snapshots, or the
         # operator's word, bridge that.

@@ -28,11 +28,11 @@ from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.layout import Mark
 from projections.storage.protocol import WindowStore
-from projections.storage.records import NOTHING, Checkpoint, DueChange, Verdict, write_of
+from projections.storage.records import NOTHING, Checkpoint, DueChange, Verdict
 from projections.window.window import Window
 from streams.encryption.payload_cipher import MARK
-from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw, Row
+from streams.log.rollback_history import fetch_needed
 from streams.partition.effects import Counts, DeadLetter, Effects, EffectSink
 from streams.partition.failure_share import Excess, Failing, FailureShare
 from streams.partition.owned import Fenced
@@ -52,7 +52,7 @@ from streams.partition.step import (
     step_aside,
     with_history,
 )
-from streams.partition.windows import PartitionWindows, Slot
+from streams.partition.windows import TAKEN_OUT, PartitionWindows, Slot
 from streams.runtime.log_fields import about
 from streams.runtime.time_slices import Slice, TimeSlices
 
@@ -208,7 +208,7 @@ class Partition(PartitionWindows):
                 outcome.status is _APPLIED
                 and outcome.loop is None
                 and not outcome.accepted
-                and type(event) is not ErasedEvent
+                and type(event) not in TAKEN_OUT
             ):
                 counts.applied += 1
             else:
@@ -276,23 +276,22 @@ class Partition(PartitionWindows):
         """
         if outcome.status is Status.NEEDS_HISTORY:
             fetch, read = self._fetch, self._restores.read(offset)
-            beside = read is None and outcome.target is not None and not self.checkpoint.behind
+            beyond = outcome.target is not None
+            beside = read is None and beyond and not self.checkpoint.behind
             if beside and self._restores.begin(
                 offset, partial(fetch, self.log, slot.window, outcome)
             ):
                 return
             try:
                 outcome = await with_history(
-                    self.log,
-                    slot.window,
-                    offset,
-                    event,
-                    outcome,
+                    *(self.log, slot.window, offset, event, outcome),
                     fetch if read is None else lambda *_: read,
                 )
             except FoldFailure as spoiled:
                 await self._quarantine(slot, spoiled, effects)
                 return
+            slot.back = slot.back or beyond
+        slot.ends = slot.ends or type(event) in TAKEN_OUT
         self._noted(slot.window, event, outcome, effects)
 
     async def _quarantine(self, slot: Slot, spoiled: FoldFailure, effects: Effects) -> None:
@@ -377,7 +376,7 @@ class Partition(PartitionWindows):
         writes = []
         with self._slices.begin() as slice_:
             for slot in touched.values():
-                writes.append(write_of(slot.window, slot.mark, slot.at_ms))
+                writes.append(slot.write())
                 if slice_.over:
                     await slice_.rest()
         verdict = await self._apply(checkpoint, writes)
@@ -385,7 +384,7 @@ class Partition(PartitionWindows):
             # Another's write, no further than the checkpoint: these windows are not in it.
             raise self.written_by_another()
         for slot, write in zip(touched.values(), writes, strict=True):
-            slot.mark, slot.at_ms = write.after, 0
+            slot.written(write)
         if self.changed is not None:
             self.changed.update(slot.window.key for slot in touched.values())
         for name in touched.keys() & self._slots.keys():

@@ -99,15 +99,25 @@ class Restores:
         """
         first = min(self.pending.values(), key=lambda one: one.row.offset, default=None)
         done = last if first is None else first.before
+        ahead, names = max(before.ahead, last.offset), {key.decode() for key in self.pending}
+        known = [(key.decode(), one.row.offset) for key, one in self.pending.items()]
+        if ahead > last.offset:
+            # A former owner's windows are further, but for those that it was restoring.
+            known += [
+                (name, max(offset, last.offset + 1))
+                for name, offset in before.rollbacks
+                if name not in names
+            ]
         if done is None:
-            return replace(before, ahead=last.offset)
+            return replace(before, ahead=ahead, rollbacks=tuple(known))
         return Checkpoint(
             before.revision,
             done.offset,
             done.timestamp,
             identity(done),
             before.target,
-            ahead=last.offset,
+            ahead=ahead,
+            rollbacks=tuple(known),
         )
 
     def clear(self) -> None:

@@ -222,7 +222,7 @@ class PartitionRuntime(Assignment[P]):
             self.prepare_again(number)
         finally:
             if self.owns(partition):
-                self.served[number] = max(self.served.get(number, -1), partition.checkpoint.offset)
+                self.served[number] = max(self.served.get(number, -1), partition.checkpoint.latest)
 
     async def _moved_on(self, partition: P, error: Fenced | CorruptWindow) -> None:
         """A partition whose results are not as this process left them begins at what is stored; one

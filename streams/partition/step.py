@@ -33,8 +33,8 @@ from projections.window.meta import Quarantine
 from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher, read_event
 from streams.log.clients import KafkaError
-from streams.log.history import fetch_needed
 from streams.log.log import Log, Row
+from streams.log.rollback_history import fetch_needed
 
 AWAY = (KafkaUnavailable, RedisUnavailable, KeyUnusable, Overloaded, KafkaError, OSError)
 RECORD, POISON, WAITING = "record", "poison", "waiting"

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from projections.events.types import ErasedEvent, EventDroppedEvent
 from projections.names import Key, parse_key
 from projections.policy.policy import Rules
 from projections.storage.protocol import WindowStore
@@ -22,23 +23,47 @@ from projections.storage.records import (
     Write,
     write_of,
 )
+from projections.storage.window_copies import changed_copies
 from projections.window.window import Window
 from streams.log.log import Log, Row
 from streams.partition.owned import Fenced, OwnedPartition
 from streams.runtime.time_slices import TimeSlices
+
+TAKEN_OUT = frozenset({ErasedEvent, EventDroppedEvent})
+"""Events after which no earlier copy of a window may be used."""
 
 
 @dataclass(slots=True)
 class Slot:
     """A cached window, what the store already has of it, and the source its events must name.
 
-    ``at_ms`` is the time of its latest record since it was written.
+    ``at_ms`` is the time of its latest record since it was written, ``count`` how many events it
+    had then. ``back``: it went back to an old event since; ``ends``: its copies are of no use any
+    more.
     """
 
     window: Window
     mark: StoreMark
     source: str
+    count: int
     at_ms: int = 0
+    back: bool = False
+    ends: bool = False
+
+    def write(self) -> Write:
+        """What a write has to change of the window and its copies."""
+        window, mark = self.window, self.mark
+        copies = (
+            None  # it is written anew
+            if mark.layout.nothing
+            else changed_copies(window, self.count, back=self.back, ends=self.ends)
+        )
+        return write_of(window, mark, self.at_ms, copies)
+
+    def written(self, write: Write) -> None:
+        """The store has what the write changes."""
+        self.mark, self.count, self.at_ms = write.after, self.window.meta.count, 0
+        self.back = self.ends = False
 
 
 def _is_there(window: Window) -> bool:
@@ -107,7 +132,7 @@ class PartitionWindows(OwnedPartition):
                     if parts is None
                     else parts.open(key, self.number, self.rules)
                 )
-                self._slots[name] = Slot(*opened, key.source)
+                self._slots[name] = Slot(*opened, key.source, opened[0].meta.count)
                 if slice_.over:
                     await slice_.rest()
 
@@ -139,7 +164,9 @@ class PartitionWindows(OwnedPartition):
         for window, write in zip(windows, writes, strict=True):
             if len(self._slots) >= self._cached:
                 break
-            self._slots[str(window.key).encode()] = Slot(window, write.after, window.key.source)
+            self._slots[str(window.key).encode()] = Slot(
+                window, write.after, window.key.source, window.meta.count
+            )
 
     async def known(self, tenants: set[str]) -> None:
         """Make the rules know these tenants' policies."""
@@ -218,14 +245,7 @@ class PartitionWindows(OwnedPartition):
             # Another owner may have written it before some of these windows were loaded: then they
             # folded the batch twice.
             self._slots.clear()
-        self.checkpoint = Checkpoint(
-            answer.revision,
-            checkpoint.offset,
-            checkpoint.timestamp,
-            checkpoint.digest,
-            checkpoint.target,
-            ahead=checkpoint.ahead,
-        )
+        self.checkpoint = replace(checkpoint, revision=answer.revision, unverified=False)
         return answer.verdict
 
     async def due_windows(self, now_ms: int, limit: int = 100) -> list[Window]:

@@ -21,11 +21,12 @@ from projections.fold.outcomes import History, Outcome
 from projections.policy.policy import Rules
 from projections.storage.protocol import WindowStore
 from projections.storage.records import Checkpoint
+from projections.storage.window_copies import decode_copies
 from projections.window.window import Window
 from streams.control.control_topic import Control
-from streams.log.history import fetch_needed
 from streams.log.log import Log, Row
 from streams.log.retention import check_beginning
+from streams.log.rollback_history import fetch_needed
 from streams.partition.failure_share import FailureShare
 from streams.partition.folder import Folder, Prepared
 from streams.partition.log_identity import Start, find_start, stored_place
@@ -164,6 +165,8 @@ class Projector(Folder[Partition]):
         return self.halts.after(number)
 
     async def tick(self) -> None:
+        if strays := self.publisher.take_set_aside():
+            await self.store.count_set_aside(strays)
         await self.halts.record()
 
     def goes_on(self) -> bool:
@@ -196,7 +199,7 @@ class Projector(Folder[Partition]):
             sink=self.publisher,
             cached_windows=self.settings.cached_windows,
             share=self.share,
-            fetch=self._fetch,
+            fetch=partial(self._fetch, generation),
             restored=partial(self.runtime.poke, number),
             slices=self._slices,
         )
@@ -223,7 +226,7 @@ class Projector(Folder[Partition]):
             )
         return Prepared(partition, start.begin) if generation == self.generation else None
 
-    async def _fetch(self, log: Log, window: Window, needs: Outcome) -> History:
+    async def _fetch(self, generation: int, log: Log, window: Window, needs: Outcome) -> History:
         """Read the log back for an event that needs it. Rollbacks beyond their windows take turns,
         each tenant's among themselves first: they are long, and one tenant may ask for many.
         """
@@ -231,7 +234,8 @@ class Projector(Folder[Partition]):
             return await fetch_needed(log, window, needs)
         tenant = self._tenants.setdefault(window.key.tenant, asyncio.Lock())
         async with tenant, self._restoring:
-            return await fetch_needed(log, window, needs)
+            copies = await self.store.copies(generation, window.partition, window.key)
+            return await fetch_needed(log, window, needs, decode_copies(copies))
 
     async def _start_of(self, number: int, generation: int, committed: int) -> Start:
         """Where the partition goes on; what is not of this log is dropped, and all of it is

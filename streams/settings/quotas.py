@@ -18,8 +18,8 @@ from projections.events.times import rfc3339
 
 SCOPES = ("append", "read", "subscribe", "tokens", "admin", "erase")
 DEFAULT_SCOPES = ("append", "read", "subscribe")
-RATES = ("requests_per_second", "events_per_second", "tokens_per_minute")
-BURSTS = ("requests_burst", "events_burst", "tokens_burst")
+RATES = ("requests_per_second", "events_per_second", "tokens_per_minute", "rollbacks_per_minute")
+BURSTS = ("requests_burst", "events_burst", "tokens_burst", "rollbacks_burst")
 COUNTS = ("concurrent_requests", "streams", "body_bytes")
 _MOST = 1e12
 
@@ -27,7 +27,7 @@ _MOST = 1e12
 class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a tenant may use. None: what the settings ``quota_*`` say; 0: no limit.
 
-    Rates are events (or requests, tokens) per second, per second and per minute. A burst is the
+    Rates are requests and events per second, tokens and rollbacks per minute. A burst is the
     seconds of its rate that may be used at once after a pause. Rates hold over all gateways
     together (``threadfold.quotas``), ``concurrent_requests`` and ``streams`` in each. The body of
     one request may have ``body_bytes``.
@@ -42,6 +42,8 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     concurrent_requests: int | None = None
     streams: int | None = None
     body_bytes: int | None = None
+    rollbacks_per_minute: float | None = None
+    rollbacks_burst: float | None = None
 
     def over(self, wider: Quota) -> Quota:
         """This quota, with the wider one's values where it has none."""
@@ -74,8 +76,9 @@ def read_quota(values: object, onto: Quota = NO_QUOTA) -> Quota:
         whole = name in COUNTS
         if (
             isinstance(value, bool)
-            or not isinstance(value, int if whole else int | float)
+            or not isinstance(value, int | float)
             or not math.isfinite(value)
+            or (whole and value != int(value))
         ):
             raise InvalidQuota(
                 f"quota {name}: expected {'a whole number' if whole else 'a number'} or null"
@@ -83,9 +86,9 @@ def read_quota(values: object, onto: Quota = NO_QUOTA) -> Quota:
         if not 0 <= value <= _MOST or (name in BURSTS and not 0.1 <= value <= 86_400):
             least, most = ("0.1", "86400") if name in BURSTS else ("0 (no limit)", f"{_MOST:g}")
             raise InvalidQuota(f"quota {name} is {value}: it must be {least} to {most}")
-    # As it will be read back: rates are fractions.
+    # As it will be read back: rates are fractions. To JSON Schema 1.0 is a whole number.
     numbers = {
-        name: float(value) if value is not None and name not in COUNTS else value
+        name: value if value is None else int(value) if name in COUNTS else float(value)
         for name, value in values.items()
     }
     return msgspec.structs.replace(onto, **numbers)

@@ -13,6 +13,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -21,18 +22,21 @@ from projections.errors import CorruptWindow
 from projections.events import codec
 from projections.events import types as events
 from projections.events.types import AnyEvent
-from projections.fold.apply import apply
+from projections.fold.apply import History, Outcome, apply
 from projections.names import Key, Position
 from projections.policy.policy import Rules
+from projections.storage import window_copies
 from projections.storage.layout import HEAD
 from projections.storage.records import NOTHING, Checkpoint, Stored, write_of
 from projections.storage.stubs import STUB, decode_stub, encode_stub
+from projections.storage.window_copies import decode_copies
 from projections.window.window import Window
 from streams.compaction.requests import CompactionRequest, request_for
 from streams.control.generations import heal_to_live
 from streams.control.state import Generation
-from streams.log.log import Raw
+from streams.log.log import Log, Raw
 from streams.log.rollback_cache import RollbackCache
+from streams.log.rollback_history import fetch_needed
 from streams.maintenance import dead_letters
 from streams.maintenance.dead_letters import DeadLetters
 from streams.maintenance.repair import repair_windows
@@ -49,6 +53,7 @@ from streams.recovery.revival import Revival
 from streams.recovery.snapshot_writer import SnapshotWriter
 from tests.contract.partition.test_partition import NUMBER
 from tests.contract.partition.test_quarantine import AnyEar, Code, Expected, bare, rules_of
+from tests.contract.partition.test_restores import what_is_restored
 from tests.support.snapshots import MemorySnapshots
 from tests.support.talks import encode, event_for, summary_of
 from threadfold.testing import MemoryLog, MemoryStore
@@ -60,6 +65,9 @@ KEYS = [Key("acme", f"c{i}") for i in range(5)]
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_snapshots, "EVENTS_A_WINDOW", 0)
     monkeypatch.setattr(partition_snapshots, "SLICE", 1)
+    monkeypatch.setattr(window_copies, "EVERY", 5)
+    monkeypatch.setattr(window_copies, "MOST", 4)
+    monkeypatch.setattr(window_copies, "BACK", 2)
     monkeypatch.setattr(partition_snapshots, "REST_AGAIN", 2)
     monkeypatch.setattr(snapshot_writer, "RETRY_AFTER", 0.0)
     monkeypatch.setattr(hibernation, "SLICE", 2)
@@ -202,6 +210,16 @@ class World:
         log = options.pop("log", self.log)
         return Partition(NUMBER, generation, self.store, log, self.rules, learn=learn, **options)  # type: ignore[arg-type]
 
+    async def fetch(self, generation: int, log: Log, window: Window, needs: Outcome) -> History:
+        """As the projector does; the copies of the window change nothing."""
+        copies = decode_copies(await self.store.copies(generation, NUMBER, window.key))
+        found = await fetch_needed(log, window, needs, copies)
+        if needs.target is not None:
+            self.note("back from a copy" if copies else "back from the beginning")
+            plain = await fetch_needed(log, window, needs)
+            assert what_is_restored(found.window) == what_is_restored(plain.window)
+        return found
+
     async def prepare(self) -> Partition:
         """As the projector does."""
         if self.owner is not None and self.rng.random() < 0.3:
@@ -220,7 +238,9 @@ class World:
             await self.store.drop_partition(self.generation, NUMBER)
             start = start._replace(checkpoint=Checkpoint())
         owner = self.owner = self.partition(
-            self.generation, cached_windows=self.rng.choice([1, 3, 50])
+            self.generation,
+            cached_windows=self.rng.choice([1, 3, 50]),
+            fetch=partial(self.fetch, self.generation),
         )
         owner.adopt(start.checkpoint)
         await owner.set_target(start.target)
@@ -577,4 +597,5 @@ async def test_whatever_happens_in_any_order_the_windows_are_a_plain_folds() -> 
                 seen[what] = seen.get(what, 0) + times
     finally:
         logging.disable(logging.NOTSET)
-    assert {"healed", "asleep", "rebuilt", "switched back", "tried again"} <= seen.keys(), seen
+    wanted = {"healed", "asleep", "rebuilt", "switched back", "tried again", "back from a copy"}
+    assert wanted <= seen.keys(), seen

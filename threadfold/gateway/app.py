@@ -19,7 +19,10 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from projections.errors import QuotaExceeded, ThreadfoldError
+from projections.events.codec import full_type
 from projections.events.tokenizer import count_all
+from projections.events.validation import Record
+from projections.redis.shared_buckets import SharedBuckets
 from streams.encryption.master_keys import master_keys_of
 from streams.runtime.tasks import end_tasks
 from streams.settings.quotas import Quota
@@ -37,12 +40,13 @@ from threadfold.gateway.request import Request
 from threadfold.gateway.routes import TABLE
 from threadfold.gateway.routes.common import answer
 from threadfold.gateway.user_share import UserShare
-from threadfold.quotas import Quotas, SharedBuckets
+from threadfold.quotas import Quotas
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
 from threadfold.streaming import Live
 
 logger = logging.getLogger(__name__)
+_ROLLBACK = full_type("rollback")
 RECONNECT = 1.0
 """Seconds between two attempts to connect."""
 
@@ -178,6 +182,7 @@ class Gateway:
                 state.live = await Live(backend).start()
                 connection.quotas = quotas = await _quotas(self._settings, backend).start()
                 state.live.on_kept(_charging(backend, quotas))
+                backend.on_drafts = _admitting(quotas)
                 connection.backend = backend
             except (
                 Exception
@@ -225,6 +230,15 @@ def _quotas(settings: Settings, backend: ConversationService) -> Quotas:
     quotas = Quotas(SharedBuckets(settings.redis, settings.topic_prefix), quota_of)
     backend.control.on_change(lambda _: quotas.refresh())
     return quotas
+
+
+def _admitting(quotas: Quotas) -> Callable[[str, Sequence[Record]], Awaitable[None]]:
+    async def admit(tenant: str, records: Sequence[Record]) -> None:
+        rollbacks = sum([record.type == _ROLLBACK for record in records])
+        if rollbacks:
+            await quotas.admit_rollbacks(tenant, rollbacks)
+
+    return admit
 
 
 def _charging(

@@ -81,7 +81,7 @@ async def own_batches(
 
     async def still_own(event: SseEvent) -> bool:
         if event.id is not None:
-            await caller.backend.wait_for(parse_position(event.id))
+            await caller.backend.wait_for(parse_position(event.id), key=key)
         owner = await caller.backend.owner(key)
         return owner is not None and owner.user == end_user.user
 

@@ -21,19 +21,20 @@ from collections.abc import Callable
 import msgspec
 
 from projections.errors import QuotaExceeded, RedisUnavailable
+from projections.redis.shared_buckets import Settling, SharedBuckets
 from streams.runtime.tasks import end_tasks
 from streams.settings.quotas import Quota
 from threadfold.quotas.bucket import Lease
-from threadfold.quotas.shared import Settling, SharedBuckets
 
 logger = logging.getLogger(__name__)
 KINDS = {
     "requests_per_second": ("requests_burst", 1.0),
     "events_per_second": ("events_burst", 1.0),
     "tokens_per_minute": ("tokens_burst", 60.0),
+    "rollbacks_per_minute": ("rollbacks_burst", 60.0),
 }
 """Each rate's burst, and the seconds that its number is for."""
-REQUESTS, EVENTS, TOKENS = KINDS
+REQUESTS, EVENTS, TOKENS, ROLLBACKS = KINDS
 PAUSE = 0.025
 """Seconds between two pipelines to Redis."""
 AWAY = 1.0
@@ -123,7 +124,7 @@ class Quotas:
         if not tenant.leases:
             return
         tenant.seen = now = self._clock()
-        kinds = KINDS if appends else (REQUESTS,)
+        kinds = (REQUESTS, EVENTS, TOKENS) if appends else (REQUESTS,)
         for kind in kinds:
             lease = tenant.leases.get(kind)
             if lease is not None and not lease.open(now) and not await self._leased(lease):
@@ -131,6 +132,26 @@ class Quotas:
         lease = tenant.leases.get(REQUESTS)
         if lease is not None:
             self._charge(lease, 1.0, now)
+
+    async def admit_rollbacks(self, name: str, rollbacks: int) -> None:
+        """Let the rollbacks of one request in, and charge them: each may cost more than many
+        events.
+
+        Raises:
+            QuotaExceeded: the quota is used up, or these are more than its burst allows at once.
+        """
+        tenant, now = self._tenant(name), self._clock()
+        lease = tenant.leases.get(ROLLBACKS)
+        if lease is None:
+            return
+        if rollbacks > lease.capacity:
+            raise QuotaExceeded(
+                f"{rollbacks} rollbacks at once: the quota {ROLLBACKS} of tenant {name} allows"
+                f" {lease.capacity:.0f}; send fewer in one request"
+            )
+        if not lease.open(now) and not await self._leased(lease):
+            raise self._exceeded(name, tenant, ROLLBACKS, lease)
+        self._charge(lease, rollbacks, now)
 
     def charge(self, name: str, events: int, tokens: int) -> None:
         """Charge events that were accepted, and their tokens."""
@@ -215,7 +236,7 @@ class Quotas:
         if low:
             asked = [(lease, *lease.ask(now)) for _, _, lease in low]
             settlings = [
-                Settling(name, kind, lease.rate, lease.capacity, owed, wanted)
+                Settling(f"quota:{name}", kind, lease.rate, lease.capacity, owed, wanted)
                 for (name, kind, lease), (_, owed, wanted) in zip(low, asked, strict=True)
             ]
             try:

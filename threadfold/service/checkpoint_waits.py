@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from projections.errors import WaitTimedOut
 from projections.names import Key, Position
-from projections.storage.layout import HEAD, decode_head
-from projections.storage.protocol import Checkpoints, WindowReader
-from projections.storage.records import Checkpoint, stored_form
+from projections.storage.protocol import Checkpoints
+from projections.storage.records import Checkpoint
 from streams.runtime.tasks import end_tasks
 
 FIRST_INTERVAL = 0.003
@@ -53,15 +52,10 @@ class CheckpointWaits:
         self,
         store: Checkpoints,
         generation: Callable[[], int],
-        windows: WindowReader | None = None,
     ) -> None:
-        """Args: ``generation`` returns the live one; it is called at every read. ``windows`` reads
-        how far a window is, while another conversation of its partition is being restored; None:
-        that is waited for, too.
-        """
+        """Args: ``generation`` returns the live one; it is called at every read."""
         self._store = store
         self._generation = generation
-        self._windows = windows
         self._waiters: dict[int, list[_Waiter]] = {}
         self._pollers: dict[int, asyncio.Task[None]] = {}
         self._seen: dict[int, _Seen] = {}
@@ -73,7 +67,7 @@ class CheckpointWaits:
         key: Key | None = None,
     ) -> None:
         """Return once the windows of the position's partition include it and may be read; with a
-        ``key`` its window is enough.
+        ``key`` its window is enough: it does not wait while another conversation is restored.
 
         Raises:
             WaitTimedOut: they did not within ``timeout`` seconds.
@@ -142,7 +136,7 @@ class CheckpointWaits:
                     seen = self._seen[partition] = _Seen(time.monotonic(), reached, reached)
                 seen.reached = reached
                 for waiter in list(waiters):
-                    there = await self._reaches(partition, waiter, checkpoint)
+                    there = checkpoint.includes(waiter.offset, waiter.key)
                     if there and not waiter.future.done():
                         waiter.future.set_result(None)
                 waiters[:] = [waiter for waiter in waiters if not waiter.future.done()]
@@ -160,20 +154,6 @@ class CheckpointWaits:
     async def _read(self, partition: int) -> Checkpoint:
         checkpoint = await self._store.checkpoint(self._generation(), partition)
         return Checkpoint() if checkpoint is None or checkpoint.healing else checkpoint
-
-    async def _reaches(self, partition: int, waiter: _Waiter, checkpoint: Checkpoint) -> bool:
-        """Whether a waiter's window, which may be ahead of the checkpoint, is far enough."""
-        if waiter.offset <= checkpoint.offset:
-            return True
-        if waiter.offset > checkpoint.ahead or self._windows is None or waiter.key is None:
-            return False
-        _, fields = await self._windows.fields(self._generation(), partition, waiter.key, [HEAD])
-        if HEAD not in fields:
-            return False
-        with stored_form(waiter.key):
-            head = decode_head(fields[HEAD])
-        last = -1 if head.quarantine is None else max(head.quarantine.offset, head.quarantine.last)
-        return max(head.position, last) >= waiter.offset
 
 
 def _end(waiters: list[_Waiter], error: Exception) -> None:

@@ -55,6 +55,9 @@ class ConversationService(ConversationReader):
         (``threadfold.streaming``).
         """
 
+        self.on_drafts: Callable[[str, Sequence[Record]], Awaitable[None]] | None = None
+        """Awaited with a tenant's events before they are appended; what it raises refuses them."""
+
     async def stop(self) -> None:
         """End all waits, all processes, and all connections."""
         await self._pool.close()
@@ -154,6 +157,8 @@ class ConversationService(ConversationReader):
     async def _append(self, tenant: str, drafts: Drafts) -> list[Appended]:
         if not drafts.records:
             return []
+        if self.on_drafts is not None:
+            await self.on_drafts(tenant, drafts.records)
         try:
             async with asyncio.timeout(self.settings.append_timeout):
                 if tenant not in self.control.state.tenants:

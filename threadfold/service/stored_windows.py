@@ -127,7 +127,7 @@ class StoredWindows:
         if (
             checkpoint is None
             or checkpoint.healing
-            or await self._stepped_back(partition, checkpoint.offset, before)
+            or await self._stepped_back(partition, checkpoint.latest, before)
         ):
             raise Healing(
                 f"the windows of partition {partition} are being brought back from the log: try"

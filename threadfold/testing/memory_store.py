@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from projections.fold.timers import KEEP_TIMER
@@ -32,6 +33,7 @@ class _Partition:
     due: dict[Key, int] = field(default_factory=dict)
     timers: dict[Key, int] = field(default_factory=dict)
     lists: dict[str, dict[str, int]] = field(default_factory=dict)
+    copies: dict[Key, dict[bytes, bytes]] = field(default_factory=dict)
 
 
 class MemoryStore:
@@ -46,6 +48,7 @@ class MemoryStore:
         self._partitions: dict[tuple[int, int], _Partition] = {}
         self._writes = 0
         self._held: dict[int, tuple[str, float]] = {}
+        self._set_aside = Counter[int]()
 
     async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
         return self._of(generation, partition).checkpoint
@@ -81,6 +84,9 @@ class MemoryStore:
         stored = self._of(generation, partition).windows.get(key)
         return checkpoint, Stored(fields, dict(stored.id_blocks)) if stored and fields else None
 
+    async def copies(self, generation: int, partition: int, key: Key) -> list[bytes]:
+        return list(self._of(generation, partition).copies.get(key, {}).values())
+
     async def apply(
         self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
     ) -> Applied:
@@ -94,6 +100,7 @@ class MemoryStore:
             )
             return Applied(Verdict.DUPLICATE if same else Verdict.FENCED, revision)
         for write in writes:
+            _keep_copies(there.copies, write)
             changed = _changed(there.windows.pop(write.key, None), write)
             if changed.fields:
                 there.windows[write.key] = changed
@@ -192,6 +199,12 @@ class MemoryStore:
         self._partitions.clear()
         self._held.clear()
 
+    async def count_set_aside(self, counts: Mapping[int, int]) -> None:
+        self._set_aside.update(counts)
+
+    async def set_aside(self) -> dict[int, int]:
+        return dict(self._set_aside)
+
     def take_over(self) -> None:
         """Become another server with the same data: checkpoints are unverified."""
         for there in self._partitions.values():
@@ -221,6 +234,12 @@ def _list(lists: dict[str, dict[str, int]], writes: list[Write]) -> None:
     for name, gone in changes.gone.items():
         for conversation in gone:
             lists.get(name, {}).pop(conversation, None)
+
+
+def _keep_copies(copies: dict[Key, dict[bytes, bytes]], write: Write) -> None:
+    before = {} if write.copies.clear else copies.get(write.key, {})
+    after = {name: value for name, value in before.items() if name not in write.copies.gone}
+    copies[write.key] = after | dict(write.copies.put)
 
 
 def _ripe(times: dict[Key, int], now_ms: int, limit: int) -> list[Key]:
@@ -254,5 +273,6 @@ def _size(partition: _Partition) -> int:
     return (
         sum(map(bool, present))
         + sum(map(bool, partition.lists.values()))
+        + sum(map(bool, partition.copies.values()))
         + sum(1 + bool(w.id_blocks) for w in partition.windows.values())
     )

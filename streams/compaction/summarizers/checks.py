@@ -15,13 +15,13 @@ from typing import TypeVar
 
 from projections.events.tokenizer import count
 from streams.compaction.summarizers.base import SummaryInput
-from streams.compaction.summarizers.extractive import FACTS_SHARE, FACTS_TOKENS, weigh_facts
+from streams.compaction.summarizers.extractive import FACTS_SHARE, FACTS_TOKENS, read_lines
 from streams.compaction.summarizers.facts import Fact, find_facts
 from streams.compaction.summarizers.failures import SummaryRejected
-from streams.compaction.summarizers.lexrank import terms
 from streams.compaction.summarizers.lines import FACTS, Line, speaks, write_summary
 from streams.compaction.summarizers.prompt import clean
 from streams.compaction.summarizers.tasks import open_tasks, says
+from streams.compaction.summarizers.terms import terms
 
 T = TypeVar("T")
 
@@ -77,11 +77,10 @@ def finish(request: SummaryInput, answer: str, mark: str, cut: bool) -> tuple[st
     """
     text = _tidied(answer)
     _check_form(request, text, answer, mark)
-    worth, words = weigh_facts(request)
-    top = sorted(
-        (fact for fact in worth if worth[fact] >= IMPORTANT),
-        key=lambda fact: -round(worth[fact], 9),
-    )
+    _, facts = read_lines(request)
+    first = facts.first_said()
+    words = {f: facts.words(f, int(first[i])) for i, f in enumerate(facts.known)}.__getitem__
+    top = [facts.known[place] for place in facts.best() if facts.scores[place] >= IMPORTANT]
     stated = StatedFacts(text)
     _check_facts(request, text, stated, top)
     missing = [made for fact in top if fact not in stated and (made := words(fact))]

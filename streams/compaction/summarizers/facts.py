@@ -8,8 +8,11 @@ is not seen. Ids weigh most, because nothing else in a conversation lets one fin
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from operator import itemgetter
 
 import msgspec
+import numpy as np
 
 MAX_FACT_CHARS = 60
 """Characters of the longest fact; longer matches are left to their sentence."""
@@ -29,7 +32,7 @@ WEIGHTS = {
 """How much a fact of each kind counts; chosen by eye; sums of quarters are exact in binary."""
 
 
-class Fact(msgspec.Struct, frozen=True):
+class Fact(msgspec.Struct, frozen=True, gc=False):
     """A fact as it was written, and its kind, a key of :data:`WEIGHTS`."""
 
     text: str
@@ -42,28 +45,63 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sept?|Oct|Nov|Dec)[a-z]{0,6}\.?"
-_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
 _UNIT = (
     r"(?:%|°[CF]?|[kKMGT]i?B\b|[km]?g\b|[kcm]?m\b|lbs?\b|km/h\b|ms\b|hours?\b|hrs?\b|minutes?\b|mins?\b|seconds?\b"
     r"|days?\b|nights?\b|weeks?\b|months?\b|years?\b|bags?\b|people\b|passengers?\b|adults?\b|seats?\b|items?\b"
     r"|tokens?\b|pcs\b|times\b)"
 )
 _CURRENCY = r"(?:USD|EUR|GBP|JPY|CHF|CNY|INR|dollars?|euros?|pounds?|€|元|円)"
-_FACT = re.compile(
-    r"(?P<id>\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b|(?<!\w)#[A-Za-z]{0,4}\d[\w-]{1,30}\b)"
-    r"|(?P<email>\b[\w.+-]{1,40}@[\w-]{1,30}(?:\.[\w-]{2,20}){1,3}\b)"
-    r"|(?P<link>\bhttps?://[^\s;<>\"')\]]{4,60})"
-    r"|(?P<date>\b\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?Z?)?\b|\b\d{1,2}[./]\d{1,2}[./](?:\d{4}|\d\d)\b"
-    rf"|\b{_MONTH} {_DAY}(?:,? \d{{4}})?\b|\b{_DAY}(?: of)? {_MONTH}(?: \d{{4}})?\b"
-    r"|\d{4}年(?:\d{1,2}月(?:\d{1,2}日)?)?|\d{1,2}月\d{1,2}日)"
-    r"|(?P<time>\b\d{1,2}:\d\d(?::\d\d)?(?: ?[AaPp]\.?[Mm]\b)?|\b\d{1,2} ?[AaPp][Mm]\b)"
-    r"|(?P<amount>(?<!\w)-?[$€£¥₹] ?\d[\d,]{0,14}(?:\.\d{1,4})?[kKMm]?\b"
-    rf"|\b\d[\d,.]{{0,14}} ?{_CURRENCY}(?!\w))"
-    rf"|(?P<quantity>(?<![\w.,-])-?\d(?:[\d,]{{0,11}}\d)?(?:\.\d{{1,6}})? ?{_UNIT})"
-    r"|(?P<name>(?<![\w.])[A-Z][a-zà-öø-ÿ'’]{1,20}(?: [A-Z][a-zà-öø-ÿ'’]{1,20}){1,3}(?![\w]))"
-    r"|(?P<word>\b[A-Za-z0-9][A-Za-z0-9_-]{2,39}\b)"
-    r"|(?P<number>\b\d{2,12}(?:\.\d{1,6})?\b)"
+_SUM = r" ?\d[\d,]{0,14}(?:\.\d{1,4})?[kKMm]?\b"
+_COUNT = rf"(?:[\d,]{{0,11}}\d)?(?:\.\d{{1,6}})? ?{_UNIT}"
+_EMAIL = r"[\w.+-]{0,39}+@[\w-]{1,30}(?:\.[\w-]{2,20}){1,3}\b"
+_WITH_DIGIT = r"(?=[A-Za-z_-]*+[0-9])[A-Za-z0-9_-]{0,39}\b"
+_NAMED = r"[a-zà-öø-ÿ'’]{1,20}"
+
+# What may follow the first character of a fact, by that character's kind. The empty group at the
+# end of a branch says which one it was, as _KINDS names them.
+_AFTER_SMALL = (
+    rf"[a-z]*+(?=[0-9_@.+A-Z:-])(?:{_EMAIL}()"
+    rf"|(?:(?<=http)|(?<=https))://[^\s;<>\"')\]]{{4,60}}()|{_WITH_DIGIT}())"
 )
+_AFTER_CAPITAL = (
+    r"(?:(?=[a-z]{2,8}\.? \d)[a-z]{2}(?<=Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+    r"[a-z]{0,6}\.? \d{1,2}(?:st|nd|rd|th)?(?:,? \d{4})?\b()"
+    rf"|(?<![.-].){_NAMED}(?: [A-Z]{_NAMED}){{1,3}}(?!\w)()"
+    rf"|[a-z]*+(?=[0-9_@.+A-Z-])(?:{_EMAIL}()|{_WITH_DIGIT}()|(?<=[A-Z])[A-Z]{{2,7}}(?![\w-])()))"
+)
+_AFTER_DIGIT = (
+    rf"(?:{_EMAIL}()"
+    r"|(?:\d{3}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?Z?)?\b"
+    r"|\d?[./]\d{1,2}[./](?:\d{4}|\d\d)\b"
+    rf"|\d?(?:st|nd|rd|th)?(?: of)? {_MONTH}(?: \d{{4}})?\b)()"
+    r"|(?:\d?:\d\d(?::\d\d)?(?: ?[AaPp]\.?[Mm]\b)?|\d? ?[AaPp][Mm]\b)()"
+    rf"|[\d,.]{{0,14}} ?{_CURRENCY}(?!\w)()"
+    rf"|(?<![.,-].){_COUNT}()"
+    r"|(?:\d{1,11}\.\d{1,6}|\.\d\d)\b(?<!\.0)(?!\.\d)()"
+    r"|[A-Za-z0-9_-]{2,39}\b()|\d\b())"
+)
+_AFTER_SIGN = (
+    rf"(?:(?<=#)[A-Za-z]{{0,4}}\d[\w-]{{1,30}}\b()|(?<=[$€£¥₹]){_SUM}()"
+    rf"|(?<=-)(?:[$€£¥₹]{_SUM}()|(?<![.,-].)\d{_COUNT}()))"
+)
+_FACT = re.compile(
+    # One set of characters comes first, so that the search skips all others fast.
+    rf"[A-Za-z0-9#$€£¥₹-](?:(?<!\w.)(?:(?<=[a-z]){_AFTER_SMALL}|(?<=[A-Z]){_AFTER_CAPITAL}"
+    rf"|(?<=[0-9]){_AFTER_DIGIT}|{_AFTER_SIGN})"
+    r"|(?<=[0-9])(?:\d{3}年(?:\d{1,2}月(?:\d{1,2}日)?)?|\d?月\d{1,2}日)())"
+)
+_KINDS = (
+    *("", "email", "link", "word", "date", "name", "email", "word", "word"),
+    *("email", "date", "time", "amount", "quantity", "number", "word", "number"),
+    *("id", "amount", "amount", "quantity", "date"),
+)
+_RICH = re.compile(r"[0-9@:]")
+"""A line without any of these has names and words in capitals alone, which are found faster."""
+_PLAIN_FACT = re.compile(
+    rf"[A-Z](?<!\w.)(?:(?<![.-].){_NAMED}(?: [A-Z]{_NAMED}){{1,3}}(?!\w)()"
+    r"|[A-Z]{2,7}(?![\w-])())"
+)
+_PLAIN_KINDS = ("", "name", "word")
 _BARE = frozenset({"number", "amount", "quantity", "date", "time"})
 NEAR = 60
 """Characters before a fact in which its words are looked for."""
@@ -87,21 +125,47 @@ _SHOUTED = (
     " GET PUT POST USD EUR GBP EST PST CET UTC GMT HAHA STOP"
 )
 _WORDS_IN_CAPITALS = frozenset(_SHOUTED.split())
+_NO_DIGITS = str.maketrans("", "", "0123456789")
 
 
 def find_facts(text: str) -> list[Fact]:
     """The facts of a text in their order, each once. Meant for a sentence; linear in a text of any
     length.
     """
-    found: dict[str, Fact] = {}
-    shouting = sum(map(str.isupper, text)) * 2 > sum(map(str.isalpha, text)) and " " in text
-    for match in _FACT.finditer(text):
-        kind, value = match.lastgroup or "number", match.group()
+    text = text.replace("\n", " ")
+    return [Fact(value, kind) for _, value, kind in find_all([text])]
+
+
+def find_all(lines: Sequence[str]) -> list[tuple[int, str, str]]:
+    """The facts of many lines, in their order, each once a line: the line's number, the fact's text
+    and its kind. No line holds a line break.
+    """
+    rich = [row for row, line in enumerate(lines) if _RICH.search(line)]
+    plain = sorted({*range(len(lines))}.difference(rich))
+    found = _found(_FACT, _KINDS, lines, rich) + _found(_PLAIN_FACT, _PLAIN_KINDS, lines, plain)
+    found.sort(key=itemgetter(0))
+    return found
+
+
+def _found(
+    pattern: re.Pattern[str], kinds: Sequence[str], lines: Sequence[str], rows: list[int]
+) -> list[tuple[int, str, str]]:
+    """The facts of some of the lines, by one search over all of their text."""
+    searched = [lines[row] for row in rows]
+    matches = [
+        (match.start(), match[0], match.lastindex or 0)
+        for match in pattern.finditer("\n".join(searched))
+    ]
+    ends = np.cumsum(np.fromiter(map(len, searched), np.int64, len(rows)) + 1)
+    holders = np.searchsorted(ends, [start for start, _, _ in matches], side="right").tolist()
+    facts: dict[tuple[int, str], str] = {}
+    for holder, (_, value, group) in zip(holders, matches, strict=True):
+        kind = kinds[group]
         if kind == "word":
-            kind = _kind_of_word(value, shouting)
-        if kind and len(value) <= MAX_FACT_CHARS and value not in found:
-            found[value] = Fact(value, kind)
-    return list(found.values())
+            kind = _kind_of_word(value, searched[holder])
+        if kind and len(value) <= MAX_FACT_CHARS:
+            facts.setdefault((rows[holder], value), kind)
+    return [(row, value, kind) for (row, value), kind in facts.items()]
 
 
 def in_words(text: str, fact: Fact) -> str:
@@ -151,18 +215,20 @@ def _about(text: str) -> list[str]:
     return [word for word in _WORD.findall(text.lower()) if word not in _LITTLE]
 
 
-def _kind_of_word(word: str, shouting: bool) -> str:
+def _kind_of_word(word: str, line: str) -> str:
     """``id`` for words with digits in them, ``code`` for capitals, ``number`` for digits; empty for
     ordinary words.
     """
-    digits = sum(map(str.isdigit, word))
-    letters = sum(map(str.isalpha, word))
-    if digits and not letters:
-        return "id" if digits >= 6 and digits == len(word) else "number"
+    if word.isdigit():
+        return "id" if len(word) >= 6 else "number"
+    digits = len(word) - len(word.translate(_NO_DIGITS))
     if digits:
+        if not any(map(str.isalpha, word)):
+            return "number"
         upper = word != word.lower()
         ordinal = word[0].isdigit() and word[-2:] in ("st", "nd", "rd", "th")
         return "id" if not ordinal and (digits >= 3 or (upper and len(word) >= 4)) else ""
-    if word.isupper() and word.isalpha() and len(word) <= 8 and word not in _WORDS_IN_CAPITALS:
-        return "" if shouting and len(word) != 6 else ("id" if len(word) == 6 else "code")
-    return ""
+    if word in _WORDS_IN_CAPITALS or not word.isupper():
+        return ""
+    shouting = sum(map(str.isupper, line)) * 2 > sum(map(str.isalpha, line)) and " " in line
+    return "" if shouting and len(word) != 6 else ("id" if len(word) == 6 else "code")

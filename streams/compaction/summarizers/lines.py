@@ -14,13 +14,13 @@ stays inside its own speaker's line, also when it is read back.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from streams.compaction.summarizers.base import SpanMessage
 from streams.compaction.summarizers.facts import Fact, read_fact
-from streams.compaction.summarizers.sentences import flatten, split_sentences
+from streams.compaction.summarizers.sentences import flatten, split_sentences, split_texts
 
 FACTS = "Facts: "
 EARLIER = "summary"
@@ -31,7 +31,7 @@ _LINE = re.compile(rf"({'|'.join(_ROLES)})((?: [\w.@-]{{1,48}})?(?: \(error\))?)
 _NOT_IN_NAME = re.compile(r"[^\w.@-]+")
 
 
-class Line(msgspec.Struct, frozen=True):
+class Line(msgspec.Struct, frozen=True, gc=False):
     """One sentence and who said it. ``source`` numbers the message (or the earlier line) that it
     stood in, rising.
     """
@@ -47,14 +47,25 @@ class Line(msgspec.Struct, frozen=True):
         return f"{self.speaker}: {self.text}"
 
 
-def lines_of_message(message: SpanMessage, source: int) -> list[Line]:
-    """The sentences of a message, each attributed to its role and, where it has one, its name."""
+def lines_of_messages(messages: Sequence[SpanMessage]) -> list[Line]:
+    """The sentences of messages, each attributed to its role and, where it has one, its name."""
+    speakers: dict[tuple[str, str | None, bool], tuple[str, str]] = {}
+    lines: list[Line] = []
+    for source, texts in enumerate(split_texts([message.text for message in messages])):
+        message = messages[source]
+        known = (message.role, message.name, message.is_error)
+        if known not in speakers:
+            speakers[known] = _speaker_of(message)
+        role, speaker = speakers[known]
+        lines += [Line(role, speaker, text, source) for text in texts]
+    return lines
+
+
+def _speaker_of(message: SpanMessage) -> tuple[str, str]:
     role = message.role if message.role in _ROLES[:-1] else "user"
     name = _NOT_IN_NAME.sub("_", flatten(message.name or ""))[:48]
     speaker = f"{role} {name}" if name else role
-    if message.is_error:
-        speaker += " (error)"
-    return [Line(role, speaker, text, source) for text in split_sentences(message.text)]
+    return role, speaker + " (error)" if message.is_error else speaker
 
 
 def read_summary(text: str) -> tuple[list[Line], dict[Fact, str]]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 from streams.compaction.summarizers.base import SummaryInput
-from streams.compaction.summarizers.lexrank import terms
-from streams.compaction.summarizers.lines import Line, lines_of_message, read_summary
+from streams.compaction.summarizers.lines import Line, lines_of_messages, read_summary
+from streams.compaction.summarizers.terms import terms
 
 MAX_TASKS = 3
 """Open sentences that are checked for: the newest, for older ones are more often done."""
@@ -35,9 +35,13 @@ def open_tasks(request: SummaryInput) -> list[Line]:
     open, in order, at most ``MAX_TASKS``.
     """
     lines, _ = read_summary(request.previous or "")
-    for source, message in enumerate(request.messages):
-        if message.role in ("user", "assistant") and _OPEN.search(message.text):
-            lines.extend(lines_of_message(message, source))
+    lines += lines_of_messages(
+        [
+            message
+            for message in request.messages
+            if message.role in ("user", "assistant") and _OPEN.search(message.text)
+        ]
+    )
     found = {line.text: line for line in lines if line.role != "tool" and _OPEN.search(line.text)}
     return list(found.values())[-MAX_TASKS:]
 

@@ -12,13 +12,16 @@ import pytest
 
 from projections.events import types as events
 from projections.fold.outcomes import History, Outcome
-from projections.names import Position
+from projections.names import Position, parse_key
+from projections.storage import window_copies
 from projections.storage.records import Checkpoint
+from projections.storage.window_copies import WindowCopy, decode_copies
 from projections.window.window import Window
-from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw
+from streams.log.rollback_history import fetch_needed
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
+from streams.partition.step import belongs, read_row
 from tests.contract.partition.test_partition import NUMBER, Ear, Parts, parts, rounds, split
 from tests.support.histories import RULES
 from tests.support.talks import Talks, random_talks
@@ -40,6 +43,7 @@ class Owner:
     """A partition whose histories are read when the test lets them."""
 
     def __init__(self, parts: Parts, checkpoint: Checkpoint, ear: Ear | None = None) -> None:
+        self.parts, self.copies = parts, 0
         self.gates: list[asyncio.Event] = []
         self.ready = asyncio.Event()
         self.ear = ear or AnyEar()
@@ -62,7 +66,21 @@ class Owner:
             gate = asyncio.Event()
             self.gates.append(gate)
             await gate.wait()
-        return await fetch_needed(log, window, needs)
+        found = await self.parts.store.copies(self.parts.generation, NUMBER, window.key)
+        copies = decode_copies(found)
+        self.copies = max(self.copies, len(copies))
+        if needs.target is not None:
+            await self._check(log, window, needs, copies)
+        return await fetch_needed(log, window, needs, copies)
+
+    async def _check(
+        self, log: Log, window: Window, needs: Outcome, copies: Sequence[WindowCopy]
+    ) -> None:
+        """The copies change nothing of what comes out."""
+        mine = await fetch_needed(log, window, needs, copies)
+        plain = await fetch_needed(log, window, needs)
+        assert what_is_restored(mine.window) == what_is_restored(plain.window)
+        assert _later(mine, needs) == _later(plain, needs)
 
     def _restored(self) -> None:
         self.ready.set()
@@ -79,6 +97,18 @@ class Owner:
         while self.partition.restoring:
             await asyncio.sleep(0)  # what was begun comes to its gate
             await self.release()
+
+
+def what_is_restored(window: Window | None) -> tuple[object, ...] | None:
+    """What a rollback takes from the fold at its target."""
+    if window is None:
+        return None
+    meta = window.meta
+    return meta.base, meta.summary, meta.due, window.tail
+
+
+def _later(history: History, needs: Outcome) -> list[int]:
+    return [at for at, _ in history.chain if at > (needs.target or 0)]
 
 
 async def _learn(tenant: str) -> None:
@@ -107,7 +137,19 @@ async def test_others_are_folded_while_a_conversation_goes_back_to_an_old_event(
     assert owner.partition.restoring
     stored = await parts.store.checkpoint(parts.generation, NUMBER)
     assert stored is not None and stored.restoring
-    assert (stored.offset, stored.ahead) == (before, raws[-1].position.offset)
+    last = raws[-1].position.offset
+    assert (stored.offset, stored.ahead) == (before, last)
+    assert stored.rollbacks == ((str(one), before + 1),)
+    assert stored.includes(last, other) and not stored.includes(last, one)
+    # The next owner, which has read the first of these records again, knows what is there.
+    successor = Owner(parts, stored)
+    await successor.partition.process(raws[: before + 2 - parts.first])
+    found = await parts.store.checkpoint(parts.generation, NUMBER)
+    assert found is not None
+    assert (found.offset, found.ahead, found.rollbacks) == (before, last, stored.rollbacks)
+    successor.partition.close()
+    owner = Owner(parts, found)
+    await owner.partition.process(raws)
     windows = {window.key: window for window in await parts.windows()}
     assert windows[other].meta.position == raws[-1].position.offset
     assert windows[one].meta.position < before
@@ -119,9 +161,12 @@ async def test_others_are_folded_while_a_conversation_goes_back_to_an_old_event(
 
 
 async def test_whatever_comes_when_the_windows_and_the_effects_are_the_replays(
-    parts: Parts,
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    restored = 0
+    monkeypatch.setattr(window_copies, "EVERY", 5)
+    monkeypatch.setattr(window_copies, "MOST", 4)
+    monkeypatch.setattr(window_copies, "BACK", 2)
+    restored = copies = 0
     for seed in range(300, 300 + rounds(parts, 40)):
         rng = random.Random(seed)
         parts.generation += 1_000_000
@@ -132,16 +177,18 @@ async def test_whatever_comes_when_the_windows_and_the_effects_are_the_replays(
         await alone.process(raws)
         parts.generation += 1_000_000
         owner = Owner(parts, Checkpoint(offset=parts.first - 1))
-        restored += await _drive(parts, owner, raws, rng, crashes=seed % 2 == 1)
+        done = await _drive(parts, owner, raws, rng, crashes=seed % 2 == 1)
+        restored, copies = restored + done[0], copies + done[1]
         assert await parts.images() == parts.expected(talks), f"seed {seed}"
         assert set(owner.ear.voided) == set(plain.voided), f"seed {seed}"
         assert set(owner.ear.accepted) == set(plain.accepted), f"seed {seed}"
     assert restored > 0
+    assert copies > 0
 
 
 async def _drive(
     parts: Parts, owner: Owner, raws: Sequence[Raw], rng: random.Random, *, crashes: bool
-) -> int:
+) -> tuple[int, int]:
     """Process batches of any size; histories are there sooner or later, and owners die."""
     restored = 0
     rest = list(raws)
@@ -150,6 +197,7 @@ async def _drive(
             await owner.partition.process(batch)
         rest = rest[30:]
         restored += owner.partition.restoring
+        await _check_claims(parts, raws)
         if crashes and rng.random() < 0.3:
             stored = await parts.store.checkpoint(parts.generation, NUMBER)
             assert stored is not None
@@ -158,7 +206,23 @@ async def _drive(
             rest = [raw for raw in raws if raw.position.offset > stored.offset]
         if rng.random() < 0.5 or not rest:
             await owner.drain()
-    return restored
+    return restored, owner.copies
+
+
+async def _check_claims(parts: Parts, raws: Sequence[Raw]) -> None:
+    """What a checkpoint says that windows include is in them."""
+    checkpoint = await parts.store.checkpoint(parts.generation, NUMBER)
+    assert checkpoint is not None
+    at = {
+        window.key: max(window.meta.position, max(stuck.offset, stuck.last) if stuck else -1)
+        for window in await parts.windows()
+        for stuck in (window.meta.quarantine,)
+    }
+    for raw in raws:
+        key = None if raw.key is None else parse_key(raw.key)
+        if key in at and belongs(read_row(parts.log.seals, raw)):
+            claimed = checkpoint.includes(raw.position.offset, key)
+            assert not claimed or at[key] >= raw.position.offset
 
 
 async def test_an_owner_with_a_restore_under_way_is_fenced_by_another_write(parts: Parts) -> None:

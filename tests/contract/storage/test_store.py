@@ -37,6 +37,7 @@ from projections.storage.records import (
     Write,
     write_of,
 )
+from projections.storage.window_copies import CopiesChange
 from projections.window.window import Window
 from streams.settings.settings import Settings
 from tests.support.histories import KEY, PARTITION, RULES, random_log
@@ -782,6 +783,14 @@ async def test_conversations_and_index_tell_all_there_is_as_of_one_checkpoint(
     assert await store.conversations(generation, 1) == set()
 
 
+async def test_records_that_are_nobodys_are_counted_by_partition(store: WindowStore) -> None:
+    before = await store.set_aside()
+    await store.count_set_aside({1: 2, 7: 400})
+    await store.count_set_aside({7: 1})
+    after = await store.set_aside()
+    assert [after[number] - before.get(number, 0) for number in (1, 7)] == [2, 401]
+
+
 async def test_a_list_is_read_between_two_times_and_left_by_its_name(
     store: WindowStore, generation: int
 ) -> None:
@@ -825,3 +834,27 @@ async def test_a_write_that_begins_anew_leaves_nothing_of_what_was_there(
     )
     assert (await store.read(generation, 0, [B]))[1] == [None]
     assert await store.conversations(generation, 0) == {A}
+
+
+async def test_copies_of_a_window_are_written_with_it_and_go_with_what_they_are_of(
+    store: WindowStore, generation: int
+) -> None:
+    async def held() -> set[bytes]:
+        return set(await store.copies(generation, 0, A))
+
+    async def put(copies: CopiesChange, revision: str, offset: int) -> str:
+        one = replace(write(), copies=copies)
+        applied = await store.apply(generation, 0, at(revision, offset), [one])
+        assert applied.verdict is Verdict.APPLIED
+        return applied.revision
+
+    assert await held() == set()
+    revision = await put(CopiesChange(put=((b"1000", b"one"), (b"2000", b"two"))), "", 0)
+    assert await held() == {b"one", b"two"}
+    revision = await put(CopiesChange(put=((b"3000", b"three"),), gone=(b"1000",)), revision, 1)
+    assert await held() == {b"two", b"three"}
+    revision = await put(CopiesChange(clear=True, put=((b"4000", b"four"),)), revision, 2)
+    assert await held() == {b"four"}
+    assert await store.conversations(generation, 0) == {A}
+    await put(CopiesChange(clear=True), revision, 3)
+    assert await held() == set()

@@ -497,3 +497,26 @@ async def test_a_tenants_share_of_what_may_be_under_way_is_its_own(
         release.set()
         assert (await first).status_code == 202
         assert (limit.all.requests, limit.all.bytes, limit.tenants) == (0, 0, {})
+
+
+async def test_rollbacks_have_a_quota_of_their_own_whatever_route_they_come_by(
+    world: World,
+) -> None:
+    new = {"name": "back", "quota": {"rollbacks_per_minute": 3, "rollbacks_burst": 60}}
+    key = (await world("POST", "/v1/tenants", "root", new)).json()["key"]
+    sent = await world("POST", "/v1/conversations/c/events", key, [say("one"), say("two")])
+    to = sent.json()["events"][0]["position"]
+    back = {"type": "rollback", "to": to}
+    many = await world("POST", "/v1/conversations/c/events", key, [back] * 4)
+    assert many.status_code == 429 and "allows 3" in many.json()["detail"]
+    answers = [
+        await world("POST", "/v1/conversations/c/rollback", key, {"to": to}),
+        await world("POST", "/v1/conversations/c/events", key, back),
+        await world("POST", "/v1/events", key, [back | {"conversation": "c"}]),
+        *[await world("POST", "/v1/conversations/c/rollback", key, {"to": to}) for _ in range(2)],
+    ]
+    codes = [answer.status_code for answer in answers]
+    assert codes[:3] == [202] * 3 and codes[-1] == 429, codes
+    assert "rollbacks_per_minute (3)" in answers[-1].json()["detail"]
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
+    assert (await world("POST", "/v1/conversations/c/events", key, say("on"))).status_code == 202

@@ -293,6 +293,32 @@ def test_huge_results_are_summarised_in_bounded_time(text: str) -> None:
     assert "user: I want A17." in summary.text
 
 
+WORDS = [f"w{i:05d}x" for i in range(5_000)]
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["x" * 20_000, "word and 123 " * 1_500, "\n".join(WORDS[:2_500]), "日本語のテキスト" * 2_500,
+     "1" * 20_000, "1 2 3 4.5 " * 2_000, "Ab " * 7_000, "a.b@c" * 4_000, "-$ 1,1" * 3_000,
+     "Δοκιμή ένα δύο. Ναι! " * 1_000],
+    ids=["one word", "no sentences", "one-word lines", "CJK", "one number", "numbers", "names",
+         "addresses", "signs", "Greek"],
+)  # fmt: skip
+def test_twice_as_much_text_takes_about_twice_the_work(piece: str) -> None:
+    def work(pieces: int) -> float:
+        """CPU seconds, the least of some tries: other processes only ever add to it."""
+        messages = tuple(said("tool", f"{i} {piece}") for i in range(pieces))
+        least = float("inf")
+        for _ in range(3):
+            before = time.process_time()
+            assert summary_of(*messages, max_tokens=300).tokens <= 300
+            least = min(least, time.process_time() - before)
+        return least
+
+    count("warm")
+    assert work(20) < 3.2 * work(10) + 0.05
+
+
 async def test_the_loop_goes_on_while_a_summary_is_made() -> None:
     messages = tuple(
         said("user", f"Sentence {i} about topic {i % 97} and id Q{i}77.") for i in range(6_000)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from streams.compaction.summarizers.facts import (
     MAX_FACT_CHARS,
     Fact,
+    find_all,
     find_facts,
     in_words,
     read_fact,
 )
+from tests.support.profiles import examples
 
 
 @pytest.mark.parametrize(
@@ -36,6 +40,13 @@ from streams.compaction.summarizers.facts import (
         ("from New York today", "New York", "name"),
         ("from JFK today", "JFK", "code"),
         ("card ending in 7447", "7447", "number"),
+        ("it weighs 1375.25 here", "1375.25", "number"),
+        ("Ann_B.c@example.com writes", "Ann_B.c@example.com", "email"),
+        ("see https://example.com/a?b=1 please", "https://example.com/a?b=1", "link"),
+        ("it is -5 °C outside", "-5 °C", "quantity"),
+        ("you get -$20.50 back", "-$20.50", "amount"),
+        ("on the 3rd of May 2024", "3rd of May 2024", "date"),
+        ("order a1-B2-774 now", "a1-B2-774", "id"),
     ],
 )
 def test_facts_of_each_kind_are_found(text: str, fact: str, kind: str) -> None:
@@ -55,6 +66,20 @@ def test_facts_come_once_in_their_order() -> None:
         "HAT069",
         "$5",
         "$7",
+    ]
+
+
+LINES = st.lists(
+    st.text(alphabet="aB1 .,-$@:#月é/", max_size=30)
+    | st.sampled_from(["", "New York JFK", "mail a@b.co", "PLEASE STOP HATHAT", "a1234 and $5"])
+)
+
+
+@given(lines=LINES)
+@settings(max_examples=examples(200), deadline=None)
+def test_facts_of_many_lines_are_those_of_each(lines: list[str]) -> None:
+    assert find_all(lines) == [
+        (row, fact.text, fact.kind) for row, line in enumerate(lines) for fact in find_facts(line)
     ]
 
 

@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.compaction.summarizers.sentences import MAX_CHARS, flatten, split_sentences
+from streams.compaction.summarizers.sentences import (
+    MAX_CHARS,
+    flatten,
+    split_sentences,
+    split_texts,
+)
 from tests.support.profiles import examples
 
 
@@ -61,6 +66,15 @@ def test_sentences_are_bounded_single_lines(text: str) -> None:
         assert 0 < len(sentence) <= MAX_CHARS
         assert sentence == flatten(sentence)
         assert len(sentence.splitlines()) == 1
+
+
+TEXTS = st.text(max_size=200) | st.text(alphabet='aB .!?,\n。字-*"|M r.', max_size=200)
+
+
+@given(texts=st.lists(TEXTS | st.sampled_from(["Mr. B", "3. C. D", '[{"a": "X. Y"}]']), max_size=8))
+@settings(max_examples=examples(200), deadline=None)
+def test_texts_split_together_are_split_as_each_alone(texts: list[str]) -> None:
+    assert split_texts(texts) == [split_sentences(text) for text in texts]
 
 
 @given(words=st.lists(st.text(alphabet="abcXYZ123字é", min_size=1, max_size=12), max_size=200))

@@ -12,7 +12,7 @@ import pytest
 from projections.events import types as events
 from projections.fold.replay import Logged, replay
 from projections.policy.policy import Rules
-from streams.log.history import fetch_history
+from streams.log.rollback_history import fetch_history
 from tests.support.histories import KEY, PARTITION, make_event
 from threadfold.testing import MemoryLog
 

@@ -4,6 +4,7 @@ tells.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,14 @@ from aiokafka.client import ConnectionGroup
 from projections.storage.records import Checkpoint
 from streams.log.log import Raw
 from streams.partition import log_identity
-from streams.partition.log_identity import Watch, identity, settled_end, why_other
+from streams.partition.log_identity import (
+    StoredPlace,
+    Watch,
+    find_start,
+    identity,
+    settled_end,
+    why_other,
+)
 from threadfold.testing import MemoryLog
 
 
@@ -167,3 +175,39 @@ async def test_a_partition_that_is_shorter_than_its_checkpoint_is_told(log: Shor
     assert watch.behind({0: 9}, {0: 10}) == []
     assert watch.behind({0: 10}, {0: 10}) == [0]
     assert watch.behind({0: -1}, {0: 0}) == []
+
+
+RESTORING = Checkpoint("r", 100, 0, "", -1, ahead=150, rollbacks=(("acme/c", 101),))
+
+
+@pytest.mark.parametrize(
+    ("stored", "committed", "served", "target"),
+    [
+        (RESTORING, 101, -1, 100),
+        (RESTORING, 101, 150, 100),
+        (replace(RESTORING, ahead=140), 101, 150, 150),
+        (replace(RESTORING, offset=90, ahead=95), 101, -1, 100),
+        (replace(RESTORING, unverified=True), 101, 150, 199),
+        (None, 101, 150, 199),
+        (replace(RESTORING, target=120), 101, 150, 120),
+    ],
+)
+def test_a_partition_with_a_restore_under_way_heals_only_where_windows_went_back(
+    stored: Checkpoint | None, committed: int, served: int, target: int
+) -> None:
+    place = StoredPlace(stored, 0, 200, other=False)
+    start = find_start(0, place, committed=committed, served=served, accept=False)
+    assert start.target == target
+    assert start.checkpoint == (
+        Checkpoint() if stored is None else replace(stored, unverified=False)
+    )
+
+
+async def test_a_log_that_is_shorter_than_windows_that_are_ahead_is_another_one(
+    log: ShortLog,
+) -> None:
+    (third,) = await rows(log, 3, 3)
+    checkpoint = replace(at(third), ahead=8)
+    assert await why_other(log, 0, checkpoint, 0, 10) is None
+    log.lose_tail(6)
+    assert "folded up to 8" in (await why_other(log, 0, checkpoint, 0, 6) or "")

@@ -8,15 +8,9 @@ from collections import Counter
 import pytest
 
 from projections.errors import RedisUnavailable, WaitTimedOut
-from projections.events import types as events
-from projections.fold.apply import apply
 from projections.names import Key, Position
-from projections.policy.policy import Rules
-from projections.storage.records import NOTHING, Checkpoint, Write, write_of
-from projections.window.window import Window
-from tests.support.talks import event_for
+from projections.storage.records import Checkpoint
 from threadfold.service.checkpoint_waits import LONGEST_RETRY, CheckpointWaits
-from threadfold.testing import MemoryStore
 
 
 class Checkpoints:
@@ -98,22 +92,14 @@ async def test_stopping_tells_those_who_wait() -> None:
         await task
 
 
-async def test_while_another_conversation_is_restored_a_window_that_is_ahead_is_not_waited_for() -> (
-    None
-):
-    key, other = Key("acme", "ahead"), Key("acme", "restored")
-    store, rules = MemoryStore(), Rules()
-
-    def write(name: Key, offset: int) -> Write:
-        window = Window(name, 0, rules)
-        apply(window, offset, event_for(name, events.Message("user", "hello"), f"e{offset}"))
-        return write_of(window, NOTHING, 0)
-
-    checkpoint = Checkpoint(offset=3, ahead=8)
-    await store.apply(1, 0, checkpoint, [write(key, 8), write(other, 2)])
-    waiting = CheckpointWaits(store, lambda: 1, store)
-    await waiting.wait_for(Position(0, 8), 5, key)
-    for name, offset in ((None, 8), (other, 7), (key, 9)):
+async def test_while_a_conversation_is_restored_it_alone_is_waited_for() -> None:
+    restored, other = Key("acme", "restored"), Key("acme", "other")
+    store = Checkpoints()
+    store.at[1, 0] = Checkpoint(offset=3, ahead=8, rollbacks=(("acme/restored", 6),))
+    waiting = CheckpointWaits(store, lambda: 1)
+    for name, offset in ((None, 3), (other, 8), (restored, 5)):
+        await waiting.wait_for(Position(0, offset), 5, name)
+    for name, offset in ((None, 4), (other, 9), (restored, 6), (restored, 8)):
         with pytest.raises(WaitTimedOut):
             await waiting.wait_for(Position(0, offset), 0.05, name)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from projections.errors import Healing
@@ -53,6 +55,16 @@ async def test_a_read_that_began_after_another_was_served_must_not_be_older(
     with pytest.raises(Healing):
         await windows.check_served(0, at(104), windows.served(0))
     assert (await windows.check_served(0, at(105), windows.served(0))).offset == 105
+
+
+async def test_an_older_copy_is_refused_also_while_a_conversation_is_restored(
+    windows: StoredWindows,
+) -> None:
+    restoring = replace(at(100), ahead=150, rollbacks=(("acme/c", 101),))
+    await windows.check_served(0, restoring, windows.served(0))
+    with pytest.raises(Healing):
+        await windows.check_served(0, replace(restoring, ahead=140), windows.served(0))
+    await windows.check_served(0, at(150), windows.served(0))
 
 
 async def test_of_a_topic_that_was_made_anew_what_it_holds_is_served(

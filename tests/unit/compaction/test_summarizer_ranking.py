@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.compaction.summarizers.lexrank import Candidates, lexrank, select, similarities, terms
+from streams.compaction.summarizers.ranking import Candidates, lexrank, select
+from streams.compaction.summarizers.terms import similarities, terms
 from tests.support.profiles import examples
 
 TALK = [
@@ -24,9 +25,14 @@ def _candidates(
     relevance: list[float], costs: list[int], similarity: np.ndarray | None = None
 ) -> Candidates:
     n = len(relevance)
-    same = np.eye(n) if similarity is None else similarity
+    same = np.eye(n, dtype=np.float32) if similarity is None else similarity
     return Candidates(
-        np.array(relevance), same, np.array(costs, dtype=np.int64), np.zeros((n, 1)), np.zeros(1)
+        np.array(relevance),
+        same,
+        np.array(costs, dtype=np.int64),
+        np.zeros(0, np.int64),
+        np.zeros(0, np.int64),
+        np.zeros(0),
     )
 
 
@@ -38,7 +44,7 @@ def test_terms_are_words_and_pairs_of_unspaced_characters() -> None:
 
 def test_a_sentence_is_like_itself_and_unlike_one_without_its_words() -> None:
     matrix = similarities([*TALK, TALK[0], "!?"])
-    assert matrix[0, 4] == pytest.approx(1.0, abs=1e-4)
+    assert matrix[0, 4] == pytest.approx(1.0, abs=1e-3)
     assert matrix[0, 3] == 0.0
     assert matrix[5, 5] == 0.0
     assert np.array_equal(matrix, matrix.T)
@@ -68,16 +74,17 @@ def test_the_order_of_sentences_changes_no_bit_of_their_likeness() -> None:
 
 
 def test_the_second_sentence_taken_is_not_a_copy_of_the_first() -> None:
-    similarity = np.array([[1.0, 0.95, 0.0], [0.95, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    similarity = np.array([[1.0, 0.95, 0.0], [0.95, 1.0, 0.0], [0.0, 0.0, 1.0]], np.float32)
     assert select(_candidates([1.0, 0.99, 0.5], [10, 10, 10], similarity), 20) == [0, 2]
 
 
 def test_a_sentence_with_a_new_fact_goes_before_one_whose_fact_is_kept() -> None:
     candidates = Candidates(
         np.array([1.0, 0.9, 0.6]),
-        np.eye(3),
+        np.eye(3, dtype=np.float32),
         np.array([10, 10, 10], dtype=np.int64),
-        np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]),
+        np.array([0, 1, 2]),
+        np.array([0, 0, 1]),
         np.array([3.0, 3.0]),
     )
     assert select(candidates, 20) == [0, 2]

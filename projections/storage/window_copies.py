@@ -1,0 +1,133 @@
+"""Copies of a long conversation's window, kept at intervals: a rollback into old history folds from
+the nearest one before its target, and not from the first event.
+
+A copy is a cache and never the truth: without it the log is read further back. A store keeps at
+most :data:`MOST` of a conversation at even intervals, and :data:`BACK` that were taken after
+rollbacks into old history. An event that an operator takes out, and an erasure, end all of them: so
+where there is a copy, nothing was taken out after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import cramjam
+import msgspec
+
+from projections.events.types import AnyEvent
+from projections.names import Key
+from projections.policy.policy import Rules
+from projections.storage.snapshots import VERSION, bare, restore, tail_offsets, take_snapshot
+from projections.window.window import Window
+
+EVERY = 1_000
+"""Events between two copies, while there are no more than :data:`MOST`; then twice as many, and so
+on. Shorter conversations have none.
+"""
+MOST = 32
+BACK = 8
+"""Copies of a conversation at most: at even intervals, and after rollbacks into old history. One
+takes about 15 KB, most of it the 1,024 recent ids.
+"""
+
+
+class _Record(msgspec.Struct, array_like=True, frozen=True):
+    version: int
+    offset: int
+    summary: int | None
+    body: bytes
+
+
+_decode = msgspec.msgpack.Decoder(_Record).decode
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCopy:
+    """A window as it stood after the event at ``offset``, without its tail's text; ``summary`` is
+    where its active summary stands.
+    """
+
+    offset: int
+    summary: int | None
+    body: bytes
+
+    def bare(self, key: Key, partition: int, rules: Rules) -> Window:
+        """The window without text: whoever asks it for positions needs no more."""
+        return bare(key, partition, rules, self.body)
+
+    def texts(self) -> list[int]:
+        """The offsets of the events that :meth:`window` needs."""
+        return tail_offsets(self.body)
+
+    def window(self, key: Key, partition: int, rules: Rules, at: Mapping[int, AnyEvent]) -> Window:
+        """The window; raises ``KeyError`` where ``at`` lacks one of its events."""
+        return restore(key, partition, rules, self.body, at)
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesChange:
+    """What changes of a conversation's copies: ``clear`` takes all of them away first."""
+
+    clear: bool = False
+    put: tuple[tuple[bytes, bytes], ...] = ()
+    gone: tuple[bytes, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.clear or bool(self.put or self.gone)
+
+
+NO_CHANGE, ENDS = CopiesChange(), CopiesChange(clear=True)
+
+
+def changed_copies(window: Window, before: int, *, back: bool, ends: bool) -> CopiesChange:
+    """What changes of a window's copies with a write.
+
+    Args:
+        before: how many events it had at the write before.
+        back: it went back to an old event since.
+        ends: earlier copies must not be used any more.
+    """
+    if window.meta.erased or window.meta.quarantine is not None:
+        return CopiesChange(clear=ends or window.meta.erased)
+    now, names = window.meta.count, []
+    step, former = _step(now), _step(before)
+    gone = [b"%d" % at for at in range(former, now, former) if at % step] if step > former else []
+    if now // step > before // step:
+        names.append(b"%d" % (now // step * step))
+    if back and now >= EVERY:
+        names.append(b"back%d" % (window.meta.position % BACK))
+    put = [(name, _encoded(window)) for name in names]
+    return CopiesChange(ends, tuple(put), () if ends else tuple(gone))
+
+
+def copies_anew(window: Window) -> CopiesChange:
+    """What changes with a window that is written anew: nobody knows of what its copies are."""
+    return ENDS if window.meta.count >= EVERY else NO_CHANGE
+
+
+def decode_copies(values: Iterable[bytes]) -> list[WindowCopy]:
+    """The copies that these values hold, by offset; what this code cannot use is left out."""
+    found = []
+    for value in values:
+        try:
+            record = _decode(bytes(cramjam.zstd.decompress(value)))
+        except (cramjam.DecompressionError, msgspec.DecodeError):
+            continue
+        if record.version == VERSION:
+            found.append(WindowCopy(record.offset, record.summary, record.body))
+    return sorted(found, key=lambda copy: copy.offset)
+
+
+def _step(count: int) -> int:
+    step = EVERY
+    while count > MOST * step:
+        step *= 2
+    return step
+
+
+def _encoded(window: Window) -> bytes:
+    meta = window.meta
+    summary = None if meta.summary is None else meta.summary.offset
+    record = _Record(VERSION, meta.position, summary, take_snapshot(window))
+    return bytes(cramjam.zstd.compress(msgspec.msgpack.encode(record), level=3))

@@ -1,0 +1,182 @@
+"""What a rollback beyond its window needs of the log: the fold as it stood at its target, and the
+summaries that stand or fall with it.
+
+The fold begins at the nearest copy of the window before the target
+(``projections.storage.window_copies``), and the events from there on are found through the nearest
+copy after it; without copies all of the conversation is read, back to its first event. Copies
+change what is read, never what comes out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+
+from projections.events.types import AnyEvent, SummaryEvent
+from projections.fold.outcomes import History, Outcome
+from projections.fold.replay import ReplayCheckpoints, TooOld, summary_chain
+from projections.names import Position, parse_position
+from projections.storage.window_copies import WindowCopy
+from projections.window.window import Window
+from streams.log.history import events_of, pieces_backwards, read_events
+from streams.log.log import Log, Row
+
+EVERY = 500
+"""Events between two copies of a fold that is made for a rollback: earlier rollbacks on its way
+begin at one.
+"""
+READ_PART = 16_000
+"""Events read at once for a rollback."""
+SLICE = 100
+PAUSE = 0.001
+"""A thread that folds for a rollback lets the event loop have its turn after so many events, for so
+many seconds: without, each step of the loop waits five milliseconds for the interpreter's lock.
+"""
+
+
+async def fetch_needed(
+    log: Log, window: Window, outcome: Outcome, copies: Sequence[WindowCopy] = ()
+) -> History:
+    """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to; raises
+    ``KafkaUnavailable``.
+    """
+    if outcome.target is not None:
+        return await fetch_history(log, window, outcome.target, copies)
+    return History(texts=dict(await read_events(log, window.key, window.partition, outcome.texts)))
+
+
+async def fetch_history(
+    log: Log, window: Window, target: int, copies: Sequence[WindowCopy] = ()
+) -> History:
+    """What a rollback of ``window`` to offset ``target`` needs, when the target lies outside the
+    window's tail.
+
+    It is folded part by part and in a thread: a long one takes longer than the worker's group waits
+    for a sign of life. Nobody may change ``window`` meanwhile.
+
+    Args:
+        copies: of this window, by offset. Without one before the target the whole conversation is
+            read.
+    """
+    copies = [copy for copy in copies if copy.offset < window.meta.position]
+    upper = next((copy for copy in copies if copy.offset >= target), None)
+    below = [copy for copy in copies if copy.offset < target]
+    while True:
+        lower = below[-1] if below else None
+        try:
+            fold = await _fold_to(log, window, target, lower, upper)
+            history = await asyncio.to_thread(fold.history, window, target)
+            break
+        except TooOld as older:
+            # A rollback in between goes further back; one that far has a copy after it, mostly.
+            below = [copy for copy in below if copy.offset < older.target]
+        except _Unusable:
+            below = below[:-1]
+    if history.window is None:
+        return history
+    texts = dict(history.texts)
+    await _read_chains(log, window, history.window, copies, texts)
+    return History(history.window, summary_chain(window, texts, target), texts)
+
+
+class _Unusable(Exception):
+    """The log has lost an event of a copy's tail, or the copy cannot be read."""
+
+
+async def _fold_to(
+    log: Log, window: Window, target: int, lower: WindowCopy | None, upper: WindowCopy | None
+) -> ReplayCheckpoints:
+    """The fold of the conversation's events up to the target."""
+    key, partition, rules = window.key, window.partition, window.rules
+    texts: dict[int, AnyEvent] = {}
+    base = None
+    if lower is not None:
+        texts = dict(await read_events(log, key, partition, lower.texts()))
+        try:
+            base = lower.window(key, partition, rules, texts)
+        except (KeyError, ValueError) as error:
+            raise _Unusable from error
+    fold = ReplayCheckpoints(
+        key, partition, rules, every=EVERY, at={target}, base=base, texts=texts
+    )
+    try:
+        seen = window if upper is None else upper.bare(key, partition, rules)
+    except ValueError:
+        seen = window
+    # Where there is a copy before the target, nothing was taken out after it.
+    below, above = (None, -1) if lower is None else (target + 1, lower.offset)
+    offsets: set[int] = set()
+    async for _, piece in pieces_backwards(log, seen, below=below, above=above):
+        offsets.update(piece)
+
+    def go_on(rows: Mapping[Position, Row]) -> None:
+        needed = {
+            position: row
+            for position, row in rows.items()
+            if position.offset <= target or _may_drop(row)
+        }
+        order = sorted(needed)
+        for i in range(0, len(order), SLICE):
+            some = {position: needed[position] for position in order[i : i + SLICE]}
+            fold.extend(events_of(some, key, log.seals), upto=target)
+            time.sleep(PAUSE)
+
+    order = sorted(offsets)
+    for i in range(0, len(order), READ_PART):
+        part = order[i : i + READ_PART]
+        rows = await log.read(Position(partition, offset) for offset in part)
+        await asyncio.to_thread(go_on, rows)
+    return fold
+
+
+async def _read_chains(
+    log: Log,
+    window: Window,
+    restored: Window,
+    copies: Sequence[WindowCopy],
+    known: dict[int, AnyEvent],
+) -> None:
+    """Read the summaries from the active one back to where the restored window's begin, and those
+    back to the same.
+    """
+    mine, its = _active(window), _active(restored)
+    # Each copy names a summary on the way: what lies between is read side by side.
+    starts = {copy.summary for copy in copies if copy.summary is not None}
+    wanted = {at for at in {mine, *starts} if at > its}
+    while wanted:
+        await _read(log, window, wanted, known)
+        befores = {_before(known.get(at)) for at in wanted}
+        wanted = {at for at in befores if at > its and at not in known}
+    while mine != its:
+        last = max(mine, its)
+        await _read(log, window, {last}, known)
+        before = _before(known.get(last))
+        mine, its = (before, its) if mine == last else (mine, before)
+    if mine >= 0:
+        await _read(log, window, {mine}, known)
+
+
+def _active(window: Window) -> int:
+    return -1 if window.meta.summary is None else window.meta.summary.offset
+
+
+def _before(event: AnyEvent | None) -> int:
+    """Where the summary before one stands, -1 where there is none, or the log lost it."""
+    if not isinstance(event, SummaryEvent) or event.data.previous_position is None:
+        return -1
+    return parse_position(event.data.previous_position).offset
+
+
+async def _read(log: Log, window: Window, offsets: set[int], known: dict[int, AnyEvent]) -> None:
+    missing = sorted(offsets - known.keys())
+    if missing:
+        known.update(await read_events(log, window.key, window.partition, missing))
+
+
+def _may_drop(row: Row) -> bool:
+    """Whether a record may be an ``event.dropped``, whose type another producer may have written
+    with escapes.
+    """
+    value = row.value or b""
+    return b"event.dropped" in value or b"\\u" in value

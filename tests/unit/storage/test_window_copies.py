@@ -1,0 +1,66 @@
+"""Which copies of a window are kept: a bounded number at even intervals, and none of what an operator
+took out.
+"""
+
+from __future__ import annotations
+
+from projections.events import types as events
+from projections.fold.apply import apply
+from projections.storage.window_copies import BACK, EVERY, MOST, changed_copies, decode_copies
+from projections.window.window import Window
+from tests.support.histories import KEY, PARTITION, RULES
+from tests.support.talks import event_for
+
+
+def grown(events_: int) -> Window:
+    """A window of one message, with the count of a longer conversation."""
+    window = Window(KEY, PARTITION, RULES)
+    apply(window, 5, event_for(KEY, events.Message("user", "hello"), "e"))
+    window.meta.count = events_
+    return window
+
+
+def test_a_conversation_has_a_bounded_number_of_copies_at_even_intervals() -> None:
+    held: set[bytes] = set()
+    window, before = grown(0), 0
+    for count in range(70, 300_000, 70):
+        window.meta.count = count
+        change = changed_copies(window, before, back=False, ends=False)
+        held = (held - set(change.gone)) | {name for name, _ in change.put}
+        before = count
+        assert len(held) <= MOST + 1
+        if count > EVERY:
+            places = sorted(map(int, held))
+            assert len(places) >= min(count // EVERY, MOST // 2)
+            gaps = {b - a for a, b in zip([0, *places], [*places, count], strict=True)}
+            assert max(gaps) <= max(EVERY, 2 * count // MOST) + 70
+    assert not changed_copies(grown(EVERY - 1), 0, back=True, ends=False)
+
+
+def test_after_rollbacks_into_old_history_the_last_few_copies_are_kept() -> None:
+    names = set()
+    window = grown(EVERY)
+    for offset in range(40):
+        window.meta.position = offset
+        change = changed_copies(window, EVERY, back=True, ends=False)
+        names |= {name for name, _ in change.put}
+    assert len(names) == BACK
+
+
+def test_what_is_taken_out_ends_all_copies() -> None:
+    assert changed_copies(grown(EVERY), EVERY, back=False, ends=True).clear
+    window = grown(EVERY)
+    window.meta.erased = True
+    change = changed_copies(window, 0, back=False, ends=True)
+    assert change.clear and not change.put
+    window = grown(EVERY)
+    window.quarantine(7, "spoiled")
+    assert not changed_copies(window, 0, back=False, ends=False)
+
+
+def test_a_copy_that_cannot_be_read_is_left_out() -> None:
+    change = changed_copies(grown(EVERY), 0, back=False, ends=False)
+    ((_, value),) = change.put
+    (copy,) = decode_copies([b"", b"nonsense", value[:-3], value])
+    assert (copy.offset, copy.summary) == (5, None)
+    assert copy.bare(KEY, PARTITION, RULES).meta.count == EVERY
