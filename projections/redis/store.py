@@ -7,7 +7,7 @@ nothing here is the truth: it can be lost at any moment.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.resources import files
 from typing import Any, TypeVar, cast
 
@@ -56,6 +56,7 @@ class RedisStore:
         """
         self.url = url
         self.prefix = prefix
+        self._set_aside = f"{prefix}:set-aside"
         self.reader: WindowReader = self
         self._packed = compressed if compress else bytes
         self.servers = RedisRouter(url, timeout=timeout)
@@ -334,6 +335,20 @@ class RedisStore:
             return bool(await self._hold(node, [key], [holder, int(seconds * 1000)]))
 
         return await self._run(key, work)
+
+    async def count_set_aside(self, counts: Mapping[int, int]) -> None:
+        async def work(node: Node) -> None:
+            for partition, records in counts.items():
+                await node.redis.hincrby(self._set_aside, str(partition), records)
+
+        await self._run(self._set_aside, work)
+
+    async def set_aside(self) -> dict[int, int]:
+        async def work(node: Node) -> dict[Any, Any]:
+            return dict(await node.redis.hgetall(self._set_aside))
+
+        found = await self._run(self._set_aside, work)
+        return {int(partition): int(records) for partition, records in found.items()}
 
     def _checkpoint(self, state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
         checkpoint = checkpoint_of(state, node)

@@ -6,6 +6,7 @@ same suite (tests/contract).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from projections.names import Key
@@ -127,6 +128,14 @@ class Listings(Protocol):
         Lists that came into being in this very moment may be missing: read again where that
         matters.
         """
+
+    async def count_set_aside(self, counts: Mapping[int, int]) -> None:
+        """Add to the numbers of records that are nobody's, by partition. They are for metrics:
+        they begin anew where the store was lost.
+        """
+
+    async def set_aside(self) -> dict[int, int]:
+        """The numbers of records that are nobody's, by partition."""
 
 
 class GenerationStore(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import Any
@@ -26,6 +27,7 @@ from streams.log.appender import HEADERS
 from streams.log.clients import SharedProducer, kafka_errors
 from streams.log.log import Log, Raw
 from streams.partition.effects import Effects
+from streams.partition.step import RECORD
 from streams.projector.tracing import compaction_span
 from streams.runtime.log_fields import about
 from streams.settings.settings import Settings
@@ -43,6 +45,8 @@ class Publisher:
         self._log = log
         # Others read the summaries, with clients of their own.
         self._producer = SharedProducer(settings, settings.public_codec)
+        self.set_aside = Counter[int]()
+        """Records that are nobody's, by partition, since the last :meth:`take_set_aside`."""
         self.announced_before: dict[int, int] = {}
         """For each partition the offset from which on effects have not been published (a replay
         publishes nothing again).
@@ -51,6 +55,11 @@ class Publisher:
     async def stop(self) -> None:
         """Flush and close."""
         await self._producer.stop()
+
+    def take_set_aside(self) -> Counter[int]:
+        """The records that are nobody's and were not taken before, by partition."""
+        taken, self.set_aside = self.set_aside, Counter()
+        return taken
 
     async def publish(self, partition: int, effects: Effects, batch: Sequence[Raw]) -> None:
         """Publish the effects of a batch, in log order, and wait until it is safe.
@@ -90,6 +99,9 @@ class Publisher:
         await self._send(
             [(topic, key, value, headers) for _, topic, key, value, headers in messages]
         )
+        strays = sum(dead.kind == RECORD and new(dead.position.offset) for dead in effects.dead)
+        if strays:
+            self.set_aside[partition] += strays
 
     async def _records(
         self,

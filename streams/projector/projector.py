@@ -165,6 +165,8 @@ class Projector(Folder[Partition]):
         return self.halts.after(number)
 
     async def tick(self) -> None:
+        if strays := self.publisher.take_set_aside():
+            await self.store.count_set_aside(strays)
         await self.halts.record()
 
     def goes_on(self) -> bool:

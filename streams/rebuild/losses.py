@@ -8,6 +8,7 @@ one reaches less far, the windows are read whole.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
@@ -16,13 +17,29 @@ from projections.policy.policy import Rules
 from projections.render.differences import Past, past_of, why_lost
 from projections.storage.layout import BASE, HEAD, Head, decode_base, decode_head
 from projections.storage.protocol import WindowStore
-from projections.storage.records import stored_form
+from projections.storage.records import Checkpoint, stored_form
 from projections.storage.stubs import STUB, decode_stub
 from projections.window.window import Window
 
 GROUP = 100
 """Conversations that are looked at side by side."""
+PATIENCE = 60.0
+PAUSE = 0.2
+"""Seconds to wait for a live partition of which a conversation is being restored, and between two
+looks.
+"""
+LATE = "a rollback of its partition is still being restored: try again"
 Fields = Mapping[bytes, bytes]
+
+
+class _Suspect(NamedTuple):
+    """What a live window holds, up to which offset windows of its partition are folded, and whether
+    one of them is being restored: then it may be this one, with a summary that is undone.
+    """
+
+    past: Past
+    place: int
+    restoring: bool
 
 
 class Side(NamedTuple):
@@ -50,7 +67,7 @@ async def find_losses(
         CorruptWindow: a stored window cannot be read.
         RedisUnavailable: as named.
     """
-    suspects: dict[tuple[int, Key], Past] = {}
+    suspects: dict[tuple[int, Key], _Suspect] = {}
     for partition in range(partitions):
         keys = sorted(await store.conversations(live.number, partition))
         for i in range(0, len(keys), GROUP):
@@ -58,29 +75,85 @@ async def find_losses(
             found = await asyncio.gather(
                 *(_suspect(store, live, other, partition, k) for k in group)
             )
-            suspects |= {
-                (partition, key): past
-                for key, past in zip(group, found, strict=True)
-                if past is not None
-            }
-    if not suspects:
-        return {}
-    await catch_up()
+            for key, suspect in zip(group, found, strict=True):
+                if suspect is not None:
+                    suspects[partition, key] = suspect
     losses: dict[Key, str] = {}
-    for (partition, key), past in suspects.items():
-        why = why_lost(past, await _window(store, other, partition, key))
-        if why is not None:
-            losses[key] = why
+    end = time.monotonic() + PATIENCE
+    while suspects:
+        lost = await _judge(store, other, suspects, catch_up, end)
+        again: dict[tuple[int, Key], _Suspect] = {}
+        for place, why in lost.items():
+            now = await _suspect(store, live, other, *place)
+            if now is None:
+                continue  # a rollback took the live summary meanwhile, too
+            stands = not now.restoring and now.past.reach >= suspects[place].past.reach
+            if stands or time.monotonic() > end:
+                losses[place[1]] = why
+            else:
+                again[place] = now
+        suspects = again
+        await asyncio.sleep(PAUSE if suspects else 0)
     return losses
+
+
+async def _judge(
+    store: WindowStore,
+    other: Side,
+    suspects: Mapping[tuple[int, Key], _Suspect],
+    catch_up: Callable[[], Awaitable[None]],
+    end: float,
+) -> dict[tuple[int, Key], str]:
+    """Of the suspects those that lack what the live windows held when they were looked at, and
+    why. ``end`` is when to wait no longer, of ``time.monotonic``.
+    """
+    places: dict[int, int] = {}
+    for (partition, _), suspect in suspects.items():
+        places[partition] = max(places.get(partition, -1), suspect.place)
+    late = await _caught_up(store, other.number, places, catch_up, end)
+    lost: dict[tuple[int, Key], str] = {}
+    for (partition, key), suspect in suspects.items():
+        if partition in late:
+            lost[partition, key] = LATE
+        elif why := why_lost(suspect.past, await _window(store, other, partition, key)):
+            lost[partition, key] = why
+    return lost
+
+
+async def _caught_up(
+    store: WindowStore,
+    generation: int,
+    places: Mapping[int, int],
+    catch_up: Callable[[], Awaitable[None]],
+    end: float,
+) -> set[int]:
+    """Have a generation folded up to an offset of each partition; returns the partitions in which
+    that offset is not reached.
+
+    It is folded up to the live checkpoints. While a conversation is being restored, other windows
+    of its partition are ahead of that: one more round is needed then.
+    """
+    while True:
+        await catch_up()
+        late = set()
+        for partition, place in places.items():
+            checkpoint = await store.checkpoint(generation, partition)
+            if checkpoint is None or checkpoint.offset < place:
+                late.add(partition)
+        if not late or time.monotonic() > end:
+            return late
+        await asyncio.sleep(PAUSE)
 
 
 async def _suspect(
     store: WindowStore, live: Side, other: Side, partition: int, key: Key
-) -> Past | None:
+) -> _Suspect | None:
     """The past that the live window holds, where the other one's summary reaches less far."""
-    (_, old), (_, new) = await asyncio.gather(
+    (checkpoint, old), (_, new) = await asyncio.gather(
         *(store.fields(side.number, partition, key, [HEAD, BASE, STUB]) for side in (live, other))
     )
+    checkpoint = checkpoint or Checkpoint()
+    partition_is = max(checkpoint.offset, checkpoint.ahead), checkpoint.restoring
     with stored_form(key):
         head = decode_head(new[HEAD]) if HEAD in new else None
         if HEAD in old:
@@ -88,12 +161,12 @@ async def _suspect(
             reach = _reach(old)
             if mine.erased or reach <= (-1 if head is None else _reach(new)):
                 return None
-            return Past(reach, mine.count + mine.skipped)
+            return _Suspect(Past(reach, mine.count + mine.skipped), *partition_is)
         asleep = old.get(STUB)
         if asleep is None or (head is not None and _holds_all(head, decode_stub(asleep).count)):
             return None
     window = await _window(store, live, partition, key)
-    return None if window.meta.erased else past_of(window)
+    return None if window.meta.erased else _Suspect(past_of(window), *partition_is)
 
 
 def _holds_all(head: Head, count: int) -> bool:

@@ -76,8 +76,9 @@ def read_quota(values: object, onto: Quota = NO_QUOTA) -> Quota:
         whole = name in COUNTS
         if (
             isinstance(value, bool)
-            or not isinstance(value, int if whole else int | float)
+            or not isinstance(value, int | float)
             or not math.isfinite(value)
+            or (whole and value != int(value))
         ):
             raise InvalidQuota(
                 f"quota {name}: expected {'a whole number' if whole else 'a number'} or null"
@@ -85,9 +86,9 @@ def read_quota(values: object, onto: Quota = NO_QUOTA) -> Quota:
         if not 0 <= value <= _MOST or (name in BURSTS and not 0.1 <= value <= 86_400):
             least, most = ("0.1", "86400") if name in BURSTS else ("0 (no limit)", f"{_MOST:g}")
             raise InvalidQuota(f"quota {name} is {value}: it must be {least} to {most}")
-    # As it will be read back: rates are fractions.
+    # As it will be read back: rates are fractions. To JSON Schema 1.0 is a whole number.
     numbers = {
-        name: float(value) if value is not None and name not in COUNTS else value
+        name: value if value is None else int(value) if name in COUNTS else float(value)
         for name, value in values.items()
     }
     return msgspec.structs.replace(onto, **numbers)

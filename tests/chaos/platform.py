@@ -138,6 +138,8 @@ class Platform:
         """Conversations that were erased, or are just being so."""
         self.wrongs: list[str] = []
         """What a fault's own steps found wrong."""
+        self.commands = 0
+        """How many commands an operator gave."""
         self.switches = 0
         """How often another generation became the live one."""
         self.server_locks = {"kafka": asyncio.Lock(), "redis": asyncio.Lock()}

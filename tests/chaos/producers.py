@@ -32,7 +32,7 @@ WORDS = [
 ]
 BUSY = 4
 """Conversations of each tenant that get most of what is appended."""
-ENOUGH = 60.0
+ENOUGH = 180.0
 """Seconds after which an append that is still not acknowledged is given up, and said."""
 
 

@@ -26,7 +26,7 @@ from tests.chaos.evidence import Ack, Evidence, Row, Seen, is_garbage
 from tests.chaos.platform import Platform
 from threadfold.cli.common import open_snapshots
 
-SETTLE = 90.0
+SETTLE = 180.0
 """Seconds in which everything has to be folded and every due summary taken, once all runs again; a
 few is usual.
 """

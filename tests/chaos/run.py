@@ -20,7 +20,7 @@ from streams.settings.settings import Settings
 from tests.chaos.evidence import Evidence, Findings, keep
 from tests.chaos.faults import carry_out
 from tests.chaos.intruders import Intruder, intruding
-from tests.chaos.operators import still_served
+from tests.chaos.operators import still_held, still_served
 from tests.chaos.oracle import judge
 from tests.chaos.platform import Platform, Stack, keep_logs, platform, until_ready
 from tests.chaos.producers import Producer, producers_of
@@ -132,7 +132,7 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
     for producer in producers:
         outcome.trouble += [f"producer {producer.number}: {text}" for text in producer.refused]
     outcome.trouble += [f"while it ran, {text}" for reader in readers for text in reader.found]
-    outcome.trouble += made.wrongs + await still_served(made)
+    outcome.trouble += made.wrongs + await still_served(made) + await still_held(made)
     outcome.trouble += await made.end()
     asked = (
         f"{sum(p.unknown for p in producers)} unknown answers,"
@@ -175,7 +175,7 @@ def _told(evidence: Evidence, asked: str, intruder: Intruder, made: Platform) ->
         for service in made.services
         if (count := service.tracebacks())
     ]
-    if traced or ended:
+    if traced or ended or made.notes:
         keep_logs(made.folder, KEPT / f"seed-{made.plan.seed}")
     counts = (
         f"{len(evidence.acks)} acknowledgements, {asked}",

@@ -175,6 +175,7 @@ class Context(Struct):
     system: str | UnsetType = UNSET
     parked: Parked | UnsetType = UNSET
     stale: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
+    halted_since: str | UnsetType = UNSET
 
 
 class History(Struct):

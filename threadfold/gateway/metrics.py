@@ -65,6 +65,12 @@ class Metrics:
             ("partition",),
             registry=self.registry,
         )
+        self.set_aside = Gauge(
+            "threadfold_records_set_aside",
+            "Records of each partition that are nobody's events, since Redis began.",
+            ("partition",),
+            registry=self.registry,
+        )
         self.behind = Gauge(
             "threadfold_partition_behind",
             "Events of each partition that are in the log and not in the windows yet.",
@@ -95,11 +101,16 @@ class Metrics:
         self,
         halted: Iterable[int],
         behind: Mapping[int, int],
+        set_aside: Mapping[int, int],
         redis: Mapping[str, Any] | None = None,
     ) -> bytes:
         """All of it in Prometheus' text format, with the partitions that are halted now, how far
-        each is behind, and what Redis reports (None: it does not answer).
+        each is behind, how many records of each are nobody's, and what Redis reports (None: it does
+        not answer).
         """
+        self.set_aside.clear()
+        for number, records in set_aside.items():
+            self.set_aside.labels(str(number)).set(records)
         self.behind.clear()
         for number, events in behind.items():
             self.behind.labels(str(number)).set(events)

@@ -38,7 +38,7 @@ from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
 from threadfold.service.checkpoint_waits import CheckpointWaits
 from threadfold.service.documents import check_format, document_of
-from threadfold.service.lag import Lag, explained, refuse_halted
+from threadfold.service.lag import Lag, explained, name_halt, refuse_halted
 from threadfold.service.ledger import Ledger
 from threadfold.service.pages import MAX_PAGE, check_types, flat_event, page
 from threadfold.service.spill import check_page, unfold
@@ -230,7 +230,8 @@ class ConversationReader:
         timeout: float = 10.0,  # noqa: ASYNC109
     ) -> bytes:
         """The context document in a format of ``threadfold.service.documents``, as JSON. One that
-        is older than ``stale_after`` says so (``"stale"``, seconds).
+        is older than ``stale_after`` says so (``"stale"``, seconds), and so does one whose
+        partition is halted (``"halted_since"``, a time).
 
         In OpenAI's format, if nothing has to be shortened, stored bytes are joined and no message
         is parsed.
@@ -247,7 +248,8 @@ class ConversationReader:
             await self.wait_for(self._own_position(key, after), timeout, key=key)
         document = await self._context(key, fmt, max_tokens)
         partition = partition_of(key, self.log.partitions)
-        return self._lag.stamped(document, partition, self.windows.served(partition))
+        document = self._lag.stamped(document, partition, self.windows.served(partition))
+        return name_halt(document, self.control.state, partition)
 
     async def _context(self, key: Key, fmt: str, max_tokens: int | None) -> bytes:
         if fmt == "openai":

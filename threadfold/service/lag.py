@@ -38,9 +38,19 @@ def refuse_halted(state: State, position: Position) -> None:
     halt = state.halted().get(position.partition)
     if halt is not None and position.offset > halt.offset:
         raise WaitTimedOut(
-            f"partition {position.partition} is halted, so the window does not include position"
-            f" {position} for now: the events are safe in the log, read it later"
+            f"partition {position.partition} is halted since {halt.since}, so the window does not"
+            f" include position {position} for now: too many of its events could not be"
+            " folded, and an operator has to let it go on. The events are"
+            " safe in the log, read it later"
         )
+
+
+def name_halt(document: bytes, state: State, partition: int) -> bytes:
+    """A context document that says ``"halted_since"`` if its partition is halted: a time."""
+    halt = state.halted().get(partition) if state.halts else None
+    if halt is None:
+        return document
+    return b'%s,"halted_since":"%s"}' % (document.removesuffix(b"}"), halt.since.encode())
 
 
 class Lag:

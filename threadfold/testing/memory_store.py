@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from projections.fold.timers import KEEP_TIMER
@@ -47,6 +48,7 @@ class MemoryStore:
         self._partitions: dict[tuple[int, int], _Partition] = {}
         self._writes = 0
         self._held: dict[int, tuple[str, float]] = {}
+        self._set_aside = Counter[int]()
 
     async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
         return self._of(generation, partition).checkpoint
@@ -196,6 +198,12 @@ class MemoryStore:
         """Delete everything, like a Redis that lost its memory. Earlier revisions stay fenced."""
         self._partitions.clear()
         self._held.clear()
+
+    async def count_set_aside(self, counts: Mapping[int, int]) -> None:
+        self._set_aside.update(counts)
+
+    async def set_aside(self) -> dict[int, int]:
+        return dict(self._set_aside)
 
     def take_over(self) -> None:
         """Become another server with the same data: checkpoints are unverified."""

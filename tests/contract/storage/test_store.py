@@ -783,6 +783,14 @@ async def test_conversations_and_index_tell_all_there_is_as_of_one_checkpoint(
     assert await store.conversations(generation, 1) == set()
 
 
+async def test_records_that_are_nobodys_are_counted_by_partition(store: WindowStore) -> None:
+    before = await store.set_aside()
+    await store.count_set_aside({1: 2, 7: 400})
+    await store.count_set_aside({7: 1})
+    after = await store.set_aside()
+    assert [after[number] - before.get(number, 0) for number in (1, 7)] == [2, 401]
+
+
 async def test_a_list_is_read_between_two_times_and_left_by_its_name(
     store: WindowStore, generation: int
 ) -> None:

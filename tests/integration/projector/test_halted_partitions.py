@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from projections.names import Key, Position, partition_of
 from streams.partition.failure_share import LEAST
 from streams.projector.progress import FoldProgress
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 from tests.integration.maintenance.test_dead_letters import FRAGILE, message
 from tests.integration.projector.test_pipeline import append, applied
 from tests.support.commands import Ran, cli
@@ -75,6 +76,9 @@ async def test_records_that_are_nobodys_stop_nothing_and_are_listed(
         await applied(runtime, Position(number, sent[-1].offset))
         await applied(runtime, (await append(runtime, key, [message("still here")]))[0])
         assert runtime.control.state.halted() == {}
+        async with gateway(fragile) as (_, client):
+            metrics = (await client.get("/metrics")).text
+            assert f'threadfold_records_set_aside{{partition="{number}"}} 400.0' in metrics
     listed = await command(tmp_path, "dead-letters", "list")
     assert listed.lines[-1] == f"parked: {2 * LEAST}, records: 400"
 
@@ -87,12 +91,13 @@ async def test_too_many_failing_folds_halt_their_partition_alone_until_they_are_
     other = keys_in(1, fragile.partitions, "other", 1)[0]
     good = keys_in(0, fragile.partitions, "well", 1)[0]
     async with running_worker(fragile, compact=False) as runtime:
+        await append(runtime, good, [message("first")])
         for key in bad:
             last = (await append(runtime, key, TRAP))[-1]
         await until(lambda: _halted(runtime))
         halt = runtime.control.state.halted()[0]
         assert halt.failing >= LEAST and halt.offset <= last.offset
-        after = (await append(runtime, good, [message("waits")]))[0]
+        after = (await append(runtime, good, [message("waits")], 1))[0]
         # Others go on, also in a worker that starts anew, which stays where the first one stopped.
         await applied(runtime, (await append(runtime, other, [message("goes on")]))[0])
     async with running_worker(fragile, compact=False) as runtime:
@@ -100,7 +105,7 @@ async def test_too_many_failing_folds_halt_their_partition_alone_until_they_are_
         assert await _offset(runtime) == halt.offset < after.offset
         looks = await FoldProgress(runtime.projector, runtime.log, runtime.store)()
         assert looks["partition 0"].lag == 0  # the watchdog leaves it alone
-        await _seen(fragile, tmp_path, after)
+        await _seen(fragile, tmp_path, good, after)
         listed = await command(tmp_path, "dead-letters", "list")
         assert f"partition 0 halted after offset {halt.offset}" in listed.out
         parked = [line for line in listed.lines if "  parked  acme/" in line]
@@ -115,22 +120,34 @@ async def test_too_many_failing_folds_halt_their_partition_alone_until_they_are_
     assert "halted" not in doctor.out
 
 
-async def _seen(settings: Settings, data: Path, after: Position) -> None:
+@asynccontextmanager
+async def gateway(
+    settings: Settings,
+) -> AsyncIterator[tuple[ConversationService, httpx.AsyncClient]]:
+    async with ConversationService(settings) as backend:
+        transport = httpx.ASGITransport(Gateway.on(backend))
+        async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
+            yield backend, client
+
+
+async def _seen(settings: Settings, data: Path, good: Key, after: Position) -> None:
     """The halt is shown by `doctor`, ``/readyz``, ``/metrics`` and by an append that waits."""
     doctor = await command(data, "doctor")
     (line,) = [line for line in doctor.lines if line.startswith("wrong") and "partition 0" in line]
     assert doctor.code == 1 and "dead-letters accept 0" in line and "max_poison_share" in line
-    async with ConversationService(settings) as backend:
-        with pytest.raises(WaitTimedOut, match="partition 0 is halted"):
+    async with gateway(settings) as (backend, client):
+        (halt,) = backend.control.state.halted().values()
+        with pytest.raises(WaitTimedOut, match=f"partition 0 is halted since {halt.since}") as told:
             await backend.wait_for(after, 60)
-        transport = httpx.ASGITransport(Gateway.on(backend))
-        async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
-            ready = await client.get("/readyz")
-            assert ready.status_code == 200 and ready.json()["halted"] == [0]
-            assert (
-                'threadfold_partition_halted{partition="0"} 1.0'
-                in (await client.get("/metrics")).text
-            )
+        # Tenants that share the partition learn that it stands, not whose events failed.
+        assert "operator" in str(told.value)
+        assert halt.cause not in str(told.value) and f"0-{halt.last}" not in str(told.value)
+        ready = await client.get("/readyz")
+        assert ready.status_code == 200 and ready.json()["halted"] == [0]
+        metrics = (await client.get("/metrics")).text
+        assert 'threadfold_partition_halted{partition="0"} 1.0' in metrics
+        document = json.loads(await backend.context(good.tenant, good.conversation))
+        assert document["halted_since"] == halt.since
 
 
 async def _halted(runtime: Runtime) -> bool:

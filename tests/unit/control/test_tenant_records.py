@@ -95,6 +95,11 @@ def test_a_quota_that_cannot_be_is_refused_by_name(values: object, part: str) ->
         read_quota(values)
 
 
+def test_a_whole_number_may_be_written_with_a_fraction_of_nothing() -> None:
+    streams = read_quota({"streams": 7.0}).streams
+    assert streams == 7 and isinstance(streams, int)
+
+
 def test_a_quota_changes_number_by_number_and_stands_over_the_default() -> None:
     first = read_quota({"requests_per_second": 5, "streams": 0})
     second = read_quota({"requests_per_second": None, "events_per_second": 7}, first)

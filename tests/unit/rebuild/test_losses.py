@@ -5,6 +5,7 @@ reported from the log with its reason.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from projections.events.types import SummaryEvent
@@ -89,6 +90,7 @@ async def test_a_log_that_lost_its_beginning_loses_what_its_summaries_hold() -> 
     store = await stored(talk.window, after)
     assert await losses(store, talk.rules, Rules(BOUNDED)) == ({KEY: GONE}, 1)
     missing = await stored(talk.window)
+    await missing.apply(2, 0, Checkpoint("", talk.window.meta.position, 0, "d"), [])
     assert await losses(missing, talk.rules, Rules(BOUNDED)) == ({KEY: GONE}, 1)
 
 
@@ -110,11 +112,60 @@ async def test_a_summary_that_came_while_the_windows_were_compared_is_not_lost()
     async def catch_up() -> None:
         checkpoint = await store.checkpoint(2, 0)
         assert checkpoint is not None
-        write = write_of(under(BOUNDED, talk.log), NOTHING)
-        await store.apply(2, 0, checkpoint, [write])
+        window = under(BOUNDED, talk.log)
+        now = replace(checkpoint, offset=window.meta.position)
+        await store.apply(2, 0, now, [write_of(window, NOTHING)])
 
     sides = Side(1, talk.rules), Side(2, talk.rules)
     assert await find_losses(store, *sides, 1, catch_up) == {}
+
+
+async def test_windows_ahead_of_a_rollback_that_is_being_restored_are_not_taken_for_lost() -> None:
+    talk = await summarised(BOUNDED, summaries=1)
+    rollback = 4
+    store, last = MemoryStore(), talk.window.meta.position
+    live = Checkpoint("", rollback, 0, "d", ahead=last)
+    await store.apply(1, 0, live, [write_of(talk.window, NOTHING)])
+    before = await store.checkpoint(1, 0)
+    assert before is not None and before.restoring
+    rounds = 0
+
+    async def catch_up() -> None:
+        """Fold as a builder does, up to the live checkpoint, which moves on after some rounds."""
+        nonlocal rounds
+        rounds += 1
+        to = last if rounds > 2 else rollback
+        window = under(BOUNDED, [item for item in talk.log if item[0] <= to])
+        now = await store.checkpoint(2, 0)
+        revision = "" if now is None else now.revision
+        await store.apply(2, 0, Checkpoint(revision, to, 0, "d"), [write_of(window, NOTHING)])
+
+    sides = Side(1, talk.rules), Side(2, talk.rules)
+    assert await find_losses(store, *sides, 1, catch_up) == {}
+    assert rounds == 3
+
+
+async def test_a_summary_that_a_rollback_undoes_meanwhile_is_not_lost() -> None:
+    talk = await summarised(BOUNDED, summaries=1)
+    last = talk.window.meta.position
+    short = under(SMALLER, talk.log[:4])
+    # The live window does not know of the rollback yet: it is being restored.
+    store = MemoryStore()
+    before = Checkpoint("", last - 1, 0, "d", ahead=last)
+    await store.apply(1, 0, before, [write_of(talk.window, NOTHING)])
+    rounds = 0
+
+    async def catch_up() -> None:
+        nonlocal rounds
+        rounds += 1
+        for number in (2, 1) if rounds == 3 else (2,):
+            now = await store.checkpoint(number, 0) or Checkpoint()
+            done = replace(now, offset=last, digest="d", ahead=-1)
+            await store.apply(number, 0, done, [write_of(short, NOTHING)])
+
+    sides = Side(1, talk.rules), Side(2, Rules(SMALLER))
+    assert await find_losses(store, *sides, 1, catch_up) == {}
+    assert rounds == 3
 
 
 class NoTenants:

@@ -117,14 +117,16 @@ async def metrics_page(request: Request) -> Response:
     halted = {} if backend is None else backend.control.state.halted()
     server = None
     behind: dict[int, int] = {}
+    set_aside: dict[int, int] = {}
     if backend is not None:
         with suppress(RedisUnavailable, TimeoutError):
             async with asyncio.timeout(METRICS_TIMEOUT):
                 server = await backend.store.ping()
+                set_aside = await backend.store.set_aside()
         with suppress(ThreadfoldError, TimeoutError):
             async with asyncio.timeout(METRICS_TIMEOUT):
                 behind = await backend.behind()
-    page = request.state.metrics.page(halted, behind, server)
+    page = request.state.metrics.page(halted, behind, set_aside, server)
     return Response(page, media_type=CONTENT_TYPE_LATEST)
 
 
