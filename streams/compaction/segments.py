@@ -12,6 +12,8 @@ tokens, one in three where they are long.
 
 from __future__ import annotations
 
+import msgspec
+
 from projections.events.tokenizer import count, count_many
 from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
 
@@ -66,4 +68,4 @@ def _span_tokens(request: SummaryInput) -> int:
 
 
 def _replaced(request: SummaryInput, previous: str | None, max_tokens: int) -> SummaryInput:
-    return SummaryInput(previous, request.messages, max_tokens, request.encoding, request.deadline)
+    return msgspec.structs.replace(request, previous=previous, max_tokens=max_tokens)
