@@ -137,19 +137,29 @@ class Other:
         )
 
     async def begin(self) -> None:
-        """A window that the next list makes due; the first list waits for the worker's start."""
-        await self._append(next(self._lists)[: LIST // 2], 120.0)
+        """A window that the next list makes due, after a first summary: it waits for the start of
+        the worker and of its processes.
+        """
+        for flats in (next(self._lists)[: LIST // 2], next(self._lists)):
+            await self._append(flats, 120.0)
+        await self._wait(120.0)
 
     async def go_on(self, end: float, waits: list[float]) -> None:
         """Make it due until the end; adds the milliseconds of each wait for a summary."""
         while time.monotonic() < end:
             await self._append(next(self._lists), LIMIT)
-            begin = time.perf_counter()
-            if await self._due():
-                while await self._due() and time.perf_counter() - begin < LIMIT:  # noqa: ASYNC110
-                    await asyncio.sleep(LOOK)
-                waits.append((time.perf_counter() - begin) * 1000)
+            waited = await self._wait(LIMIT)
+            if waited:
+                waits.append(waited * 1000)
             await asyncio.sleep(PAUSE)
+
+    async def _wait(self, limit: float) -> float:
+        """Wait for the summary, ``limit`` seconds at most; returns the seconds; 0: none was due."""
+        begin, waited = time.perf_counter(), 0.0
+        while await self._due() and waited < limit:
+            await asyncio.sleep(LOOK)
+            waited = time.perf_counter() - begin
+        return waited
 
     async def _append(self, flats: Sequence[dict[str, object]], limit: float) -> None:
         tenant, name = self._key

@@ -2,10 +2,9 @@
 time.
 
 The endpoint is a process of its own that answers every call after 3 s and takes 256 at once; more
-are answered 429. The settings name it, and a policy of the deployment asks for it; all else is the
-default. The time that is measured ends
-with the last summary, so a share of it is the endpoint's 3 s. ``calls_at_once`` is the most the
-endpoint saw.
+are answered 429. The settings name it, with what it takes (``max_concurrent``), and a policy of the
+deployment asks for it; all else is the default. The time that is measured ends with the last
+summary, so a share of it is the endpoint's 3 s. ``calls_at_once`` is the most the endpoint saw.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ async def _ours(bench: Bench, file: Path, events: int, policy: Path) -> Measured
     assert endpoint.stdout is not None
     try:
         address = (await endpoint.stdout.readline()).decode().strip()
-        options = {"base_url": address, "model": "bench-1"}
+        options = {"base_url": address, "model": "bench-1", "max_concurrent": AT_ONCE}
         env = {"policy": str(policy), "summarizers": json.dumps({MODEL: options})}
         played = await play(bench, "sustained-m", file, events, env)
     finally:

@@ -3,9 +3,8 @@
 ``create_app(settings)`` builds it; ``streams.app`` holds the one module-level app, so that ``faust
 -A streams.app worker`` works as Faust's users expect; ``run_worker`` is what ``threadfold worker``
 calls. Faust's known traps are met here: an exception in an agent would acknowledge its event, so
-the agent catches everything itself (a lost request is sent again by the projector); values are
-taken raw and decoded by us; topics are made by ``threadfold topics create``; no tables, no web
-server.
+requests are acknowledged by us, once they are done and in their order; values are taken raw and
+decoded by us; topics are made by ``threadfold topics create``; no tables, no web server.
 """
 
 from __future__ import annotations
@@ -13,134 +12,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import faust
 from faust.transport.drivers import aiokafka as driver
 
-from projections.errors import ThreadfoldError, TopicMismatch
-from projections.names import Key
-from projections.redis.store import RedisStore
-from streams.compaction.compactor import Compactor, decode_request
-from streams.control.control_topic import Control
-from streams.control.key_ring import KeyRing, encrypting
+from projections.errors import ThreadfoldError
+from streams.compaction.deliveries import Deliveries
 from streams.log.clients import stop_client
-from streams.log.kafka_log import KafkaLog
-from streams.log.topics import partition_count
-from streams.projector.compaction_scheduler import StillDue
-from streams.projector.progress import AnswerProgress, FoldProgress
-from streams.projector.projector import Projector
-from streams.runtime.log_fields import about
 from streams.runtime.throttle_logs import throttle_logs
 from streams.runtime.tune_gc import tune_gc
-from streams.runtime.watchdog import Look, Watchdog, end_process
+from streams.runtime.watchdog import end_process
 from streams.settings.settings import Settings
+from streams.worker_parts import PARTS, Runtime
 
 logger = logging.getLogger(__name__)
 LONGEST_STOP = 15.0
 """Seconds until a worker that is asked to end does, whatever its brokers do; less than `threadfold
 up` and orchestrators give it.
 """
-
-
-PROJECTOR_STOP = 6.0
-"""Seconds of these for the projector to write the snapshots that are due and to leave its group."""
-
-
-class Runtime:
-    """The parts a worker runs on, started and stopped together."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings.require()
-        self.control = Control(settings)
-        self.keys = KeyRing(settings, encrypting(self.control))
-        self.store = RedisStore(settings.redis, settings.topic_prefix, compress=settings.compress)
-        self.log: KafkaLog | None = None
-        self.projector: Projector | None = None
-        self.compactor: Compactor | None = None
-        self.watchdog: Watchdog | None = None
-        self._agents: AnswerProgress | None = None
-        self._projecting: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """Connect, and refuse to run over a log whose partition count is not the one its windows
-        were built on.
-
-        Raises:
-            KafkaUnavailable, RedisUnavailable, TopicMismatch: as named.
-            KeyUnusable: a master key that wraps keys is missing, or is another one.
-        """
-        partitions = await partition_count(self.settings)
-        await self.control.start()
-        generation = await self.control.ensure_generation(partitions)
-        generation.check_partitions(self.settings.topic("events"), partitions)
-        await self.keys.start()
-        self.keys.check()
-        server = await self.store.ping()
-        if server["maxmemory_policy"] != "noeviction":
-            raise TopicMismatch(
-                f"Redis has maxmemory-policy {server['maxmemory_policy']}: set noeviction, or"
-                " windows vanish unseen"
-            )
-        self.log = KafkaLog(self.settings, partitions, seals=self.keys)
-        self.projector = Projector(self.settings, self.control, self.log, self.store)
-        self.compactor = Compactor(
-            self.settings,
-            self.log,
-            still_due=StillDue(self.store, lambda: self.control.state.live_generation.number),
-        )
-
-    def watch(self, agents: AnswerProgress, end: Callable[[str], None]) -> None:
-        """Begin to watch that partitions and requests move on; ``end`` is called when they do not
-        (:mod:`streams.runtime.watchdog`).
-        """
-        if self.settings.watchdog_seconds and self.log is not None and self.projector is not None:
-            fold = FoldProgress(self.projector, self.log, self.store)
-
-            async def looks() -> dict[str, Look]:
-                return {**await fold(), **await agents()}
-
-            # A summary may take its whole time, and its partition's next request has to wait for
-            # it.
-            self._agents = agents
-            self.watchdog = Watchdog(
-                looks, max(self.settings.watchdog_seconds, 3 * self.settings.summary_time_cap), end
-            )
-            self.watchdog.start()
-
-    async def project(self) -> None:
-        """Run the projector; raises what it does."""
-        if self.projector is not None:
-            self._projecting = asyncio.create_task(self.projector.run(), name="projector")
-            await self._projecting
-
-    async def stop_projecting(self) -> None:
-        """Stop the watchdog and the projector, and wait for the projector's end.
-
-        Faust cancels it a moment later. Cancelled in the middle of its end, what it began would go
-        on with clients that are closed.
-        """
-        if self.watchdog is not None:
-            self.watchdog.stop()
-        if self.projector is not None:
-            self.projector.stop()
-        if self._projecting is not None:
-            await asyncio.wait({self._projecting}, timeout=PROJECTOR_STOP)
-
-    async def stop(self) -> None:
-        """Stop the compactor's connections, the log's, the control follower's and Redis'."""
-        if self.watchdog is not None:
-            self.watchdog.stop()
-        if self._agents is not None:
-            await self._agents.stop()
-        if self.compactor is not None:
-            await self.compactor.close()
-        if self.log is not None:
-            await self.log.stop()
-        await self.keys.stop()
-        await self.control.stop()
-        await self.store.close()
 
 
 class StopsOnce:
@@ -225,8 +115,8 @@ def _credentials(settings: Settings) -> Any:
     )
 
 
-def create_app(settings: Settings) -> Any:
-    """The Faust app of one worker. Nothing connects before it is started."""
+def create_app(settings: Settings, parts: frozenset[str] = PARTS) -> Any:
+    """The Faust app of one worker that runs these parts. Nothing connects before it is started."""
     app = _App(
         f"{settings.group}.agents",
         broker=[f"kafka://{host.strip()}" for host in settings.kafka.split(",")],
@@ -244,8 +134,7 @@ def create_app(settings: Settings) -> Any:
         producer_max_request_size=16 << 20,
         consumer_max_fetch_size=16 << 20,
     )
-    runtime = app.runtime = Runtime(settings)
-    taken = 0
+    runtime = app.runtime = Runtime(settings, parts=parts)
 
     def assigned() -> set[int]:
         return {
@@ -254,14 +143,6 @@ def create_app(settings: Settings) -> Any:
             if tp.topic == settings.topic("compactions")
         }
 
-    requests = app.topic(
-        settings.topic("compactions"),
-        key_type=bytes,
-        value_type=bytes,
-        key_serializer="raw",
-        value_serializer="raw",
-    )
-
     @app.service
     class ProjectorService(_Service):
         """Runs the projector beside Faust's agents; its failure is the worker's."""
@@ -269,9 +150,7 @@ def create_app(settings: Settings) -> Any:
         async def on_start(self) -> None:
             throttle_logs()
             await runtime.start()
-            runtime.watch(
-                AnswerProgress(settings, app.conf.id, assigned, lambda: taken), end_process
-            )
+            runtime.watch(app.conf.id, assigned, end_process)
             tune_gc()
 
         @faust.Service.task  # type: ignore[untyped-decorator]
@@ -284,36 +163,41 @@ def create_app(settings: Settings) -> Any:
         async def on_shutdown(self) -> None:
             await runtime.stop()
 
-    @app.agent(requests, concurrency=settings.compactor_concurrency)  # type: ignore[untyped-decorator]
-    async def compact(stream: Any) -> None:
-        """Answer compaction requests, a bounded number at a time."""
-        nonlocal taken
-        async for value in stream:
-            taken += 1
-            if runtime.compactor is not None:
-                await answer(runtime.compactor, value, settings.summary_time_cap)
-
+    if "compactor" in parts:
+        _add_agent(app, runtime)
+    else:
+        app.producer_only = True  # a consumer without a topic would not start
     return app
 
 
-async def answer(compactor: Compactor, value: bytes | None, time_cap: float) -> None:
-    """Answer one request within ``time_cap`` seconds; what goes wrong is logged and left to the
-    projector's next request.
-    """
-    request = decode_request(value)
-    if request is None:
-        logger.warning("a compaction request that cannot be read is passed over")
-        return
-    key = Key(request.tenant, request.conversation)
-    failed = f"compaction of {key} failed, it will be asked for again"
-    try:
-        async with asyncio.timeout(time_cap):
-            await compactor.answer_if_due(request)
-    except (ThreadfoldError, TimeoutError) as error:
-        why = str(error) or "it took too long"
-        logger.warning("%s: %s", failed, why, extra=about(key))
-    except Exception:
-        logger.exception(failed, extra=about(key))
+def _add_agent(app: Any, runtime: Runtime) -> None:
+    """Faust assigns partitions and delivers requests; the dispatcher has them answered."""
+    deliveries = Deliveries()
+
+    @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
+    async def revoked(sender: Any, revoked: Any, **kwargs: Any) -> None:
+        deliveries.forget()
+
+    @app.on_partitions_assigned.connect  # type: ignore[untyped-decorator]
+    async def assigned(sender: Any, assigned: Any, **kwargs: Any) -> None:
+        runtime.handed_over()
+
+    requests = app.topic(
+        runtime.settings.topic("compactions"),
+        key_type=bytes,
+        value_type=bytes,
+        key_serializer="raw",
+        value_serializer="raw",
+    )
+
+    @app.agent(requests)  # type: ignore[untyped-decorator]
+    async def compact(stream: Any) -> None:
+        """Hand compaction requests to the dispatcher, as many as it takes."""
+        stream.enable_acks = False
+        async for event in stream.events():
+            dispatcher = await runtime.dispatching()  # Faust delivers before services are started
+            done, current = deliveries.add(event.message.partition, event.ack)
+            await dispatcher.take(event.value, done, current)
 
 
 class _Worker(faust.Worker):  # type: ignore[misc]
@@ -342,16 +226,16 @@ def _end_now() -> None:
     )
 
 
-def run_worker(settings: Settings) -> int:
-    """Run a worker until SIGTERM or SIGINT; returns its exit code: 2 when it could not end in order
-    within :data:`LONGEST_STOP`.
+def run_worker(settings: Settings, parts: frozenset[str] = PARTS) -> int:
+    """Run a worker's parts until SIGTERM or SIGINT; returns its exit code: 2 when it could not end
+    in order within :data:`LONGEST_STOP`.
 
     Raises:
         ThreadfoldError: it could not start, or what it was ended by: an unusable master key.
     """
     settings.require()
-    asyncio.run(_check_reachable(settings))
-    app = create_app(settings)
+    asyncio.run(_check_reachable(settings, parts))
+    app = create_app(settings, parts)
     worker = _Worker(app, loglevel=settings.log_level, quiet=False, redirect_stdouts=False)
     try:
         worker.execute_from_commandline()
@@ -367,9 +251,9 @@ def run_worker(settings: Settings) -> int:
     return 0
 
 
-async def _check_reachable(settings: Settings) -> None:
+async def _check_reachable(settings: Settings, parts: frozenset[str]) -> None:
     """One clear error before Faust starts, instead of its traceback."""
-    runtime = Runtime(settings)
+    runtime = Runtime(settings, parts=parts)
     try:
         await runtime.start()
     finally:

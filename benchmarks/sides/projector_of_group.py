@@ -19,7 +19,7 @@ from benchmarks.support.meters import Meter
 from streams.projector.projector import Projector
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 
 POLL = 0.01
 

@@ -18,7 +18,7 @@ from streams.maintenance.verify import verify
 from streams.rebuild.rebuild import rebuild
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 
 
 async def run(settings: Settings, groups: dict[str, list[int]], how: str, jobs: int) -> None:

@@ -28,7 +28,7 @@ from projections.window.recent_ids import LIMIT
 from streams.compaction.requests import CompactionRequest, Piece, piece_offsets
 from streams.compaction.segments import summarize
 from streams.compaction.summarizers.base import SpanMessage, Summarizer, SummaryInput, SummaryText
-from streams.compaction.summarizers.registry import ENDPOINT_SHARE, Summarizers
+from streams.compaction.summarizers.registry import Summarizers
 from streams.log.history import event_of, read_events
 from streams.log.log import Log
 from streams.runtime.log_fields import about
@@ -69,8 +69,8 @@ class Compactor:
         """
         self.settings = settings
         self.log = log
-        self._own = Summarizers(settings)
-        self._summarizers = summarizers or self._own.get
+        self._own = None if summarizers else Summarizers(settings)
+        self._summarizers = summarizers or self._own.get  # type: ignore[union-attr]
         self._still_due = still_due
         self._under_way: set[str] = set()
         self._answered: dict[str, float] = {}
@@ -79,12 +79,15 @@ class Compactor:
         """
 
     async def close(self) -> None:
-        """End the connections to the settings' summarisers."""
-        await self._own.close()
+        """End the connections of its own summarisers."""
+        if self._own is not None:
+            await self._own.close()
 
-    async def answer_if_due(self, request: CompactionRequest) -> Position | None:
+    async def answer_if_due(
+        self, request: CompactionRequest, turn: Callable[[], Awaitable[None]] | None = None
+    ) -> Position | None:
         """Like :meth:`answer`, but None where it was answered just now, by this call or another
-        one, or is not asked for any more.
+        one, or is not asked for any more. ``turn`` is awaited in between.
         """
         name, now = request.request_id, asyncio.get_running_loop().time()
         while (
@@ -99,6 +102,8 @@ class Compactor:
         try:
             if self._still_due is not None and not await self._still_due(request):
                 return None
+            if turn is not None:
+                await turn()
             position = await self.answer(request)
             self._answered[name] = asyncio.get_running_loop().time()
             return position
@@ -114,9 +119,6 @@ class Compactor:
                 the same ids).
         """
         key = Key(request.tenant, request.conversation)
-        deadline = (
-            asyncio.get_running_loop().time() + self.settings.summary_time_cap * ENDPOINT_SHARE
-        )
         span, logged, whole = await self._read_span(request, key)
         previous = await self._previous(request, key)
         summarizer = self._summarizer(request.summarizer)
@@ -131,7 +133,8 @@ class Compactor:
                 ),
                 max_tokens=request.max_tokens,
                 encoding=request.encoding,
-                deadline=deadline,
+                tenant=request.tenant,
+                conversation=request.conversation,
             ),
         )
         flat = _summary_event(request, span, logged, previous, answer)

@@ -68,4 +68,4 @@ def _span_tokens(request: SummaryInput) -> int:
 
 
 def _replaced(request: SummaryInput, previous: str | None, max_tokens: int) -> SummaryInput:
-    return SummaryInput(previous, request.messages, max_tokens, request.encoding, request.deadline)
+    return msgspec.structs.replace(request, previous=previous, max_tokens=max_tokens)

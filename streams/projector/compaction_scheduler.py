@@ -10,7 +10,7 @@ repeats one is answered, and paid for, and the others cost one look.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from projections.errors import Healing
 from projections.events.types import delta
@@ -88,10 +88,27 @@ class CompactionScheduler:
 class StillDue:
     """Whether a request's window still asks for what it says."""
 
-    def __init__(self, heads: WindowReader, live: Callable[[], int]) -> None:
-        """Args: ``live`` gives the live generation's number."""
+    def __init__(
+        self,
+        heads: WindowReader,
+        live: Callable[[], int],
+        ends: Callable[[], Awaitable[Mapping[int, int]]] | None = None,
+    ) -> None:
+        """Args:
+        live: gives the live generation's number.
+        ends: gives the offset after each partition's last record; None: no other worker can
+            have answered what is asked here.
+        """
         self._heads = heads
         self._live = live
+        self._ends = ends
+        self._known: Mapping[int, int] | None = None
+
+    def handed_over(self) -> None:
+        """Requests come that another worker may have answered just now: its summaries may be in the
+        log, and not in the windows yet.
+        """
+        self._known = None
 
     async def __call__(self, request: CompactionRequest) -> bool:
         """False when the summary was accepted meanwhile, the span changed, or the generation is not
@@ -110,6 +127,15 @@ class StillDue:
             raise Healing(
                 f"partition {request.partition} is being brought back from the log: {key} asks"
                 " again when it is back"
+            )
+        if self._known is None and self._ends is not None:
+            self._known = await self._ends()
+        if self._known is not None and checkpoint.offset + 1 < self._known.get(
+            request.partition, 0
+        ):
+            raise Healing(
+                f"partition {request.partition} is not applied up to where it ended when its"
+                " requests came here"
             )
         if HEAD not in fields:
             return False

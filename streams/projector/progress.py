@@ -102,15 +102,15 @@ class AnswerProgress:
         settings: Settings,
         group: str,
         assigned: Callable[[], set[int]],
-        taken: Callable[[], int],
+        mark: Callable[[], object],
     ) -> None:
-        """Args: ``assigned`` gives the partitions that this process' agents have, ``taken`` how
-        many requests they have taken so far.
+        """Args: ``assigned`` gives the partitions that this process' agents have, ``mark`` what
+        changes whenever one of their requests was answered or waits for a known cause.
         """
         self._settings = settings
         self._group = group
         self._assigned = assigned
-        self._taken = taken
+        self._mark = mark
         self._consumer: AIOKafkaConsumer | None = None
 
     async def __call__(self) -> dict[str, Look]:
@@ -136,7 +136,7 @@ class AnswerProgress:
             begins = await self._consumer.beginning_offsets(partitions)
             done = {tp: await self._consumer.committed(tp) or 0 for tp in partitions}
         lag = sum(max(0, ends[tp] - max(done[tp], begins[tp])) for tp in partitions)
-        return {"the compactor": Look(lag, (self._taken(), tuple(done.values())))}
+        return {"the compactor": Look(lag, (self._mark(), tuple(done.values())))}
 
     async def stop(self) -> None:
         """Close the client."""

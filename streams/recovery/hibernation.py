@@ -88,7 +88,8 @@ async def put_to_sleep(
         }
         async with partition.turn:
             moved = partition.changed or set()
-            left = [rest_write(key) for key in keys if key not in stubs]
+            # What was written meanwhile comes up again by that write.
+            left = [rest_write(key) for key in keys if key not in stubs and key not in moved]
             await partition.rest(
                 [
                     *left,

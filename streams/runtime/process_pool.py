@@ -18,9 +18,24 @@ from typing import TypeVar
 from projections.errors import ThreadfoldError
 
 T = TypeVar("T")
+CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 NICENESS = 5
-"""How much lower the processes' priority is than that of the process that owns them."""
+"""How much lower the processes' priority is, where nobody says otherwise."""
+
+
+def cores() -> int:
+    """The cores that this process may use: those it is bound to, or fewer where its control group
+    has less of the processor.
+    """
+    bound = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    try:
+        quota, period = CPU_MAX.read_text().split()
+        return max(1, min(bound, round(int(quota) / int(period))))
+    except (OSError, ValueError):  # no such file, or "max"
+        return bound
 
 
 class WorkerLost(ThreadfoldError):
@@ -40,6 +55,7 @@ class ProcessPool:
             can bound it (Linux). None: unbounded.
         prepare: a function of a module that each process calls first, before its priority is
             lowered: on a busy machine its start would take many times as long otherwise.
+        niceness: how much lower the processes' priority is than that of this one.
     """
 
     def __init__(
@@ -47,9 +63,11 @@ class ProcessPool:
         size: int,
         max_bytes: int | None = None,
         prepare: Callable[[], None] | None = None,
+        niceness: int = NICENESS,
     ) -> None:
         self._size = size
         self._max_bytes = max_bytes
+        self._niceness = niceness
         self._prepare = prepare
         self._executor: ProcessPoolExecutor | None = None
 
@@ -74,11 +92,18 @@ class ProcessPool:
                     executor.shutdown(wait=False, cancel_futures=True)
         raise WorkerLost(f"the process that was to run {function.__name__} ended twice: try again")
 
-    async def close(self) -> None:
-        """End the processes; calls that wait are cancelled, and those that run are waited for."""
+    async def close(self, *, wait: bool = True) -> None:
+        """End the processes; calls that wait are cancelled, and those that run are waited for, or
+        ended with their processes (not ``wait``).
+        """
         executor, self._executor = self._executor, None
-        if executor is not None:
-            await asyncio.to_thread(executor.shutdown, cancel_futures=True)
+        if executor is None:
+            return
+        if not wait:
+            # The executor has no public way to them before Python 3.14.
+            for process in list((executor._processes or {}).values()):
+                process.kill()
+        await asyncio.to_thread(executor.shutdown, cancel_futures=True)
 
     def _start(self) -> ProcessPoolExecutor:
         # Not forked: the owner has threads and connections.
@@ -86,18 +111,18 @@ class ProcessPool:
             self._size,
             mp_context=get_context("spawn"),
             initializer=_begin,
-            initargs=(self._max_bytes, self._prepare),
+            initargs=(self._max_bytes, self._prepare, self._niceness),
         )
 
 
-def _begin(max_bytes: int | None, prepare: Callable[[], None] | None) -> None:
+def _begin(max_bytes: int | None, prepare: Callable[[], None] | None, niceness: int) -> None:
     """Begin a process of a pool."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the owner
     threading.Thread(target=_end_with_the_owner, daemon=True).start()
     if prepare is not None:
         prepare()
     if hasattr(os, "nice"):
-        os.nice(NICENESS)
+        os.nice(niceness)
     if max_bytes is not None and sys.platform == "linux":
         import resource
 

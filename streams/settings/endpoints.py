@@ -41,6 +41,11 @@ class EndpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     is not read on. ``max_tokens_field``: what the endpoint calls the limit on its answer; newer
     OpenAI models want ``max_completion_tokens``. ``extra``: further members of the request's body,
     such as ``temperature``.
+
+    What the endpoint takes: ``max_concurrent`` calls at once, of each worker;
+    ``requests_per_minute`` and ``tokens_per_minute`` (of prompts and answers), of all workers
+    together, None: no limit. A summary waits for its turn for ``max_wait`` seconds at most, then
+    the extractive summariser makes it.
     """
 
     base_url: str
@@ -51,6 +56,10 @@ class EndpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     input_price: float | None = None
     output_price: float | None = None
     max_response_bytes: int = 1 << 20
+    max_concurrent: int = 64
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    max_wait: float = 300.0
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     extra: dict[str, Any] = {}
 
@@ -177,6 +186,14 @@ def _wrong_numbers(endpoint: EndpointSettings) -> str | None:
         price = getattr(endpoint, field)
         if price is not None and not 0 <= price < 1e9:
             return f"{field} is {price}: it must be 0 or more, for a million tokens"
+    for field in ("requests_per_minute", "tokens_per_minute"):
+        rate = getattr(endpoint, field)
+        if rate is not None and not 0 < rate <= 1e12:
+            return f"{field} is {rate}: it must be above 0; leave it out for no limit"
+    if not 1 <= endpoint.max_concurrent <= 10_000:
+        return f"max_concurrent is {endpoint.max_concurrent}: it must be 1 to 10000"
+    if not 0 <= endpoint.max_wait <= 86_400:
+        return f"max_wait is {endpoint.max_wait}: it must be seconds, 0 to 86400"
     if not 1024 <= endpoint.max_response_bytes <= 64 << 20:
         return f"max_response_bytes is {endpoint.max_response_bytes}: it must be 1024 to {64 << 20}"
     for key in endpoint.extra:

@@ -46,6 +46,8 @@ _NO_SETTINGS = frozenset(
     }
 )
 """Variables that other parts, the examples, tests and benchmarks read."""
+_RETIRED = frozenset({"compactor_concurrency"})
+"""Settings of the release before, which mean nothing any more: they are passed over."""
 _SERVICE_LINK = re.compile(
     r"(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
@@ -66,6 +68,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     (20 at least); 1: never. Conversations of which nothing came for ``hibernate_after`` seconds
     leave Redis but for a stub (``streams.recovery.hibernation``); 0: never, nor without snapshots.
 
+    ``compactor_processes`` is how many processes of a worker make summaries; 0: one a core.
     ``summarizers`` are endpoints by name, tables ``[summarizers.NAME]`` in the file or one JSON
     object in the environment (which then replaces the file's). For each summary:
     ``summary_time_cap`` seconds in all, ``summary_input_tokens`` of the span read,
@@ -126,7 +129,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     accept_truncated_log: bool = False
     max_poison_share: float = 0.1
     hibernate_after: float = 3_600.0
-    compactor_concurrency: int = 2
+    compactor_processes: int = 0
     summary_time_cap: float = 30.0
     summary_input_tokens: int = 100_000
     summary_attempts: int = 3
@@ -187,6 +190,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                 values[name] = env[PREFIX + name.upper()]
         _refuse_unknown(env, cls.__struct_fields__)
         values.update({name: value for name, value in overrides.items() if value is not None})
+        for name in _RETIRED:
+            values.pop(name, None)
         for name in values:
             if name not in cls.__struct_fields__:
                 raise InvalidSettings(
@@ -241,7 +246,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             ("stream_heartbeat", 0.05, 3600),
             ("partial_timeout", 0.2, 86_400),
             ("max_poison_share", 0, 1),
-            ("compactor_concurrency", 1, 1000),
+            ("compactor_processes", 0, 1024),
             ("summary_time_cap", 1, 3600),
             ("summary_input_tokens", 1, 10_000_000),
             ("summary_attempts", 1, 20),
@@ -371,6 +376,7 @@ def _refuse_unknown(env: Mapping[str, str], known: tuple[str, ...]) -> None:
             name == variable
             or (name.isupper() and name.lower() in known)
             or name in _NO_SETTINGS
+            or name.lower() in _RETIRED
             or _SERVICE_LINK.fullmatch(name)
         ):
             continue

@@ -5,7 +5,9 @@ or not at all.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,13 +19,16 @@ Behaviour = Callable[["ModelServer", web.Request, dict[str, Any]], Awaitable[web
 
 class ModelServer:
     """Answers the n-th call with the n-th behaviour, and all later ones with the last; ``calls``
-    holds the bodies, ``headers`` theirs.
+    holds the bodies, ``headers`` theirs, ``times`` when each came (monotonic). ``most`` is how many
+    were under way at once.
     """
 
     def __init__(self, *behaviours: Behaviour) -> None:
         self.behaviours = list(behaviours)
         self.calls: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
+        self.times: list[float] = []
+        self.under_way = self.most = 0
         self.url = ""
         self.stopping = asyncio.Event()
 
@@ -31,8 +36,14 @@ class ModelServer:
         body = json.loads(await request.text())
         self.calls.append(body)
         self.headers.append(dict(request.headers))
+        self.times.append(time.monotonic())
         behaviour = self.behaviours[min(len(self.calls), len(self.behaviours)) - 1]
-        return await behaviour(self, request, body)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            return await behaviour(self, request, body)
+        finally:
+            self.under_way -= 1
 
 
 @asynccontextmanager
@@ -90,6 +101,34 @@ def fails(status: int, *, headers: dict[str, str] | None = None, code: str = "oo
         status=status,
         headers=headers,
     )
+
+
+def says_once_there_are(calls: int, text: str, limit: float = 30.0) -> Behaviour:
+    """Answers nobody before that many calls were under way at once, or the limit is over."""
+    there = asyncio.Event()
+
+    async def behave(
+        server: ModelServer, request: web.Request, asked: dict[str, Any]
+    ) -> web.StreamResponse:
+        if server.under_way >= calls:
+            there.set()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(there.wait(), limit)
+        return web.json_response(completion(text))
+
+    return behave
+
+
+def takes(seconds: float, text: str) -> Behaviour:
+    """Answers after that time."""
+
+    async def behave(
+        server: ModelServer, request: web.Request, asked: dict[str, Any]
+    ) -> web.StreamResponse:
+        await asyncio.sleep(seconds)
+        return web.json_response(completion(text))
+
+    return behave
 
 
 async def echoes(

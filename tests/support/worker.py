@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from aiokafka import AIOKafkaConsumer
 
 from streams.log.clients import make_consumer
+from streams.runtime.processor import Threads
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
-from streams.worker import Runtime, answer
+from streams.worker_parts import Runtime
 
 
 @asynccontextmanager
@@ -19,7 +20,7 @@ async def running_worker(settings: Settings, *, compact: bool = True) -> AsyncIt
     """A worker's parts without Faust around them: the projector, and (unless told not to) the
     compactor fed from its topic.
     """
-    runtime = Runtime(settings)
+    runtime = Runtime(settings, processor=Threads())
     await runtime.start()
     assert runtime.projector is not None
     tasks = [asyncio.create_task(runtime.projector.run(), name="projector")]
@@ -43,9 +44,9 @@ async def running_worker(settings: Settings, *, compact: bool = True) -> AsyncIt
 
 
 async def _compact(runtime: Runtime, consumer: AIOKafkaConsumer) -> None:
-    assert runtime.compactor is not None
+    assert runtime.dispatcher is not None
     async for row in consumer:
-        await answer(runtime.compactor, row.value, runtime.settings.summary_time_cap)
+        await runtime.dispatcher.take(row.value, lambda: None)
 
 
 async def until(condition, limit: float = 60.0, what: str = "the condition"):  # type: ignore[no-untyped-def]

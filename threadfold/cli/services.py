@@ -11,18 +11,27 @@ from threadfold.cli.common import data_option, load_settings
 
 
 @click.command()
+@click.option(
+    "--only",
+    type=click.Choice(["projector", "compactor"]),
+    help="Run this part alone; others run the other.",
+)
 @data_option
 @click.pass_context
-def worker(ctx: click.Context, data: Path | None) -> None:
+def worker(ctx: click.Context, only: str | None, data: Path | None) -> None:
     """Run one worker: the projector and the compactor. Workers share the partitions. SIGTERM or
     Ctrl-C stops it.
+
+    The projector applies events to windows. The compactor makes summaries. With --only each scales
+    apart from the other.
     """
     settings = load_settings(data)
     # Before Faust sets up logging, a client's log line would only repeat the error's own line.
     logging.lastResort = logging.NullHandler()
     from streams.worker import run_worker
+    from streams.worker_parts import PARTS
 
-    ctx.exit(run_worker(settings))
+    ctx.exit(run_worker(settings, frozenset((only,)) if only else PARTS))
 
 
 @click.command()

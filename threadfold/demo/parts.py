@@ -50,7 +50,6 @@ def demo_settings(base: Settings, stack: EmbeddedStack, run: str) -> Settings:
         **stack.addresses,
         "partitions": PARTITIONS,
         "policy": "",
-        "compactor_concurrency": 4,
     }
     if stack.embedded_kafka is not None:
         own |= {"replication": 1, "min_isr": 1}

@@ -22,6 +22,7 @@ from projections.errors import QuotaExceeded, ThreadfoldError
 from projections.events.codec import full_type
 from projections.events.tokenizer import count_all
 from projections.events.validation import Record
+from projections.redis.shared_buckets import SharedBuckets
 from streams.encryption.master_keys import master_keys_of
 from streams.runtime.tasks import end_tasks
 from streams.settings.quotas import Quota
@@ -39,7 +40,7 @@ from threadfold.gateway.request import Request
 from threadfold.gateway.routes import TABLE
 from threadfold.gateway.routes.common import answer
 from threadfold.gateway.user_share import UserShare
-from threadfold.quotas import Quotas, SharedBuckets
+from threadfold.quotas import Quotas
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
 from threadfold.streaming import Live

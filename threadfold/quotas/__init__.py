@@ -3,6 +3,5 @@ leases portions before it runs out.
 """
 
 from threadfold.quotas.quotas import KINDS, Quotas
-from threadfold.quotas.shared import SharedBuckets
 
-__all__ = ["KINDS", "Quotas", "SharedBuckets"]
+__all__ = ["KINDS", "Quotas"]

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
+
+from projections.redis.shared_buckets import Settled
 
 AHEAD = 0.25
 """Seconds of its recent use a gateway leases at once: ten times what a lease takes to arrive, a
@@ -23,13 +24,6 @@ MOST = 0.5
 """Seconds of the quota's rate that it leases at the least and at the most; at least one unit."""
 CALM = 0.05
 """Seconds between two askings of a bucket that was dry, at least."""
-
-
-class Settled(NamedTuple):
-    """What a gateway was granted, and what the bucket has left (below zero: owed)."""
-
-    granted: float
-    left: float
 
 
 def filled(level: float, seconds: float, rate: float, capacity: float) -> float:

@@ -21,10 +21,10 @@ from collections.abc import Callable
 import msgspec
 
 from projections.errors import QuotaExceeded, RedisUnavailable
+from projections.redis.shared_buckets import Settling, SharedBuckets
 from streams.runtime.tasks import end_tasks
 from streams.settings.quotas import Quota
 from threadfold.quotas.bucket import Lease
-from threadfold.quotas.shared import Settling, SharedBuckets
 
 logger = logging.getLogger(__name__)
 KINDS = {
@@ -236,7 +236,7 @@ class Quotas:
         if low:
             asked = [(lease, *lease.ask(now)) for _, _, lease in low]
             settlings = [
-                Settling(name, kind, lease.rate, lease.capacity, owed, wanted)
+                Settling(f"quota:{name}", kind, lease.rate, lease.capacity, owed, wanted)
                 for (name, kind, lease), (_, owed, wanted) in zip(low, asked, strict=True)
             ]
             try:

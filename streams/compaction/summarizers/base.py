@@ -30,15 +30,15 @@ class SummaryInput(msgspec.Struct, frozen=True):
     """The active summary (or None), the messages after it in the log's order, and the budget in
     tokens of ``encoding``.
 
-    ``deadline``: the event loop's time at which waiting for others ends and an answer is made of
-    what is at hand; None: the summariser's own.
+    ``tenant`` and ``conversation``: whose it is, for fairness, budgets and the log.
     """
 
     previous: str | None
     messages: tuple[SpanMessage, ...]
     max_tokens: int
     encoding: str
-    deadline: float | None = None
+    tenant: str = ""
+    conversation: str = ""
 
 
 class SummaryText(msgspec.Struct, frozen=True):

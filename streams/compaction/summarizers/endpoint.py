@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from projections.errors import RedisUnavailable
 from projections.events.tokenizer import count
 from streams.compaction.summarizers.base import SummaryInput, SummaryText
 from streams.compaction.summarizers.checks import finish
@@ -26,12 +27,17 @@ from streams.compaction.summarizers.failures import (
     EndpointTimedOut,
     EndpointUnreachable,
     InputRefused,
+    NoTurn,
     SummaryAttemptFailed,
     SummaryRejected,
 )
 from streams.compaction.summarizers.prompt import Prompt, make_prompt
+from streams.compaction.summarizers.turns import TurnMissed, Turns
+from streams.runtime.processor import Processor
 from streams.settings.endpoints import EndpointSettings
 
+CHARACTERS = 4
+"""Characters of a prompt for a token, where the endpoint has not said yet how many it counts."""
 LONGEST_WAIT = 3600.0
 """Seconds of a Retry-After that are trusted."""
 
@@ -158,19 +164,28 @@ class ChatEndpoint:
 class EndpointSummarizer:
     """Summaries by one endpoint; see ``guarded.py`` for what makes them dependable."""
 
-    def __init__(self, endpoint: ChatEndpoint, input_tokens: int, output_tokens: int) -> None:
+    def __init__(
+        self,
+        endpoint: ChatEndpoint,
+        turns: Turns,
+        processor: Processor,
+        input_tokens: int,
+        output_tokens: int,
+    ) -> None:
         self.name = endpoint.name
+        self.turns = turns
         self._endpoint = endpoint
+        self._processor = processor
         self._input_tokens = input_tokens
         self._output_tokens = output_tokens
 
     async def prepare(self, request: SummaryInput) -> Prompt:
         """The prompt that every attempt at a request sends."""
-        return await asyncio.to_thread(make_prompt, request, self._input_tokens)
+        return await self._processor.run(request.tenant, make_prompt, request, self._input_tokens)
 
-    async def attempt(self, request: SummaryInput, prompt: Prompt, seconds: float) -> SummaryText:
-        """One call, one summary. Twice the budget is asked for at most: tokenizers differ, and what
-        is over is cut at a sentence's end.
+    async def attempt(self, request: SummaryInput, prompt: Prompt, until: float) -> SummaryText:
+        """One call, one summary, by the loop's time ``until``. Twice the budget is asked for at
+        most: tokenizers differ, and what is over is cut at a sentence's end.
 
         Raises:
             SummaryAttemptFailed: no summary, and why; with the cost, where there was an answer to
@@ -178,19 +193,49 @@ class EndpointSummarizer:
         """
         options = self._endpoint.options
         asked = max(16, min(2 * request.max_tokens, self._output_tokens))
-        answer = await self._endpoint.complete(
-            prompt.messages, asked, min(seconds, options.timeout)
+        answer = await self._call(prompt, asked, until)
+        cost, made = await self._processor.run(
+            request.tenant, _judge, options, request, prompt, answer
         )
-        cost = await asyncio.to_thread(cost_of, options, prompt, answer, request.encoding)
-        try:
-            text, tokens = await asyncio.to_thread(
-                finish, request, answer.text, prompt.mark, answer.cut
-            )
-        except SummaryRejected as error:
+        if isinstance(made, SummaryRejected):
             raise SummaryRejected(
-                f"summarizer {self.name!r}: {error}", reason=error.reason, cost=cost
-            ) from None
+                f"summarizer {self.name!r}: {made}", reason=made.reason, cost=cost
+            )
+        text, tokens = made
         return SummaryText(text, tokens, self.name, options.model, cost)
+
+    async def _call(self, prompt: Prompt, asked: int, until: float) -> Completion:
+        """One call, within the endpoint's limits."""
+        guessed = sum(len(message["content"]) for message in prompt.messages) // CHARACTERS + asked
+        try:
+            async with self.turns.call(until):
+                seconds = until - asyncio.get_running_loop().time()
+                await self.turns.charge(guessed)
+                answer = await self._endpoint.complete(
+                    prompt.messages, asked, min(seconds, self._endpoint.options.timeout)
+                )
+        except TurnMissed as error:
+            raise NoTurn(str(error)) from None
+        except RedisUnavailable as error:
+            raise NoTurn(f"summarizer {self.name!r} has no turn: {error}") from None
+        except EndpointBusy as error:
+            if error.retry_after:
+                await self.turns.pause(error.retry_after)
+            raise
+        if answer.input_tokens is not None and answer.output_tokens is not None:
+            await self.turns.charge(answer.input_tokens + answer.output_tokens - guessed)
+        return answer
+
+
+def _judge(
+    options: EndpointSettings, request: SummaryInput, prompt: Prompt, answer: Completion
+) -> tuple[float | None, tuple[str, int] | SummaryRejected]:
+    """What an answer cost, and the summary it makes, or why it makes none."""
+    cost = cost_of(options, prompt, answer, request.encoding)
+    try:
+        return cost, finish(request, answer.text, prompt.mark, answer.cut)
+    except SummaryRejected as error:
+        return cost, error
 
 
 def cost_of(

@@ -13,7 +13,6 @@ lines at first sight are compared with each other.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
@@ -30,6 +29,7 @@ from streams.compaction.summarizers.lines import (
 from streams.compaction.summarizers.ranking import MOST_FACTS, Candidates, lexrank, select
 from streams.compaction.summarizers.terms import Array, Places, similarities
 from streams.compaction.summarizers.worth import SpanFacts, facts_of, worth_of
+from streams.runtime.processor import Processor, Threads
 
 MAX_CANDIDATES = 20_000
 """Sentences looked at in one request; of more, the first quarter and the last three quarters of
@@ -52,14 +52,15 @@ class ExtractiveSummarizer:
 
     name = "extractive"
 
-    async def summarize(self, request: SummaryInput) -> SummaryText:
-        """The summary, made in a worker thread: up to a second of CPU would otherwise hold up every
-        other task of the loop.
-
-        The matrix work and the token counting release the interpreter lock; the rest shares it in
-        turns of 5 ms.
+    def __init__(self, processor: Processor | None = None) -> None:
+        """Args: ``processor`` is where summaries are made: up to a second of CPU would hold up
+        every other task of the loop. None: in threads.
         """
-        return await asyncio.to_thread(summarize_extractive, request)
+        self._processor = processor or Threads()
+
+    async def summarize(self, request: SummaryInput) -> SummaryText:
+        """The summary."""
+        return await self._processor.run(request.tenant, summarize_extractive, request)
 
 
 def summarize_extractive(request: SummaryInput) -> SummaryText:

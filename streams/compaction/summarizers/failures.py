@@ -28,6 +28,14 @@ class SummaryAttemptFailed(ThreadfoldError):
         self.cost = cost
 
 
+class NoTurn(SummaryAttemptFailed):
+    """The endpoint was not called: its limits are used up, or it asked for a pause, for longer than
+    the summary may wait.
+    """
+
+    again = False
+
+
 class EndpointUnreachable(SummaryAttemptFailed):
     """No connection, or it broke before the answer was whole."""
 

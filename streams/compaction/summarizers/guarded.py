@@ -18,15 +18,18 @@ from tenacity import (
 )
 from tenacity.stop import stop_base
 
+from projections.errors import RedisUnavailable
 from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
 from streams.compaction.summarizers.breaker import Breaker
 from streams.compaction.summarizers.endpoint import EndpointSummarizer
 from streams.compaction.summarizers.failures import (
     EndpointTimedOut,
+    NoTurn,
     SummaryAttemptFailed,
     SummaryRejected,
 )
 from streams.compaction.summarizers.prompt import Prompt
+from streams.compaction.summarizers.turns import TurnMissed
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +53,8 @@ class GuardedSummarizer:
     """A :class:`Summarizer` that always answers what its ``fallback`` answers at worst, and says
     who made the answer and what it cost.
 
-    ``attempts`` calls at most a request, all of the same prompt, until the request's deadline
-    (``seconds`` from now where it has none). A failure of the endpoint counts for the breaker each
+    ``attempts`` calls at most a request, all of the same prompt, within ``seconds`` from the first
+    on. A failure of the endpoint counts for the breaker each
     time, an answer that is no summary once a request. Any number of requests may run at once.
     """
 
@@ -92,13 +95,13 @@ class GuardedSummarizer:
         )
 
     async def _try(self, request: SummaryInput, run: _Run) -> SummaryText:
-        now = asyncio.get_running_loop().time
-        deadline = now() + self._seconds if request.deadline is None else request.deadline
         if self._breaker.open:
             raise EndpointResting(
                 f"summarizer {self.name!r} is left alone for a while after failures in a row"
             )
         prompt = await self._inner.prepare(request)
+        now = asyncio.get_running_loop().time
+        deadline = now() + self._seconds
         retrying = AsyncRetrying(
             stop=stop_after_attempt(self._attempts) | _NoTime(now, deadline),
             wait=_pause,
@@ -113,11 +116,13 @@ class GuardedSummarizer:
     async def _attempt(
         self, request: SummaryInput, prompt: Prompt, run: _Run, deadline: float
     ) -> SummaryText:
-        seconds = deadline - asyncio.get_running_loop().time()
-        if seconds < LEAST_SECONDS:
+        if deadline - asyncio.get_running_loop().time() < LEAST_SECONDS:
             raise EndpointTimedOut(
                 f"summarizer {self.name!r} was not asked: the time for this summary is up"
             )
+        if run.attempted:
+            await self._turn(request, deadline)
+        run.attempted = True
         ticket = self._breaker.admit()
         if ticket is None:
             raise EndpointResting(
@@ -126,7 +131,7 @@ class GuardedSummarizer:
         good: bool | None = None
         failure: SummaryAttemptFailed | None = None
         try:
-            answer = await self._inner.attempt(request, prompt, seconds)
+            answer = await self._inner.attempt(request, prompt, deadline)
             good = True
             run.pay(answer.cost)
             return answer
@@ -147,14 +152,24 @@ class GuardedSummarizer:
                     # A pause and another attempt would only meet the open breaker.
                     failure.again = False
 
+    async def _turn(self, request: SummaryInput, deadline: float) -> None:
+        """Take a turn for another attempt; the first one's was taken before the request was
+        begun.
+        """
+        try:
+            await self._inner.turns.take(request.tenant, deadline)
+        except (TurnMissed, RedisUnavailable) as error:
+            raise NoTurn(str(error)) from None
+
 
 class _Run:
-    """What one request has cost so far, and whether its input has counted against the endpoint
-    already.
+    """What one request has cost so far, whether there was an attempt, and whether its input has
+    counted against the endpoint already.
     """
 
     def __init__(self) -> None:
         self.cost: float | None = None
+        self.attempted = False
         self._counted = False
         self.refused: list[str] = []
 
@@ -166,6 +181,8 @@ class _Run:
         """What is reported to the breaker of a failure: False, or None for a further one that the
         input may be to blame for.
         """
+        if isinstance(error, NoTurn):
+            return None
         if error.faulty:
             return False
         first, self._counted = not self._counted, True

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import aiohttp
 
 from projections.errors import InvalidPolicy
+from projections.events.tokenizer import count
+from projections.policy.policy import Policy
+from projections.redis.shared_buckets import SharedBuckets
 from streams.compaction.summarizers.base import Summarizer
 from streams.compaction.summarizers.breaker import Breaker
 from streams.compaction.summarizers.endpoint import ChatEndpoint, EndpointSummarizer
 from streams.compaction.summarizers.extractive import ExtractiveSummarizer
 from streams.compaction.summarizers.guarded import GuardedSummarizer
+from streams.compaction.summarizers.turns import Turns
+from streams.runtime.processor import Processor, Threads
 from streams.settings.endpoints import CHEAP, EXTRACTIVE
 from streams.settings.settings import Settings
 
@@ -22,6 +27,11 @@ second at most) and the append.
 """
 
 
+def prepare() -> None:
+    """Load what summaries need, in a process that is to make them: importing this has done most."""
+    count("prepare", Policy().encoding)
+
+
 class Summarizers:
     """The summarisers of one process: they share one HTTP session, and each endpoint's breaker is
     shared by all its calls.
@@ -29,19 +39,41 @@ class Summarizers:
     Nothing connects before the first call. Belongs to one event loop; ``close`` ends the session.
     """
 
-    def __init__(self, settings: Settings, env: Mapping[str, str] | None = None) -> None:
-        """Raises:
-        InvalidSettings: an endpoint's key is not in the environment variable that should hold it.
+    def __init__(
+        self,
+        settings: Settings,
+        env: Mapping[str, str] | None = None,
+        *,
+        processor: Processor | None = None,
+        shared: SharedBuckets | None = None,
+        weight: Callable[[str], float] = lambda tenant: 1.0,
+    ) -> None:
+        """Args:
+            processor: where what takes long is worked out; None: in threads.
+            shared: the limits that all workers share; None: there is but this one.
+            weight: a tenant's share of what several want.
+
+        Raises:
+            InvalidSettings: an endpoint's key is not in the environment variable that should hold
+                it.
         """
         env = os.environ if env is None else env
+        processor = processor or Threads()
         self._http: aiohttp.ClientSession | None = None
-        extractive: Summarizer = ExtractiveSummarizer()
+        self.turns: dict[str, Turns] = {}
+        """The turns of each endpoint, by its name."""
+        extractive: Summarizer = ExtractiveSummarizer(processor)
         self._by_name: dict[str, Summarizer] = {EXTRACTIVE: extractive, CHEAP: extractive}
         for name, options in settings.summarizers.items():
             endpoint = ChatEndpoint(name, options, options.find_key(name, env), self._session)
+            self.turns[name] = turns = Turns(name, options, shared, weight)
             self._by_name[name] = GuardedSummarizer(
                 EndpointSummarizer(
-                    endpoint, settings.summary_input_tokens, settings.summary_output_tokens
+                    endpoint,
+                    turns,
+                    processor,
+                    settings.summary_input_tokens,
+                    settings.summary_output_tokens,
                 ),
                 extractive,
                 Breaker(settings.summary_breaker_failures, settings.summary_breaker_seconds),
@@ -70,6 +102,8 @@ class Summarizers:
         if self._http is None or self._http.closed:
             # Cookies of one conversation's call have no business in another's.
             self._http = aiohttp.ClientSession(
-                cookie_jar=aiohttp.DummyCookieJar(), headers={"User-Agent": "threadfold"}
+                connector=aiohttp.TCPConnector(limit=0),  # turns are the limit
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": "threadfold"},
             )
         return self._http

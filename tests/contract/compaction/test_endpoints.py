@@ -21,11 +21,11 @@ from projections.names import Key, partition_of
 from projections.policy.policy import Rules
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
+from streams.compaction.dispatcher import Dispatcher
 from streams.compaction.requests import CompactionRequest, request_for
 from streams.compaction.summarizers import guarded
 from streams.compaction.summarizers.lines import read_summary
 from streams.settings.settings import Settings
-from streams.worker import answer
 from tests.support.model_server import (
     Behaviour,
     ModelServer,
@@ -306,8 +306,11 @@ async def test_a_refusal_is_one_whatever_its_body_is() -> None:
 @pytest.mark.parametrize("value", [None, b"", b"{", b'{"request_id": "\xff"}', b"[" * 100_000])
 async def test_a_request_that_cannot_be_read_is_passed_over(value: bytes | None) -> None:
     """An exception here would end the agent, and with it all requests that come after."""
-    compactor = Compactor(Settings.load(env={}), MemoryLog(1))
-    await answer(compactor, value, 1.0)
+    compactor, done = Compactor(Settings.load(env={}), MemoryLog(1)), asyncio.Event()
+    dispatcher = Dispatcher(compactor, {})
+    await dispatcher.take(value, done.set)
+    await asyncio.wait_for(done.wait(), 1.0)
+    await dispatcher.close()
     await compactor.close()
 
 

@@ -534,6 +534,36 @@ async def test_a_reader_for_whom_the_log_takes_too_long_is_told_to_try_again_and
     await reader.revival.stop()
 
 
+async def test_a_window_whose_summary_comes_while_others_are_put_to_sleep_comes_up_again(
+    place: Dormitory,
+) -> None:
+    first = await place.begin()
+    talks = Talks(random.Random(1), NUMBER, place.parts.keys, first)
+    due, *rest = talks.keys
+    while talks.windows[due].meta.due is None:
+        talks.say(due, events.Message("user", "word " * 30), tokens=60)
+    for key in rest:
+        talks.say(key, events.Message("user", "hello"))
+    partition = await place.own()
+    await partition.process(await place.parts.put(talks.rows))
+    put = place.topic.put
+
+    async def meanwhile(number: int, rows: Sequence[Any]) -> list[int]:
+        place.topic.put = put  # type: ignore[method-assign]
+        before, place.parts.first = len(talks.rows), talks.next_offset
+        talks.summarise(due)
+        await partition.process(await place.parts.put(talks.rows[before:]))
+        return await put(number, rows)
+
+    await place.settle()
+    place.topic.put = meanwhile  # type: ignore[method-assign]
+    await place.rounds.run(NUMBER, rest=True)
+    assert set(await place.stubs()) == set(rest)
+    await place.sleep()
+    assert set(await place.stubs()) == set(talks.keys)
+    assert await place.parts.images() == place.parts.expected(talks)
+
+
 async def test_due_and_erased_windows_stay_and_do_not_hold_the_others_up(place: Dormitory) -> None:
     first = await place.begin()
     talks = Talks(random.Random(1), NUMBER, place.parts.keys, first)

@@ -17,7 +17,7 @@ import redis.asyncio as aredis
 
 from projections.names import Key, partition_of
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 from tests.conftest import fresh_settings
 from tests.support.commands import COMMAND, clean_env, cli, ok, start
 from tests.support.conversations import conversations, write_conversations

@@ -9,7 +9,7 @@ import pytest
 from projections.errors import InvalidPolicy
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 from tests.conftest import fresh_settings
 from tests.integration.projector.test_pipeline import POLICY
 from tests.support.commands import cli, ok

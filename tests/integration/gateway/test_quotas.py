@@ -11,14 +11,14 @@ from collections.abc import Sequence
 import pytest
 
 from projections.errors import QuotaExceeded, RedisUnavailable
+from projections.redis.shared_buckets import Settled, Settling, SharedBuckets
 from streams.settings.quotas import Quota
 from streams.settings.settings import Settings
 from tests.support.ports import closed_port
 from tests.support.worker import until
-from threadfold.quotas import Quotas, SharedBuckets
+from threadfold.quotas import Quotas
 from threadfold.quotas import quotas as quotas_module
-from threadfold.quotas.bucket import LEAST, MOST, Settled
-from threadfold.quotas.shared import Settling
+from threadfold.quotas.bucket import LEAST, MOST
 
 
 def gateway(settings: Settings, quota: Quota) -> Quotas:
@@ -140,7 +140,7 @@ async def test_without_redis_a_gateway_goes_on_at_the_quotas_rate_and_comes_back
 
     async def left() -> float:
         (settled,) = await SharedBuckets.settle(
-            buckets, [Settling("alone", "requests_per_second", 50, 50, 0, 0)]
+            buckets, [Settling("quota:alone", "requests_per_second", 50, 50, 0, 0)]
         )
         assert settled is not None
         return settled.left
@@ -189,14 +189,17 @@ async def test_a_bucket_goes_away_when_it_would_be_full_again(settings: Settings
 
     buckets = SharedBuckets(settings.redis, settings.topic_prefix)
     first, second = await buckets.settle(
-        [Settling("ttl", "k", 10.0, 100.0, 0.0, 40.0), Settling("ttl", "k", 10.0, 100.0, 80.0, 5.0)]
+        [
+            Settling("quota:ttl", "k", 10.0, 100.0, 0.0, 40.0),
+            Settling("quota:ttl", "k", 10.0, 100.0, 80.0, 5.0),
+        ]
     )
     assert (first.granted, round(first.left)) == (40.0, 60)
     assert (second.granted, round(second.left)) == (0.0, -20)
     client = aredis.Redis.from_url(settings.redis)
     assert 60 < await client.ttl(f"{settings.topic_prefix}:{{quota:ttl}}:k") <= 73
     await client.script_flush()
-    (third,) = await buckets.settle([Settling("ttl", "k", 10.0, 100.0, 0.0, 5.0)])
+    (third,) = await buckets.settle([Settling("quota:ttl", "k", 10.0, 100.0, 0.0, 5.0)])
     assert third.granted == 0.0
     await client.aclose()
     await buckets.close()

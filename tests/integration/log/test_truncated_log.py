@@ -37,7 +37,7 @@ from streams.recovery import partition_snapshots
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 from tests.conftest import fresh_settings
 from tests.integration.projector.test_outages import KEYS, all_applied, messages, verified
 from tests.integration.projector.test_pipeline import POLICY

@@ -15,7 +15,7 @@ import pytest
 from projections.names import Key, Position, partition_of
 from streams.maintenance.verify import verify
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 from tests.integration.projector.test_pipeline import POLICY, append, applied
 from tests.support.commands import cli
 from tests.support.generations import open_generation

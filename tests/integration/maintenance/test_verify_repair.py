@@ -18,7 +18,7 @@ from projections.names import Key, partition_of
 from streams.maintenance.verify import VerifyReport, verify
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 from tests.integration.projector.test_pipeline import POLICY, append, applied, sentence, settled
 from tests.support.commands import cli
 from tests.support.generations import open_generation

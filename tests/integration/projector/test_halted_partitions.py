@@ -19,7 +19,7 @@ from projections.names import Key, Position, partition_of
 from streams.partition.failure_share import LEAST
 from streams.projector.progress import FoldProgress
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 from tests.integration.maintenance.test_dead_letters import FRAGILE, message
 from tests.integration.projector.test_pipeline import append, applied
 from tests.support.commands import Ran, cli

@@ -11,7 +11,7 @@ from projections.names import Key, partition_of
 from projections.storage.records import Applied, Checkpoint, Write
 from streams.log.history import event_of
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 from tests.support.worker import running_worker, until
 
 

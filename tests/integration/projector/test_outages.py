@@ -22,7 +22,7 @@ from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
 from streams.maintenance.verify import VerifyReport, verify
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 from tests.conftest import fresh_settings
 from tests.integration.projector.test_pipeline import POLICY, sentence
 from tests.support.generations import open_generation

@@ -22,7 +22,7 @@ from streams.log.clients import make_consumer
 from streams.log.history import event_of
 from streams.partition.partition import Partition
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 

@@ -13,7 +13,7 @@ import pytest
 from projections.events.validation import make_record
 from projections.names import Key, partition_of
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 from tests.integration.log.test_truncated_log import eaten
 from tests.integration.projector.test_pipeline import POLICY
 from tests.support.commands import cli, ok

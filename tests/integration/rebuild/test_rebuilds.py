@@ -34,7 +34,7 @@ from streams.rebuild.build_pool import BuildFailed
 from streams.rebuild.preview import Preview
 from streams.rebuild.rebuild import rebuild
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 from tests.integration.projector.test_outages import messages
 from tests.integration.projector.test_pipeline import sentence
 from tests.support.commands import cli, ok

@@ -16,7 +16,7 @@ from projections.names import Key, partition_of
 from streams.maintenance.verify import verify
 from streams.rebuild.rebuild import rebuild
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 from tests.integration.projector.test_pipeline import POLICY, append, applied, sentence, settled
 from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until

@@ -22,7 +22,7 @@ from streams.rebuild.rebuild import rebuild
 from streams.recovery import partition_snapshots
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 from tests.conftest import fresh_settings
 from tests.integration.projector.test_outages import all_applied, messages
 from tests.integration.projector.test_pipeline import POLICY

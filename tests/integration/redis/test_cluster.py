@@ -14,6 +14,7 @@ import pytest
 
 from projections.errors import RedisUnavailable
 from projections.names import Key, make_key
+from projections.redis.shared_buckets import Settling, SharedBuckets
 from projections.redis.store import RedisStore
 from projections.storage.records import NOTHING, Checkpoint, DueChange, Write
 from streams.control.control_topic import Control
@@ -32,7 +33,6 @@ from tests.support.streaming import Gateway, serving, subscribed
 from tests.support.watched import nothing_differs
 from tests.support.worker import until
 from threadfold.embedded.stack import EmbeddedStack
-from threadfold.quotas.shared import Settling, SharedBuckets
 from threadfold.service.conversations import ConversationService
 from threadfold.streaming.partial_store import PartialStore
 from threadfold.streaming.pubsub import PubSub

@@ -24,7 +24,7 @@ from streams.encryption.master_keys import new_master
 from streams.maintenance.verify import verify
 from streams.rebuild.rebuild import rebuild
 from streams.settings.settings import Settings
-from streams.worker import Runtime
+from streams.worker_parts import Runtime
 from tests.support.grep import raw_records, redis_keys_with, topics_with
 from tests.support.raw_records import put_raw
 from tests.support.worker import running_worker, until

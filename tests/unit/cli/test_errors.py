@@ -384,7 +384,7 @@ def test_without_any_configuration_the_folder_that_up_takes_by_default_is_meant(
         ("append_timeout", "0", "setting 'append_timeout' is 0.0: it must be 0.1 to 3600"),
         ("append_timeout", "nan", "setting 'append_timeout' is nan"),
         ("session_timeout", "-1", "setting 'session_timeout' is -1.0"),
-        ("compactor_concurrency", "0", "setting 'compactor_concurrency' is 0"),
+        ("compactor_processes", "-1", "setting 'compactor_processes' is -1"),
         ("batch_events", "0", "setting 'batch_events' is 0: it must be 1 to"),
         ("partitions", "-3", "setting 'partitions' is -3"),
         ("gateway_port", "99999", "setting 'gateway_port' is 99999: it must be 0 to 65535"),

@@ -9,8 +9,9 @@ import random
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from projections.redis.shared_buckets import Settled
 from tests.support.profiles import examples
-from threadfold.quotas.bucket import CALM, Lease, Settled, filled, settle, until_filled
+from threadfold.quotas.bucket import CALM, Lease, filled, settle, until_filled
 
 rates = st.floats(0.05, 5_000)
 

@@ -84,10 +84,14 @@ def test_the_schema_check_refuses_a_misspelt_key(tmp_path: Path) -> None:
     assert check_schema(broken).returncode != 0
 
 
-def test_the_five_services_are_there_and_every_image_names_a_version(
+def test_the_services_are_there_and_every_image_names_a_version(
     services: dict[str, dict[str, Any]], project: dict[str, Any]
 ) -> None:
-    assert set(services) == {"kafka", "redis", *OURS}
+    assert set(services) == {"kafka", "redis", "projector", "compactor", *OURS}
+    assert {name for name, service in services.items() if "profiles" in service} == {
+        "projector",
+        "compactor",
+    }, "the worker's parts in its place, only where they are asked for"
     for name, service in services.items():
         _, separator, tag = service["image"].rpartition(":")
         assert separator and tag[0].isdigit(), f"{name}: {service['image']}"

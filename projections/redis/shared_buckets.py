@@ -1,30 +1,46 @@
-"""The tenants' buckets in Redis: one hash for each tenant and kind, settled by one small script at
-the server's own time.
+"""Token buckets in Redis that processes share: one hash for each owner (a tenant's quota, a model's
+endpoint) and kind, settled by one small script at the server's own time; and pauses of owners.
 
-In a cluster a tenant's buckets are on one of its servers, and each server is asked beside the
+In a cluster an owner's buckets are on one of its servers, and each server is asked beside the
 others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha1
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from redis.exceptions import NoScriptError, RedisError
 
 from projections.errors import RedisUnavailable
-from projections.redis.node import Node
+from projections.redis.node import Node, Script
 from projections.redis.router import RedisRouter
-from threadfold.quotas.bucket import Settled
+
+T = TypeVar("T")
+_PAUSE = Script(
+    "if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[1]) then"
+    " redis.call('SET', KEYS[1], '1', 'PX', ARGV[1]) end"
+)
+"""A pause is never shortened."""
+
+
+class Settled(NamedTuple):
+    """What was granted, and what the bucket has left (below zero: owed)."""
+
+    granted: float
+    left: float
 
 
 class Settling(NamedTuple):
-    """What a gateway settles with one bucket."""
+    """What is settled with one bucket: ``owed`` is taken in full, of what is ``wanted`` as much as
+    there is. It fills at ``rate`` units a second up to ``capacity``.
+    """
 
-    tenant: str
+    owner: str
     kind: str
     rate: float
     capacity: float
@@ -44,7 +60,7 @@ class SharedBuckets:
         self._prefix = prefix
         self._timeout = timeout
         self._servers = RedisRouter(url, timeout=timeout, connections=2)
-        self._source = files("threadfold.quotas").joinpath("bucket.lua").read_text()
+        self._source = files("projections.redis").joinpath("bucket.lua").read_text()
         self._sha = sha1(self._source.encode(), usedforsecurity=False).hexdigest()
 
     async def settle(self, settlings: Sequence[Settling]) -> list[Settled | None]:
@@ -55,7 +71,7 @@ class SharedBuckets:
             RedisUnavailable: none did; some may have been settled all the same, so that less is
                 admitted than might be, never more.
         """
-        names = [f"{self._prefix}:{{quota:{one.tenant}}}:{one.kind}" for one in settlings]
+        names = [f"{self._prefix}:{{{one.owner}}}:{one.kind}" for one in settlings]
         found: list[Settled | None] = [None] * len(settlings)
         failed: list[BaseException] = []
         try:
@@ -103,6 +119,38 @@ class SharedBuckets:
             pipe.evalsha(self._sha, 1, name, repr(rate), repr(capacity), repr(owed), repr(wanted))
         return await pipe.execute()
 
+    async def pause(self, owner: str, seconds: float) -> None:
+        """Let an owner pause for that many seconds from now at least, for all processes.
+
+        Raises:
+            RedisUnavailable: nobody else knows of it.
+        """
+        name, milliseconds = self._pause_of(owner), max(1, math.ceil(seconds * 1000))
+
+        async def work(node: Node) -> None:
+            await _PAUSE(node, [name], [milliseconds])
+
+        await self._one(name, work)
+
+    async def paused(self, owner: str) -> float:
+        """Seconds that an owner still pauses; 0: it does not. Raises RedisUnavailable."""
+        name = self._pause_of(owner)
+
+        async def work(node: Node) -> int:
+            return int(await node.redis.pttl(name))
+
+        return max(0, await self._one(name, work)) / 1000
+
+    def _pause_of(self, owner: str) -> str:
+        return f"{self._prefix}:{{{owner}}}:pause"
+
+    async def _one(self, name: str, work: Callable[[Node], Awaitable[T]]) -> T:
+        try:
+            async with asyncio.timeout(2 * self._timeout):
+                return await self._servers.run(name, work)
+        except (RedisError, OSError, TimeoutError) as error:
+            raise _unreachable(error) from error
+
     async def close(self) -> None:
         """Close all connections."""
         await self._servers.close()
@@ -110,5 +158,5 @@ class SharedBuckets:
 
 def _unreachable(error: BaseException) -> RedisUnavailable:
     return RedisUnavailable(
-        f"the quotas' buckets cannot be reached in Redis: {str(error) or type(error).__name__}"
+        f"the shared buckets cannot be reached in Redis: {str(error) or type(error).__name__}"
     )

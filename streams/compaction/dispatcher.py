@@ -1,0 +1,221 @@
+"""Who is answered when: requests wait for what they need, an endpoint or a processor, and for
+nothing else.
+
+Each summariser has a line of its own, in which tenants take turns. So a slow endpoint holds up no
+other summariser, and a tenant with a long backlog no other tenant. A request is done when its
+summary is in the log, when nobody asks for it any more, or when it can never be answered; while
+Kafka or Redis is away it is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, ThreadfoldError
+from projections.names import Key
+from streams.compaction.compactor import Compactor, decode_request
+from streams.compaction.summarizers.turns import TurnMissed, Turns
+from streams.runtime.fair_limit import FairLimit
+from streams.runtime.log_fields import about
+from streams.runtime.process_pool import cores
+from streams.runtime.tasks import end_tasks
+from streams.settings.endpoints import EXTRACTIVE
+
+logger = logging.getLogger(__name__)
+
+MAX_HELD = 20_000
+MAX_BYTES = 64 << 20
+"""Requests that a worker holds at most, and their bytes; further ones stay on their topic."""
+AHEAD = 2
+"""Spans that are read beside those that the processors work on."""
+TRIES = 3
+"""Times that a request is tried which fails for no cause outside of it."""
+PAUSE = 0.5
+LONGEST_PAUSE = 15.0
+"""Seconds until a request is tried again, at first and at most."""
+FAILED = "compaction of %s failed, it will be asked for again"
+
+
+class _Asked(msgspec.Struct):
+    """What has to be known of a request that waits; the rest stays as it came, which is smaller."""
+
+    request_id: str
+    tenant: str
+    conversation: str
+    summarizer: str
+
+    @property
+    def key(self) -> Key:
+        return Key(self.tenant, self.conversation)
+
+
+class _Held:
+    """A request with all its deliveries that are not done yet."""
+
+    def __init__(self, asked: _Asked, value: bytes, until: float) -> None:
+        self.asked = asked
+        self.value = value
+        self.until = until
+        self.done: list[Callable[[], None]] = []
+        self.current: list[Callable[[], bool]] = []
+
+
+class Dispatcher:
+    """Has a compactor answer requests, as many at once as their summarisers take. For one event
+    loop.
+    """
+
+    def __init__(
+        self,
+        compactor: Compactor,
+        turns: Mapping[str, Turns],
+        processes: int = 0,
+        weight: Callable[[str], float] = lambda tenant: 1.0,
+    ) -> None:
+        """Args: ``turns`` are those of each endpoint; ``processes`` is how many extractive
+        summaries are made at once, 0: one a core; ``weight``: a tenant's share.
+        """
+        self.finished = 0
+        """Requests that are done."""
+        self._waits = 0
+        self._compactor = compactor
+        self._turns = turns
+        self._places = FairLimit((processes or cores()) + AHEAD, weight)
+        self._held: dict[str, _Held] = {}
+        self._bytes = 0
+        self._room = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        """How many requests are held."""
+        return len(self._held)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Changes whenever something was done, or waits for a cause outside of this worker."""
+        return self.finished, self._waits + sum(turns.waits for turns in self._turns.values())
+
+    async def take(
+        self,
+        value: bytes | None,
+        done: Callable[[], None],
+        current: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Take a request; ``done`` is called once it is. Waits while too many are held.
+
+        ``current`` returns whether it is still this worker's to answer; one that is not is let go
+        without ``done``.
+        """
+        try:
+            asked = msgspec.json.decode(value or b"", type=_Asked)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            logger.warning("a compaction request that cannot be read is passed over")
+            done()
+            return
+        held = self._held.get(asked.request_id)
+        if held is None:
+            while len(self._held) >= MAX_HELD or self._bytes >= MAX_BYTES:
+                self._room.clear()
+                await self._room.wait()
+            held = self._hold(asked, value or b"")
+        held.done.append(done)
+        held.current.append(current)
+
+    async def idle(self) -> None:
+        """Wait until no request is held."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """Let go of all requests; those under way are cancelled."""
+        await end_tasks(self._tasks)
+
+    # -- parts
+    # ------------------------------------------------------------------------------------------
+
+    def _hold(self, asked: _Asked, value: bytes) -> _Held:
+        turns = self._turns.get(asked.summarizer)
+        now = asyncio.get_running_loop().time()
+        held = _Held(asked, value, now + (turns.options.max_wait if turns else 0.0))
+        self._held[asked.request_id] = held
+        self._bytes += len(value)
+        task = asyncio.create_task(self._handle(held), name=f"compaction of {asked.key}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return held
+
+    async def _handle(self, held: _Held) -> None:
+        try:
+            over = await self._until_over(held)
+        finally:
+            self._held.pop(held.asked.request_id, None)
+            self._bytes -= len(held.value)
+            self._room.set()
+        if over:
+            self.finished += 1
+            for done in held.done:
+                done()
+
+    async def _until_over(self, held: _Held) -> bool:
+        """Try until it is done; False where it is not this worker's any more."""
+        key, tries, pause = held.asked.key, 0, PAUSE
+        while any(current() for current in held.current):
+            try:
+                await self._try(held)
+                return True
+            except (KafkaUnavailable, RedisUnavailable, Healing) as error:
+                self._waits += 1
+                level = logging.INFO if isinstance(error, Healing) else logging.WARNING
+                logger.log(level, "compaction of %s waits: %s", key, error, extra=about(key))
+            except ThreadfoldError as error:
+                _failed(key, str(error))
+                return True
+            except TimeoutError:
+                tries += 1
+                _failed(key, "it took too long")
+            except Exception:
+                tries += 1
+                logger.exception(FAILED, key, extra=about(key))
+            if tries >= TRIES:
+                return True
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        return False
+
+    async def _try(self, held: _Held) -> None:
+        tenant, turns = held.asked.tenant, self._turns.get(held.asked.summarizer)
+        if turns is not None:
+            try:
+                async with turns.place(tenant, held.until):
+                    await self._answer(held, turns)
+                return
+            except TurnMissed as error:
+                logger.warning(
+                    "%s; %s makes the summary", error, EXTRACTIVE, extra=about(held.asked.key)
+                )
+        async with self._places.of(tenant):
+            await self._answer(held, None)
+
+    async def _answer(self, held: _Held, turns: Turns | None) -> None:
+        request = decode_request(held.value)
+        if request is None:
+            logger.warning("a compaction request that cannot be read is passed over")
+            return
+        if turns is None:
+            if request.summarizer in self._turns:
+                request = msgspec.structs.replace(request, summarizer=EXTRACTIVE)
+            await self._compactor.answer_if_due(request)
+            return
+
+        async def turn() -> None:
+            await turns.take(held.asked.tenant, held.until)
+
+        await self._compactor.answer_if_due(request, turn)
+
+
+def _failed(key: Key, why: str) -> None:
+    logger.warning(FAILED + ": %s", key, why, extra=about(key))

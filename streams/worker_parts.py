@@ -1,0 +1,188 @@
+"""The parts of a worker: projector and compactor, with what they run on. Faust around them:
+:mod:`streams.worker`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from projections.errors import TopicMismatch
+from projections.redis.shared_buckets import SharedBuckets
+from projections.redis.store import RedisStore
+from streams.compaction.compactor import Compactor
+from streams.compaction.dispatcher import Dispatcher
+from streams.compaction.summarizers.registry import Summarizers, prepare
+from streams.control.control_topic import Control
+from streams.control.key_ring import KeyRing, encrypting
+from streams.log.kafka_log import KafkaLog
+from streams.log.topics import partition_count
+from streams.projector.compaction_scheduler import StillDue
+from streams.projector.progress import AnswerProgress, FoldProgress
+from streams.projector.projector import Projector
+from streams.runtime.processor import Processes, Processor
+from streams.runtime.watchdog import Look, Probe, Watchdog
+from streams.settings.settings import Settings
+
+PARTS = frozenset(("projector", "compactor"))
+"""What a worker may run; each alone scales apart."""
+PROJECTOR_STOP = 6.0
+"""Seconds of a worker's end for the projector to write the snapshots that are due and to leave its
+group.
+"""
+
+
+class Runtime:
+    """The parts a worker runs on, started and stopped together."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        parts: frozenset[str] = PARTS,
+        processor: Processor | None = None,
+    ) -> None:
+        """Args: ``parts`` are those that run; ``processor`` is where work is done that takes a core
+        for long, None: in processes of its own.
+        """
+        self.settings = settings.require()
+        self.parts = parts
+        self.control = Control(settings)
+        self.keys = KeyRing(settings, encrypting(self.control))
+        self.store = RedisStore(settings.redis, settings.topic_prefix, compress=settings.compress)
+        self.log: KafkaLog | None = None
+        self.projector: Projector | None = None
+        self.compactor: Compactor | None = None
+        self.dispatcher: Dispatcher | None = None
+        self._dispatches = asyncio.Event()
+        self.processes: Processes | None = None
+        self._processor = processor
+        self._summarizers: Summarizers | None = None
+        self._shared = SharedBuckets(settings.redis, settings.topic_prefix, timeout=5.0)
+        self._still_due: StillDue | None = None
+        self.watchdog: Watchdog | None = None
+        self._agents: AnswerProgress | None = None
+        self._projecting: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Connect, and refuse to run over a log whose partition count is not the one its windows
+        were built on.
+
+        Raises:
+            KafkaUnavailable, RedisUnavailable, TopicMismatch: as named.
+            KeyUnusable: a master key that wraps keys is missing, or is another one.
+        """
+        partitions = await partition_count(self.settings)
+        await self.control.start()
+        generation = await self.control.ensure_generation(partitions)
+        generation.check_partitions(self.settings.topic("events"), partitions)
+        await self.keys.start()
+        self.keys.check()
+        server = await self.store.ping()
+        if server["maxmemory_policy"] != "noeviction":
+            raise TopicMismatch(
+                f"Redis has maxmemory-policy {server['maxmemory_policy']}: set noeviction, or"
+                " windows vanish unseen"
+            )
+        self.log = KafkaLog(self.settings, partitions, seals=self.keys)
+        if "projector" in self.parts:
+            self.projector = Projector(self.settings, self.control, self.log, self.store)
+        if "compactor" in self.parts:
+            self._make_compactor(self.log)
+
+    def _make_compactor(self, log: KafkaLog) -> None:
+        if self._processor is None:
+            self._processor = self.processes = Processes(
+                self.settings.compactor_processes, prepare=prepare
+            )
+        self._summarizers = Summarizers(
+            self.settings, processor=self._processor, shared=self._shared
+        )
+        self._still_due = StillDue(
+            self.store, lambda: self.control.state.live_generation.number, log.last_records
+        )
+        self.compactor = Compactor(self.settings, log, self._summarizers.get, self._still_due)
+        self.dispatcher = Dispatcher(
+            self.compactor, self._summarizers.turns, self.settings.compactor_processes
+        )
+        self._dispatches.set()
+
+    async def dispatching(self) -> Dispatcher:
+        """The dispatcher, once :meth:`start` made it."""
+        await self._dispatches.wait()
+        assert self.dispatcher is not None
+        return self.dispatcher
+
+    def handed_over(self) -> None:
+        """Requests come that another worker may have answered just now."""
+        if self._still_due is not None:
+            self._still_due.handed_over()
+
+    def watch(
+        self, group: str, assigned: Callable[[], set[int]], end: Callable[[str], None]
+    ) -> None:
+        """Begin to watch that partitions and requests move on; ``end`` is called when they do not
+        (:mod:`streams.runtime.watchdog`).
+
+        Args:
+            group: the group in which requests are read.
+            assigned: gives the partitions of requests that this process has.
+        """
+        if not self.settings.watchdog_seconds or self.log is None:
+            return
+        probes: list[Probe] = []
+        if self.projector is not None:
+            probes.append(FoldProgress(self.projector, self.log, self.store))
+        if self.dispatcher is not None:
+            dispatcher = self.dispatcher
+            self._agents = AnswerProgress(
+                self.settings, group, assigned, lambda: dispatcher.progress
+            )
+            probes.append(self._agents)
+
+        async def looks() -> dict[str, Look]:
+            return {name: look for probe in probes for name, look in (await probe()).items()}
+
+        # A summary may take its whole time.
+        self.watchdog = Watchdog(
+            looks, max(self.settings.watchdog_seconds, 3 * self.settings.summary_time_cap), end
+        )
+        self.watchdog.start()
+
+    async def project(self) -> None:
+        """Run the projector, where this worker has one; raises what it does."""
+        if self.projector is not None:
+            self._projecting = asyncio.create_task(self.projector.run(), name="projector")
+            await self._projecting
+
+    async def stop_projecting(self) -> None:
+        """Stop the watchdog and the projector, and wait for the projector's end.
+
+        Faust cancels it a moment later. Cancelled in the middle of its end, what it began would go
+        on with clients that are closed.
+        """
+        if self.watchdog is not None:
+            self.watchdog.stop()
+        if self.projector is not None:
+            self.projector.stop()
+        if self._projecting is not None:
+            await asyncio.wait({self._projecting}, timeout=PROJECTOR_STOP)
+
+    async def stop(self) -> None:
+        """Stop the compactor and its processes, and the connections to Kafka and Redis."""
+        if self.watchdog is not None:
+            self.watchdog.stop()
+        if self._agents is not None:
+            await self._agents.stop()
+        if self.dispatcher is not None:
+            await self.dispatcher.close()
+        if self._summarizers is not None:
+            await self._summarizers.close()
+        if self.processes is not None:
+            await self.processes.close()
+        await self._shared.close()
+        if self.log is not None:
+            await self.log.stop()
+        await self.keys.stop()
+        await self.control.stop()
+        await self.store.close()

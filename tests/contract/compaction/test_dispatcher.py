@@ -1,0 +1,251 @@
+"""Who is answered when: the dispatcher over a log in memory, with models behind a real HTTP server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from projections.errors import KafkaUnavailable
+from projections.events.codec import decode_event
+from projections.events.types import SummaryEvent
+from projections.events.validation import Record, make_record
+from projections.fold.replay import replay
+from projections.names import Key, Position, partition_of
+from projections.policy.policy import Rules
+from streams.compaction import dispatcher as dispatcher_module
+from streams.compaction.compactor import Compactor
+from streams.compaction.deliveries import Deliveries
+from streams.compaction.dispatcher import Dispatcher
+from streams.compaction.requests import request_for
+from streams.compaction.summarizers.registry import Summarizers
+from streams.runtime.processor import Processes, Processor
+from streams.settings.settings import Settings
+from tests.support.model_server import model_server, stalls, takes
+from tests.support.worker import until
+from threadfold.testing import MemoryLog
+
+POLICY = {
+    "model_window": 3000,
+    "reserve_tokens": 300,
+    "working_budget": 300,
+    "keep_recent_tokens": 100,
+    "min_messages": 4,
+    "summary_max_tokens": 80,
+}
+SUMMARY = "They talk about the garden, the weather of the week and what they would like to plant."
+
+
+class World:
+    """Conversations that are due, and a dispatcher for their requests."""
+
+    def __init__(
+        self, log: MemoryLog, endpoints: dict[str, Any], processor: Processor | None = None
+    ) -> None:
+        self.log = log
+        settings = Settings.load(
+            env={}, kafka="h:1", redis="redis://h:1/0", summarizers=endpoints or None
+        )
+        self.summarizers = Summarizers(settings, processor=processor)
+        self.compactor = Compactor(settings, log, self.summarizers.get)
+        self.dispatcher = Dispatcher(self.compactor, self.summarizers.turns, 1)
+        self.done: list[str] = []
+
+    async def request(self, tenant: str, name: str, summarizer: str) -> bytes:
+        """The request of a conversation that has just become due."""
+        key = Key(tenant, name)
+        for i in range(16):
+            await MemoryLog.append(
+                self.log,
+                [
+                    make_record(
+                        key,
+                        {
+                            "type": "message",
+                            "role": ("user", "assistant")[i % 2],
+                            "content": "the garden and the weather of this week " * 4,
+                        },
+                        where="e",
+                        now="2026-01-01T00:00:00Z",
+                        new_id=f"{key}-{i}",
+                    )
+                ],
+            )
+        partition = partition_of(key, self.log.partitions)
+        end = (await self.log.end_offsets())[partition]
+        rows = [
+            (raw.position.offset, decode_event(raw.value or b""))
+            async for raw in self.log.scan(partition, 0, end - 1)
+            if raw.key == str(key).encode()
+        ]
+        rules = Rules(POLICY | {"summarizer": summarizer})
+        request = request_for(replay(key, partition, rules, rows), 1)
+        assert request is not None
+        return msgspec.json.encode(request)
+
+    async def ask(self, tenant: str, name: str, summarizer: str = "extractive") -> bytes:
+        value = await self.request(tenant, name, summarizer)
+        await self.dispatcher.take(value, lambda: self.done.append(f"{tenant}/{name}"))
+        return value
+
+    async def until_done(self, *names: str, limit: float = 30.0) -> None:
+        async def all_are() -> bool:
+            return set(names) <= set(self.done)
+
+        await until(all_are, limit, f"{names}")
+
+    async def made_by(self) -> dict[str, list[str]]:
+        """Who made the summaries of each conversation that are in the log."""
+        found: dict[str, list[str]] = {}
+        for partition, end in (await self.log.end_offsets()).items():
+            async for raw in self.log.scan(partition, 0, end - 1):
+                event = decode_event(raw.value or b"")
+                if isinstance(event, SummaryEvent):
+                    found.setdefault((raw.key or b"").decode(), []).append(event.data.summarizer)
+        return found
+
+    async def close(self) -> None:
+        await self.dispatcher.close()
+        await self.summarizers.close()
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    made = World(MemoryLog(3), {})
+    yield made
+    await made.close()
+
+
+def endpoint(url: str, **options: Any) -> dict[str, Any]:
+    return {"base_url": url, "model": "small", **options}
+
+
+async def test_a_slow_endpoint_holds_up_nobody_who_does_not_ask_it() -> None:
+    async with model_server(stalls) as slow, model_server(takes(0.01, SUMMARY)) as quick:
+        world = World(MemoryLog(1), {"slow": endpoint(slow.url), "quick": endpoint(quick.url)})
+        for i in range(20):
+            await world.ask("acme", f"slow{i}", "slow")
+        await world.ask("acme", "same tenant", "quick")
+        await world.ask("other", "another summarizer", "extractive")
+        await world.ask("other", "another endpoint", "quick")
+        await world.until_done(
+            "acme/same tenant", "other/another summarizer", "other/another endpoint"
+        )
+        assert len(world.done) == 3 and slow.under_way == 20
+        await world.close()
+
+
+async def test_a_tenant_with_few_requests_does_not_wait_for_one_with_many() -> None:
+    async with model_server(takes(0.05, SUMMARY)) as server:
+        world = World(MemoryLog(1), {"cheap": endpoint(server.url, max_concurrent=2)})
+        for i in range(150):
+            await world.ask("many", str(i), "cheap")
+        before = len(world.done)
+        await world.ask("few", "a", "cheap")
+        await world.ask("few", "b", "cheap")
+        await world.until_done("few/a", "few/b")
+        # Those whose places were taken already, and one for each of few's.
+        assert len(world.done) - before <= 25
+        await world.close()
+
+
+async def test_who_waits_too_long_for_an_endpoint_is_answered_by_the_extractive_summariser() -> (
+    None
+):
+    async with model_server(stalls) as server:
+        options = endpoint(server.url, max_concurrent=1, max_wait=0.3)
+        world = World(MemoryLog(1), {"cheap": options})
+        for i in range(12):
+            await world.ask("acme", str(i), "cheap")
+        await until(lambda: asyncio.sleep(0, len(world.done) >= 3))
+        assert {name for names in (await world.made_by()).values() for name in names} == {
+            "extractive"
+        }
+        await world.close()
+
+
+async def test_a_request_that_comes_again_while_it_is_under_way_is_answered_once(
+    world: World,
+) -> None:
+    value = await world.request("acme", "talk", "extractive")
+    for i in range(3):
+        await world.dispatcher.take(value, lambda i=i: world.done.append(str(i)))  # type: ignore[misc]
+    assert len(world.dispatcher) == 1
+    await world.until_done("0", "1", "2")
+    assert await world.made_by() == {"acme/talk": ["extractive"]}
+
+
+async def test_a_request_that_went_to_another_worker_is_let_go(world: World) -> None:
+    deliveries, acknowledged = Deliveries(), []
+    value = await world.request("acme", "talk", "extractive")
+    done, current = deliveries.add(0, lambda: acknowledged.append(1))
+    deliveries.forget()
+    await world.dispatcher.take(value, done, current)
+    await world.dispatcher.idle()
+    assert await world.made_by() == {} and acknowledged == []
+
+
+class AwayLog(MemoryLog):
+    """A log that refuses what is appended so many times."""
+
+    refusals = 2
+
+    async def append(self, records: Sequence[Record]) -> list[Position]:
+        if self.refusals:
+            self.refusals -= 1
+            raise KafkaUnavailable("it is away")
+        return await super().append(records)
+
+
+async def test_while_the_log_is_away_a_request_is_tried_until_its_summary_is_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatcher_module, "PAUSE", 0.01)
+    world = World(AwayLog(1), {})
+    await world.ask("acme", "talk")
+    await world.until_done("acme/talk")
+    assert await world.made_by() == {"acme/talk": ["extractive"]}
+    await world.close()
+
+
+async def test_no_more_are_held_than_may_be(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher_module, "MAX_HELD", 2)
+    values = [await world.request("acme", str(i), "extractive") for i in range(6)]
+    most = 0
+    for value in values:
+        await world.dispatcher.take(value, lambda: world.done.append("x"))
+        most = max(most, len(world.dispatcher))
+    await world.dispatcher.idle()
+    assert most == 2 and len(world.done) == 6
+
+
+@pytest.mark.long
+async def test_a_summary_is_made_although_its_process_was_killed(tmp_path: Path) -> None:
+    processes = Processes(1)
+    world = World(MemoryLog(1), {}, processes)
+    await world.ask("acme", "before")
+    await world.until_done("acme/before", limit=60)
+    os.kill(await processes.run("acme", os.getpid), signal.SIGKILL)
+    await world.ask("acme", "after")
+    await world.until_done("acme/after", limit=60)
+    assert await world.made_by() == {"acme/before": ["extractive"], "acme/after": ["extractive"]}
+    await world.close()
+    await processes.close()
+
+
+def test_deliveries_are_acknowledged_in_their_order_whatever_ends_first() -> None:
+    deliveries, acknowledged = Deliveries(), []
+    done = [deliveries.add(0, lambda i=i: acknowledged.append(i))[0] for i in range(4)]  # type: ignore[misc]
+    other, _ = deliveries.add(1, lambda: acknowledged.append(10))
+    done[2]()
+    done[1]()
+    assert acknowledged == []
+    other()
+    done[0]()
+    assert acknowledged == [10, 0, 1, 2] and len(deliveries) == 1

@@ -1,0 +1,187 @@
+"""Summaries by worker processes on real Kafka and Redis, with a model behind a real HTTP server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from projections.events.types import SummaryEvent
+from projections.events.validation import make_record
+from projections.names import Key, partition_of
+from projections.redis.store import RedisStore
+from streams.log.history import event_of
+from streams.log.kafka_log import KafkaLog
+from streams.log.topics import create_topics
+from streams.settings.settings import Settings
+from tests.conftest import fresh_settings
+from tests.integration.projector.test_pipeline import POLICY
+from tests.support.generations import open_generation
+from tests.support.model_server import (
+    Behaviour,
+    fails,
+    model_server,
+    says_once_there_are,
+    takes,
+)
+from tests.support.worker import until
+from threadfold.embedded.process import GuardedProcess
+from threadfold.embedded.stack import EmbeddedStack
+
+SUMMARY = (
+    "They talk about the garden, the weather of the week and what they would like to plant there"
+    " once the rain is over and the soil is warm again."
+)
+TALKS = 80
+
+
+class World:
+    """A log, and workers on it."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self.settings = settings
+        self.folder = folder
+        self.log = KafkaLog(settings, settings.partitions)
+        self.store = RedisStore(settings.redis, settings.topic_prefix)
+        self.keys = [Key("acme", f"talk{i}") for i in range(TALKS)]
+        self.workers: list[GuardedProcess] = []
+
+    async def append(self) -> None:
+        """Let every conversation become due for one summary."""
+        await self.log.append(
+            [
+                make_record(
+                    key,
+                    {
+                        "type": "message",
+                        "role": ("user", "assistant")[i % 2],
+                        "content": "the garden and the weather of this week " * 5,
+                    },
+                    where="event",
+                    now="2026-01-01T00:00:00Z",
+                    new_id=f"{key}-{i}",
+                )
+                for key in self.keys
+                for i in range(12)
+            ]
+        )
+
+    def start(self, url: str, *only: str, **endpoint: Any) -> GuardedProcess:
+        names = ("kafka", "redis", "topic_prefix", "group", "partitions", "session_timeout")
+        options = {"base_url": url, "model": "small", **endpoint}
+        env = {
+            **os.environ,
+            **{f"THREADFOLD_{name.upper()}": str(getattr(self.settings, name)) for name in names},
+            "THREADFOLD_SUMMARIZERS": json.dumps({"cheap": options}),
+        }
+        log = self.folder / f"worker{len(self.workers)}.log"
+        process = GuardedProcess(
+            [sys.executable, "-m", "threadfold.cli", "worker", *only], env=env, log=log
+        )
+        process.start()
+        self.workers.append(process)
+        return process
+
+    async def summaries(self) -> list[tuple[Key, SummaryEvent]]:
+        """All summary events that stand in the log."""
+        found = []
+        for partition, end in (await self.log.end_offsets()).items():
+            keys = [key for key in self.keys if partition_of(key, self.log.partitions) == partition]
+            async for raw in self.log.scan(partition, 0, end - 1):
+                for key in keys:
+                    event = event_of(raw, key, self.log.seals)
+                    if isinstance(event, SummaryEvent):
+                        found.append((key, event))
+        return found
+
+    async def all_summarised(self) -> list[tuple[Key, SummaryEvent]]:
+        async def all_are() -> Any:
+            found = await self.summaries()
+            return found if {key for key, _ in found} == set(self.keys) else None
+
+        return await until(all_are, 120, "a summary of every conversation")
+
+
+@pytest.fixture
+async def world(stack: EmbeddedStack, tmp_path: Path) -> AsyncIterator[World]:
+    settings = fresh_settings(stack, session_timeout=6.0)
+    await create_topics(settings)
+    await open_generation(settings, {**POLICY, "summarizer": "cheap"})
+    made = World(settings, tmp_path)
+    yield made
+    for worker in made.workers:
+        await asyncio.to_thread(worker.stop)
+    await made.log.stop()
+    await made.store.close()
+
+
+async def test_an_endpoint_is_called_as_often_at_once_as_it_takes(world: World) -> None:
+    """Also: a worker of each part alone."""
+    async with model_server(says_once_there_are(65, SUMMARY)) as server:
+        projector = world.start(server.url, "--only", "projector", max_concurrent=100)
+        await world.append()
+
+        async def applied() -> bool:
+            ends = await world.log.end_offsets()
+            found = {p: await world.store.checkpoint(1, p) for p in ends}
+            return all(c is not None and c.offset == ends[p] - 1 for p, c in found.items())
+
+        await until(applied, 60, "all is applied")
+        assert server.calls == [] and projector.poll() is None
+        world.start(server.url, "--only", "compactor", max_concurrent=100)
+        found = await world.all_summarised()
+        assert server.most > 64
+    assert {event.data.summarizer for _, event in found} == {"cheap"}
+    assert set(Counter(key for key, _ in found).values()) == {1}
+
+
+@pytest.mark.long
+async def test_a_worker_that_is_killed_amid_its_calls_leaves_every_summary_to_be_made_once(
+    world: World,
+) -> None:
+    async with model_server(takes(0.3, SUMMARY)) as server:
+        for _ in range(2):
+            world.start(server.url, max_concurrent=4)
+        await world.append()
+
+        async def amid() -> bool:
+            return len(await world.summaries()) >= 10
+
+        await until(amid, 60, "the first summaries")
+        assert server.under_way
+        world.workers[0].kill()
+        found = await world.all_summarised()
+        await asyncio.sleep(1.0)  # a second one of the same would come now
+        found = await world.summaries()
+    ids = Counter(event.data.summary_id for _, event in found)
+    assert len(ids) == TALKS and set(ids.values()) == {1}
+
+
+@pytest.mark.long
+async def test_a_pause_that_an_endpoint_asks_for_is_kept_by_all_workers(world: World) -> None:
+    asked_at: list[float] = []
+    busy = fails(429, headers={"Retry-After": "4"})
+
+    async def once_busy(server: Any, request: Any, asked: dict[str, Any]) -> Any:
+        behave: Behaviour = takes(0.2, SUMMARY)
+        if len(server.calls) >= 12 and not asked_at:
+            asked_at.append(time.monotonic())
+            behave = busy
+        return await behave(server, request, asked)
+
+    async with model_server(once_busy) as server:
+        for _ in range(2):
+            world.start(server.url, max_concurrent=2)
+        await world.append()
+        found = await world.all_summarised()
+        late = [at - asked_at[0] for at in server.times if at > asked_at[0]]
+    assert [at for at in late if 0.5 < at < 3.9] == [] and len(late) > TALKS / 2
+    assert {event.data.summarizer for _, event in found} == {"cheap"}

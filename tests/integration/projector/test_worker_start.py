@@ -1,0 +1,64 @@
+"""A worker that starts answers what was asked before there was one."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from projections.redis.store import RedisStore
+from streams.log.kafka_log import KafkaLog
+from streams.settings.settings import Settings
+from tests.integration.projector.test_outages import messages, worker
+from tests.integration.projector.test_pipeline import POLICY
+from tests.support.generations import open_generation
+from tests.support.worker import running_worker, until
+
+FAR = 1 << 52
+
+
+@pytest.mark.long
+async def test_requests_that_wait_on_their_topic_are_answered_when_a_worker_starts(
+    settings: Settings, tmp_path: Path
+) -> None:
+    # What is lost would be asked for again after so many seconds: longer than this test waits.
+    patient = msgspec.structs.replace(settings, summary_time_cap=600.0)
+    await open_generation(patient, POLICY)
+    log = KafkaLog(patient, patient.partitions)
+    requests = KafkaLog(patient, patient.partitions, "compactions")
+    store = RedisStore(patient.redis, patient.topic_prefix)
+
+    async def due() -> int:
+        waiting = [await store.due(1, p, FAR, 1_000) for p in range(patient.partitions)]
+        return sum(map(len, waiting))
+
+    async def asked() -> int:
+        return sum((await requests.end_offsets()).values())
+
+    async def all_asked() -> bool:
+        return await due() > 0 and await asked() >= await due() and await folded()
+
+    async def folded() -> bool:
+        ends = await log.end_offsets()
+        stored = {p: await store.checkpoint(1, p) for p in ends}
+        return all(
+            not end or ((c := stored[p]) is not None and c.offset == end - 1)
+            for p, end in ends.items()
+        )
+
+    async def none_due() -> bool:
+        return await due() == 0
+
+    await log.append(messages(random.Random(5), 0, 400))
+    async with running_worker(patient, compact=False):
+        await until(all_asked)
+    process = worker(patient, tmp_path / "worker.log")
+    try:
+        await until(none_due, 150, what="a summary of each due window")
+    finally:
+        process.stop()
+        await log.stop()
+        await requests.stop()
+        await store.close()
