@@ -9,6 +9,7 @@ one). A worker runs; the conversations are used as a gateway uses them. For each
 - ``newest``: the newest page of 50; ``half``: pages of 50 from the middle of the conversation
 - ``rollback_near``: to the twentieth event from the end, until the window holds it
 - ``rollback_far``: to the 5,000th event from the end, which is behind some twenty summaries
+- ``rollback_half``: then to the event in its middle
 - ``erase``: until the receipt is there
 
 The first four are medians. Rollbacks and the erasure change the conversation, so they happen once,
@@ -123,7 +124,7 @@ class Talk:
         self.size = size
         self.ms: dict[str, float] = {}
         self._cursor: str | None = None
-        self._far = ""
+        self._far = self._middle = ""
 
     async def find_places(self, far: int) -> None:
         """Page to the middle of the conversation, and note the event ``far`` from the end."""
@@ -132,8 +133,9 @@ class Talk:
             wanted = min((far if seen < far else middle) - seen, LONGEST_PAGE)
             page = await self._page(self._cursor, wanted)
             seen, self._cursor = seen + len(page["events"]), page["next_before"]
+            self._middle = page["events"][-1]["position"]
             if seen == far:
-                self._far = page["events"][-1]["position"]
+                self._far = self._middle
         say(f"{self.size} events: paged to the middle")
 
     async def use(self, times: int) -> None:
@@ -161,6 +163,8 @@ class Talk:
         far = {"type": "rollback", "to": self._far}
         self.ms["rollback_near"] = await _ms(lambda: self._append(near))
         self.ms["rollback_far"] = await _ms(lambda: self._append(far))
+        half = {"type": "rollback", "to": self._middle}
+        self.ms["rollback_half"] = await _ms(lambda: self._append(half))
         eraser = Eraser(self._backend, _forget)
         self.ms["erase"] = await _ms(lambda: eraser.conversation(*self._key))
         say(f"{self.size} events: {self.ms}")

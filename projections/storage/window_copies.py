@@ -2,9 +2,9 @@
 the nearest one before its target, and not from the first event.
 
 A copy is a cache and never the truth: without it the log is read further back. A store keeps at
-most :data:`MOST` of a conversation at even intervals, and :data:`BACK` that were taken after
-rollbacks into old history. An event that an operator takes out, and an erasure, end all of them: so
-where there is a copy, nothing was taken out after it.
+most :data:`MOST` of a conversation at even intervals, the latest :data:`RECENT` at shorter ones,
+and :data:`BACK` that were taken after rollbacks into old history. An event that an operator takes
+out, and an erasure, end all of them: so where there is a copy, nothing was taken out after it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ EVERY = 1_000
 """Events between two copies, while there are no more than :data:`MOST`; then twice as many, and so
 on. Shorter conversations have none.
 """
-MOST = 32
+MOST = 64
+RECENT = 8
 BACK = 8
-"""Copies of a conversation at most: at even intervals, and after rollbacks into old history. One
-takes about 15 KB, most of it the 1,024 recent ids.
+"""Copies of a conversation at most: at even intervals, the latest at intervals of :data:`EVERY`,
+and after rollbacks into old history. One takes about 10 KB, most of it the 1,024 recent ids.
 """
 
 
@@ -95,6 +96,8 @@ def changed_copies(window: Window, before: int, *, back: bool, ends: bool) -> Co
     gone = [b"%d" % at for at in range(former, now, former) if at % step] if step > former else []
     if now // step > before // step:
         names.append(b"%d" % (now // step * step))
+    if step > EVERY and now // EVERY > before // EVERY:
+        names.append(b"recent%d" % (now // EVERY % RECENT))
     if back and now >= EVERY:
         names.append(b"back%d" % (window.meta.position % BACK))
     put = [(name, _encoded(window)) for name in names]

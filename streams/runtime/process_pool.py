@@ -92,11 +92,18 @@ class ProcessPool:
                     executor.shutdown(wait=False, cancel_futures=True)
         raise WorkerLost(f"the process that was to run {function.__name__} ended twice: try again")
 
-    async def close(self) -> None:
-        """End the processes; calls that wait are cancelled, and those that run are waited for."""
+    async def close(self, *, wait: bool = True) -> None:
+        """End the processes; calls that wait are cancelled, and those that run are waited for, or
+        ended with their processes (not ``wait``).
+        """
         executor, self._executor = self._executor, None
-        if executor is not None:
-            await asyncio.to_thread(executor.shutdown, cancel_futures=True)
+        if executor is None:
+            return
+        if not wait:
+            # The executor has no public way to them before Python 3.14.
+            for process in list((executor._processes or {}).values()):
+                process.kill()
+        await asyncio.to_thread(executor.shutdown, cancel_futures=True)
 
     def _start(self) -> ProcessPoolExecutor:
         # Not forked: the owner has threads and connections.

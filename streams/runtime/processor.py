@@ -59,8 +59,8 @@ class Processes:
             return await self._pool.run(function, *args)
 
     async def close(self) -> None:
-        """End the processes."""
-        await self._pool.close()
+        """End the processes at once, with what they work on."""
+        await self._pool.close(wait=False)
 
 
 class Threads:

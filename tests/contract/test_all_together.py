@@ -68,6 +68,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window_copies, "EVERY", 5)
     monkeypatch.setattr(window_copies, "MOST", 4)
     monkeypatch.setattr(window_copies, "BACK", 2)
+    monkeypatch.setattr(window_copies, "RECENT", 2)
     monkeypatch.setattr(partition_snapshots, "REST_AGAIN", 2)
     monkeypatch.setattr(snapshot_writer, "RETRY_AFTER", 0.0)
     monkeypatch.setattr(hibernation, "SLICE", 2)

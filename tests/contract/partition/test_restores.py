@@ -166,8 +166,9 @@ async def test_whatever_comes_when_the_windows_and_the_effects_are_the_replays(
     monkeypatch.setattr(window_copies, "EVERY", 5)
     monkeypatch.setattr(window_copies, "MOST", 4)
     monkeypatch.setattr(window_copies, "BACK", 2)
+    monkeypatch.setattr(window_copies, "RECENT", 2)
     restored = copies = 0
-    for seed in range(300, 300 + rounds(parts, 40)):
+    for seed in range(300, 300 + rounds(parts, 24)):
         rng = random.Random(seed)
         parts.generation += 1_000_000
         talks = random_talks(seed, 250, NUMBER, parts.keys, await parts.begin())

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 import tracemalloc
+from collections.abc import Iterable
 
 import msgspec
 import pytest
 
 from projections.events import types as events
+from projections.events.types import AnyEvent
+from projections.fold.apply import Status, apply
 from projections.fold.replay import Logged, replay
+from projections.names import Position
 from projections.policy.policy import Rules
+from projections.storage import window_copies
+from projections.storage.window_copies import changed_copies, decode_copies
+from streams.log.log import Raw
 from streams.log.rollback_history import fetch_history
 from tests.support.histories import KEY, PARTITION, make_event
+from tests.support.talks import Talks, encode, event_for
 from threadfold.testing import MemoryLog
 
 
@@ -66,3 +75,63 @@ async def test_the_history_of_a_long_conversation_is_folded_beside_what_goes_on_
     assert history.window is not None and history.window.meta.position == 1_197
     assert turns >= 3, "the loop goes on turning"
     assert peak < 40 << 20, "250 copies of a window would be more"
+
+
+class CountingLog(MemoryLog):
+    """Counts the records that are read."""
+
+    read_rows = 0
+
+    async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
+        found = await super().read(positions)
+        self.read_rows += len(found)
+        return found
+
+
+@pytest.mark.long
+async def test_ten_rollbacks_into_old_history_read_what_lies_between_copies_and_not_the_conversation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(window_copies, "EVERY", 100)
+    talks = Talks(random.Random(1), PARTITION, [KEY])
+    window, copies, before = talks.windows[KEY], dict[bytes, bytes](), 0
+
+    def keep(back: bool = False) -> None:
+        nonlocal before
+        change = changed_copies(window, before, back=back, ends=False)
+        for name in change.gone:
+            copies.pop(name, None)
+        copies.update(change.put)
+        before = window.meta.count
+
+    while talks.next_offset < 6_000:
+        talks.say(KEY, events.Message("user", f"text {talks.next_offset}"), tokens=30)
+        if talks.requests[KEY]:
+            request, full = talks.requests[KEY][-1], talks.logs[KEY]
+            talks.logs[KEY] = full[-500:]
+            talks.summarise(KEY, request)
+            talks.logs[KEY] = [*full, talks.logs[KEY][-1]]
+            talks.requests[KEY].clear()
+        keep()
+    log = CountingLog(PARTITION + 1)
+    for name, value in talks.rows:
+        log.put(PARTITION, name, value)
+    distance = max(100, 2 * 6_000 // window_copies.MOST)
+    for k in range(10):
+        target, offset = 400 + 500 * k, talks.next_offset + k
+        log.read_rows = 0
+        history = await fetch_history(log, window, target, decode_copies(copies.values()))
+        summaries = sum(offset > target for offset, event in talks.logs[KEY] if is_summary(event))
+        assert log.read_rows <= 4 * distance + 2 * summaries, "of 6,000"
+        plain = await fetch_history(log, window, target)
+        event = event_for(KEY, events.Rollback(f"{PARTITION}-{target}"), f"back{k}")
+        other = window.copy()
+        outcome = apply(window, offset, event, history)
+        assert outcome == apply(other, offset, event, plain)
+        assert outcome.status is Status.APPLIED and window.image() == other.image()
+        log.put(PARTITION, str(KEY).encode(), encode(event))
+        keep(back=True)
+
+
+def is_summary(event: AnyEvent) -> bool:
+    return isinstance(event, events.SummaryEvent)

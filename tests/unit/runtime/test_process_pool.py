@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -127,3 +128,13 @@ def exists(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+async def test_a_pool_that_does_not_wait_ends_with_what_it_works_on() -> None:
+    pool = ProcessPool(1)
+    await pool.run(os.getpid)
+    call = asyncio.create_task(pool.run(time.sleep, 600))
+    await asyncio.sleep(0.1)
+    call.cancel()
+    async with asyncio.timeout(60):
+        await pool.close(wait=False)
