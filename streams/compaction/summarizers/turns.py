@@ -19,8 +19,8 @@ from streams.settings.endpoints import EndpointSettings
 logger = logging.getLogger(__name__)
 
 AHEAD = 8
-"""Summaries that are begun beside those whose calls are under way: their spans are read, or their
-answers are checked, while the endpoint works.
+"""For so many calls at once one more summary is begun: its span is read, or its answer is checked,
+while the endpoint works. Few, because the wait for a call is part of a summary's time.
 """
 LOOK = 5.0
 """Seconds between two looks at the shared limits at most while one waits for them."""
@@ -52,7 +52,7 @@ class Turns:
         """
         self.name = name
         self.options = options
-        self.places = FairLimit(options.max_concurrent + AHEAD, weight)
+        self.places = FairLimit(options.max_concurrent + options.max_concurrent // AHEAD, weight)
         """For the summaries that are begun, whatever they wait for."""
         self.calls = 0
         """Calls under way."""

@@ -113,7 +113,7 @@ class Slow:
     """A model that takes its time."""
 
     def __init__(self) -> None:
-        self.seconds = 0.4
+        self.seconds = 0.8
 
     async def __call__(
         self, server: ModelServer, request: web.Request, asked: dict[str, Any]
@@ -130,9 +130,16 @@ async def test_a_slow_summariser_is_asked_once_for_each_summary_however_often_th
     async with model_server(Slow()) as server:
         settings = fresh_settings(
             stack,
-            # Less than the six summaries that begin together take; a call has time on a busy machine.
-            summary_time_cap=2.0,
-            summarizers={"cheap": {"base_url": server.url, "model": "small-1", "key": "sk-1"}},
+            # Less than six summaries take one after the other; a call has time on a busy machine.
+            summary_time_cap=3.0,
+            summarizers={
+                "cheap": {
+                    "base_url": server.url,
+                    "model": "small-1",
+                    "key": "sk-1",
+                    "max_concurrent": 1,
+                }
+            },
         )
         await begin(settings, ENDPOINT_POLICY)
         keys = [Key("acme", f"talk-{i}") for i in range(6)]

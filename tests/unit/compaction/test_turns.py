@@ -1,0 +1,27 @@
+"""How many summaries of one endpoint are begun at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from streams.compaction.summarizers.turns import TurnMissed, Turns
+from streams.settings.endpoints import EndpointSettings
+
+
+@pytest.mark.parametrize(("calls", "begun"), [(1, 1), (7, 7), (64, 72)])
+async def test_few_summaries_wait_for_a_call_within_their_own_time(calls: int, begun: int) -> None:
+    options = EndpointSettings(base_url="http://model", model="m", max_concurrent=calls)
+    turns = Turns("cheap", options)
+    now = asyncio.get_running_loop().time
+    held = [turns.place("acme", now() + 60) for _ in range(begun)]
+    for place in held:
+        await place.__aenter__()
+    with pytest.raises(TurnMissed):
+        async with turns.place("acme", now()):
+            pass
+    for place in held:
+        await place.__aexit__(None, None, None)
+    async with turns.place("acme", now() + 60):
+        pass
