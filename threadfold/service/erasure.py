@@ -30,7 +30,7 @@ from projections.events.types import ErasedEvent
 from projections.events.validation import make_record
 from projections.fold.apply import apply
 from projections.names import Key, Position, make_key, parse_position, partition_of
-from projections.storage.records import NOTHING, Verdict, write_of
+from projections.storage.records import NOTHING, Checkpoint, Verdict, write_of
 from projections.window.window import Window
 from streams.encryption.key_table import Erasure
 from streams.encryption.payload_cipher import is_sealed
@@ -231,12 +231,13 @@ class Eraser:
             # It sleeps there, and the live generation's snapshot replaced its own. An erased window
             # does not depend on the snapshot.
             checkpoint, (stored,) = await backend.store.read(generation, partition, [key])
-        if checkpoint is None or stored is None:
-            return True
+        if checkpoint is None:
+            checkpoint = Checkpoint()
         rules = backend.control.state.rules(backend.control.state.generations[generation])
         window, mark = (
             (Window(key, partition, rules), NOTHING)
-            if stored.asleep
+            # Also where there is none yet: who builds it may have read the events already.
+            if stored is None or stored.asleep
             else stored.open(key, partition, rules)
         )
         if window.meta.erased:

@@ -144,7 +144,7 @@ async def test_an_endpoint_is_called_as_often_at_once_as_it_takes(world: World) 
 
 
 @pytest.mark.long
-async def test_a_worker_that_is_killed_amid_its_calls_leaves_every_summary_to_be_made_once(
+async def test_a_worker_that_is_killed_amid_its_calls_loses_no_summary_and_none_counts_twice(
     world: World,
 ) -> None:
     async with model_server(takes(0.3, SUMMARY)) as server:
@@ -159,10 +159,10 @@ async def test_a_worker_that_is_killed_amid_its_calls_leaves_every_summary_to_be
         assert server.under_way
         world.workers[0].kill()
         found = await world.all_summarised()
-        await asyncio.sleep(1.0)  # a second one of the same would come now
-        found = await world.summaries()
-    ids = Counter(event.data.summary_id for _, event in found)
-    assert len(ids) == TALKS and set(ids.values()) == {1}
+    # Its successor may make one again that it had just appended: with the same id, so it is a
+    # repeat to the fold.
+    assert len({event.data.summary_id for _, event in found}) == TALKS
+    assert len({event.id for _, event in found}) == TALKS
 
 
 @pytest.mark.long

@@ -77,8 +77,12 @@ async def test_records_that_are_nobodys_stop_nothing_and_are_listed(
         await applied(runtime, (await append(runtime, key, [message("still here")]))[0])
         assert runtime.control.state.halted() == {}
         async with gateway(fragile) as (_, client):
-            metrics = (await client.get("/metrics")).text
-            assert f'threadfold_records_set_aside{{partition="{number}"}} 400.0' in metrics
+            line = f'threadfold_records_set_aside{{partition="{number}"}} 400.0'
+
+            async def counted() -> bool:
+                return line in (await client.get("/metrics")).text
+
+            await until(counted, what="the metric")
     listed = await command(tmp_path, "dead-letters", "list")
     assert listed.lines[-1] == f"parked: {2 * LEAST}, records: 400"
 
