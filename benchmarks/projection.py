@@ -31,12 +31,9 @@ class Projection:
 
     async def run(self, args: Args) -> Result:
         """Fill the topic once, then run all sides in turn."""
-        events, faust_events = (20_000, 4_000) if args.quick else (300_000, 30_000)
+        events, faust_events = events_of(args), 4_000 if args.quick else 30_000
         with running_stack() as bench:
-            settings = bench.settings("projection", partitions=8)
-            messages = Messages()
-            async with filled_log(settings, messages.records(0, events, CONVERSATIONS)):
-                pass
+            settings = await prepared(bench, args)
             rounds = await interleave(
                 {
                     "ours": partial(ours, bench, settings),
@@ -48,6 +45,7 @@ class Projection:
                 },
                 args.rounds(),
             )
+        messages = Messages()
         size = sum(len(messages.record(i, CONVERSATIONS).value) for i in range(1000)) / 1000
         parameters = {
             "events": events,
@@ -57,6 +55,21 @@ class Projection:
             "quix_keep": KEEP,
         }
         return rounds.result(self.name, "events/s", parameters, more={"event_bytes": round(size)})
+
+
+async def prepared(bench: Bench, args: Args) -> Settings:
+    """Settings whose topic holds this figure's events, for figures that measure :func:`ours`
+    beside.
+    """
+    settings = bench.settings("projection", partitions=8)
+    async with filled_log(settings, Messages().records(0, events_of(args), CONVERSATIONS)):
+        pass
+    return settings
+
+
+def events_of(args: Args) -> int:
+    """How many events this figure's topic holds."""
+    return 20_000 if args.quick else 300_000
 
 
 _groups = iter(range(10**9))

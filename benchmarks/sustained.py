@@ -5,8 +5,8 @@ results) are played by ``threadfold play`` into one ``threadfold up`` with its d
 settings, on the same cores as Kafka, Redis and the player. ``ours`` is events a second from the
 first one in the log until all are applied and no summary is awaited. The peers are parts of it, in
 the same run: ``projection`` is our side of that figure, catching up without a compactor;
-``projection_of_these`` the same with this figure's events, which are longer. The tokens of what is
-played are counted before the clock starts, as they are for the peers.
+``projection_of_these`` is the same with this figure's events, which are longer. Tokens are counted
+before the clock starts, on all sides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from benchmarks.harness import Args, Result, interleave, rounded
 from benchmarks.support.agent_talks import AgentRecords, mean_tokens, source, write_talks
 from benchmarks.support.played import play
 from benchmarks.support.stacks import filled_log, running_stack
-from benchmarks.support.texts import Messages
 
 CONVERSATIONS, MESSAGES = 128, 840
 QUICK = (6, 500)
@@ -36,20 +35,13 @@ class Sustained:
         """Fill the peers' topics once; ours gets a stack of its own in each round."""
         conversations, messages = QUICK if args.quick else (CONVERSATIONS, MESSAGES)
         events = conversations * messages
-        short = 20_000 if args.quick else 300_000
         with TemporaryDirectory() as folder, running_stack() as bench:
             file = Path(folder) / "talks.jsonl"
             write_talks(file, conversations, messages)
-            plain, these = (
-                bench.settings(name, partitions=8) for name in ("projection", "sustained-p")
-            )
-            shorts = Messages().records(0, short, projection.CONVERSATIONS)
-            for settings, records in (
-                (plain, shorts),
-                (these, AgentRecords().all(range(conversations), messages)),
-            ):
-                async with filled_log(settings, records):
-                    pass
+            plain = await projection.prepared(bench, args)
+            these = bench.settings("sustained-p", partitions=8)
+            async with filled_log(these, AgentRecords().all(range(conversations), messages)):
+                pass
             rounds = await interleave(
                 {
                     "ours": partial(play, bench, self.name, file, events, {}),
@@ -62,7 +54,7 @@ class Sustained:
             "events": events,
             "conversations": conversations,
             "texts": source(),
-            "projection_events": short,
+            "projection_events": projection.events_of(args),
         }
         more = {
             "event_tokens": rounded(mean_tokens()),

@@ -20,8 +20,7 @@ from benchmarks.harness import Args, Measured, Result, interleave
 from benchmarks.support.agent_talks import source, write_talks
 from benchmarks.support.children import answer_of, job_of, start_side
 from benchmarks.support.played import play
-from benchmarks.support.stacks import Bench, filled_log, running_stack
-from benchmarks.support.texts import Messages
+from benchmarks.support.stacks import Bench, running_stack
 from benchmarks.sustained import CONVERSATIONS, MESSAGES, QUICK
 
 SECONDS, AT_ONCE = 3.0, 256
@@ -38,14 +37,11 @@ class SustainedModel:
         """Fill the peer's topic once; ours gets a stack and an endpoint of its own every round."""
         conversations, messages = QUICK if args.quick else (CONVERSATIONS, MESSAGES)
         events = conversations * messages
-        short = 20_000 if args.quick else 300_000
         with TemporaryDirectory() as folder, running_stack() as bench:
             file, policy = Path(folder) / "talks.jsonl", Path(folder) / "policy.json"
             write_talks(file, conversations, messages)
             policy.write_text(json.dumps({"summarizer": MODEL}))
-            plain = bench.settings("projection", partitions=8)
-            async with filled_log(plain, Messages().records(0, short, projection.CONVERSATIONS)):
-                pass
+            plain = await projection.prepared(bench, args)
             rounds = await interleave(
                 {
                     "ours": partial(_ours, bench, file, events, policy),
@@ -58,7 +54,7 @@ class SustainedModel:
             "events": events,
             "conversations": conversations,
             "texts": source(),
-            "projection_events": short,
+            "projection_events": projection.events_of(args),
             "seconds": SECONDS,
             "at_once": AT_ONCE,
         }

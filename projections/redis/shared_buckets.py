@@ -36,8 +36,8 @@ class Settled(NamedTuple):
 
 
 class Settling(NamedTuple):
-    """What is settled with one bucket: ``owed`` is taken in full, of what is ``wanted`` as much as
-    there is. It fills at ``rate`` units a second up to ``capacity``.
+    """One settlement with one bucket: all of ``owed`` is taken, and as much of ``wanted`` as there
+    is. The bucket fills at ``rate`` units a second up to ``capacity``.
     """
 
     owner: str

@@ -282,11 +282,9 @@ class Partition(PartitionWindows):
                 offset, partial(fetch, self.log, slot.window, outcome)
             ):
                 return
+            how = fetch if read is None else lambda *_: read
             try:
-                outcome = await with_history(
-                    *(self.log, slot.window, offset, event, outcome),
-                    fetch if read is None else lambda *_: read,
-                )
+                outcome = await with_history(self.log, slot.window, offset, event, outcome, how)
             except FoldFailure as spoiled:
                 await self._quarantine(slot, spoiled, effects)
                 return

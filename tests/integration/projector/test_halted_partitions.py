@@ -141,11 +141,13 @@ async def _seen(settings: Settings, data: Path, good: Key, after: Position) -> N
     assert doctor.code == 1 and "dead-letters accept 0" in line and "max_poison_share" in line
     async with gateway(settings) as (backend, client):
         (halt,) = backend.control.state.halted().values()
-        with pytest.raises(WaitTimedOut, match=f"partition 0 is halted since {halt.since}") as told:
+        with pytest.raises(
+            WaitTimedOut, match=f"partition 0 is halted since {halt.since}"
+        ) as raised:
             await backend.wait_for(after, 60)
         # Tenants that share the partition learn that it stands, not whose events failed.
-        assert "operator" in str(told.value)
-        assert halt.cause not in str(told.value) and f"0-{halt.last}" not in str(told.value)
+        assert "operator" in str(raised.value)
+        assert halt.cause not in str(raised.value) and f"0-{halt.last}" not in str(raised.value)
         ready = await client.get("/readyz")
         assert ready.status_code == 200 and ready.json()["halted"] == [0]
         metrics = (await client.get("/metrics")).text

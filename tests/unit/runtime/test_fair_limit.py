@@ -15,7 +15,7 @@ async def _hold(limit: FairLimit, key: str, order: list[str], release: asyncio.E
 
 
 class Work:
-    """Work that waits for places and holds them until it is told to go on."""
+    """Work that waits for places and holds them until the test lets it go on."""
 
     def __init__(self, limit: FairLimit) -> None:
         self.limit = limit

@@ -117,10 +117,12 @@ async def test_a_wait_that_ends_says_how_far_behind_the_partition_is_and_when_to
             store.at[1, 0] = Checkpoint(offset=offset)
 
     moving = asyncio.create_task(move())
-    with pytest.raises(WaitTimedOut, match=r"events behind and applies about \d+ a second") as told:
+    with pytest.raises(
+        WaitTimedOut, match=r"events behind and applies about \d+ a second"
+    ) as raised:
         await waiting.wait_for(Position(0, 500), 0.4)
-    assert 2 <= told.value.retry_after <= LONGEST_RETRY
+    assert 2 <= raised.value.retry_after <= LONGEST_RETRY
     moving.cancel()
-    with pytest.raises(WaitTimedOut, match=r"\d+ events behind and stands still") as told:
+    with pytest.raises(WaitTimedOut, match=r"\d+ events behind and stands still") as raised:
         await CheckpointWaits(store, lambda: 1).wait_for(Position(0, 10**6), 0.2)
-    assert told.value.retry_after > 1
+    assert raised.value.retry_after > 1
