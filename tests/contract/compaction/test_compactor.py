@@ -9,47 +9,17 @@ import pytest
 from projections.events import types as events
 from projections.events.codec import decode_event
 from projections.events.types import SummaryEvent
-from projections.events.validation import make_record
-from projections.fold.replay import replay
-from projections.names import Key, partition_of
+from projections.names import partition_of
 from projections.policy.policy import Rules
-from projections.window.window import Window
 from streams.compaction.compactor import Compactor, SpanLost
 from streams.compaction.requests import Piece, request_for
 from streams.log.log import Raw
 from streams.settings.settings import Settings
+from tests.support.compaction import KEY, SMALL, append, fold
 from threadfold.testing import MemoryLog
 
-KEY = Key("acme", "talk")
-RULES = Rules(
-    {
-        "model_window": 3000,
-        "reserve_tokens": 300,
-        "working_budget": 300,
-        "keep_recent_tokens": 100,
-        "min_messages": 4,
-        "summary_max_tokens": 80,
-    }
-)
+RULES = Rules(SMALL)
 SETTINGS = Settings(kafka="unused", redis="unused")
-
-
-async def append(log: MemoryLog, flats: list[dict], start: int = 0) -> None:
-    for i, flat in enumerate(flats):
-        await log.append(
-            [make_record(KEY, flat, where="e", now="2026-01-01T00:00:00Z", new_id=f"e{start + i}")]
-        )
-
-
-async def fold(log: MemoryLog) -> Window:
-    partition = partition_of(KEY, log.partitions)
-    rows = [raw async for raw in log.scan(partition, 0, (await log.end_offsets())[partition] - 1)]
-    return replay(
-        KEY,
-        partition,
-        RULES,
-        [(raw.position.offset, decode_event(raw.value or b"")) for raw in rows],
-    )
 
 
 def talk(n: int) -> list[dict]:
@@ -74,7 +44,7 @@ async def last(log: MemoryLog) -> tuple[Raw, SummaryEvent]:
 async def test_a_request_becomes_a_summary_that_the_window_takes() -> None:
     log = MemoryLog(3)
     await append(log, talk(40))
-    request = request_for(await fold(log), 1)
+    request = request_for(await fold(log, RULES), 1)
     assert request is not None
     await Compactor(SETTINGS, log).answer(request)
     _, event = await last(log)
@@ -83,18 +53,18 @@ async def test_a_request_becomes_a_summary_that_the_window_takes() -> None:
         f"summary-{request.request_id}",
     )
     assert event.data.trust == "model" and event.data.tokens <= 80
-    window = await fold(log)
+    window = await fold(log, RULES)
     assert window.meta.summary is not None and window.meta.summary.summary_id == request.request_id
 
 
 async def test_two_answers_to_one_request_are_one_event() -> None:
     log = MemoryLog(3)
     await append(log, talk(40))
-    request = request_for(await fold(log), 1)
+    request = request_for(await fold(log, RULES), 1)
     assert request is not None
     for _ in range(2):
         await Compactor(SETTINGS, log).answer(request)
-    window = await fold(log)
+    window = await fold(log, RULES)
     assert (window.meta.duplicates, window.meta.skipped) == (1, 0)
 
 
@@ -115,7 +85,7 @@ async def test_a_backlog_over_one_input_is_summarised_in_a_chain_and_never_betwe
     await append(log, [*talk(6), *([call, result] * 40), *talk(4)])
     compactor = Compactor(Settings(kafka="unused", redis="unused", summary_input_tokens=200), log)
     rounds = 0
-    while (request := request_for(await fold(log), 1)) is not None:
+    while (request := request_for(await fold(log, RULES), 1)) is not None:
         await compactor.answer(request)
         _, event = await last(log)
         before = decode_event(
@@ -125,7 +95,7 @@ async def test_a_backlog_over_one_input_is_summarised_in_a_chain_and_never_betwe
         assert not (isinstance(before, events.MessageEvent) and before.data.tool_calls)
         rounds += 1
         assert rounds < 60
-    window = await fold(log)
+    window = await fold(log, RULES)
     assert rounds > 3 and window.meta.skipped == 0
     assert window.tail_tokens <= window.policy.budget(0)
 
@@ -139,7 +109,7 @@ def _position(text: str):  # type: ignore[no-untyped-def]
 async def test_a_span_that_the_log_does_not_hold_is_refused_and_nothing_is_appended() -> None:
     log = MemoryLog(3)
     await append(log, talk(40))
-    request = request_for(await fold(log), 1)
+    request = request_for(await fold(log, RULES), 1)
     assert request is not None
     partition = partition_of(KEY, 3)
     ends = await log.end_offsets()
@@ -171,7 +141,7 @@ async def test_the_least_trust_of_a_span_and_of_the_summary_before_it_is_the_sum
         (500, wishes),
     ):
         await append(log, flats, start)
-        while (request := request_for(await fold(log), 1)) is not None:
+        while (request := request_for(await fold(log, RULES), 1)) is not None:
             assert len(said) < 60, "each answer is taken"
             await Compactor(SETTINGS, log).answer(request)
             said.append((await last(log))[1].data.trust)
@@ -182,10 +152,10 @@ async def test_the_least_trust_of_a_span_and_of_the_summary_before_it_is_the_sum
 async def test_a_summariser_nobody_knows_leaves_no_window_due_for_ever() -> None:
     log = MemoryLog(3)
     await append(log, talk(40))
-    request = request_for(await fold(log), 1)
+    request = request_for(await fold(log, RULES), 1)
     assert request is not None
     request.summarizer = "nonexistent"
     await Compactor(SETTINGS, log).answer(request)
     _, event = await last(log)
     assert event.data.summarizer == "extractive"
-    assert (await fold(log)).meta.summary is not None
+    assert (await fold(log, RULES)).meta.summary is not None

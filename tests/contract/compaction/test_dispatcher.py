@@ -27,18 +27,11 @@ from streams.compaction.requests import request_for
 from streams.compaction.summarizers.registry import Summarizers
 from streams.runtime.processor import Processes, Processor
 from streams.settings.settings import Settings
+from tests.support.compaction import SMALL
 from tests.support.model_server import model_server, stalls, takes
 from tests.support.worker import until
 from threadfold.testing import MemoryLog
 
-POLICY = {
-    "model_window": 3000,
-    "reserve_tokens": 300,
-    "working_budget": 300,
-    "keep_recent_tokens": 100,
-    "min_messages": 4,
-    "summary_max_tokens": 80,
-}
 SUMMARY = "They talk about the garden, the weather of the week and what they would like to plant."
 
 
@@ -84,7 +77,7 @@ class World:
             async for raw in self.log.scan(partition, 0, end - 1)
             if raw.key == str(key).encode()
         ]
-        rules = Rules(POLICY | {"summarizer": summarizer})
+        rules = Rules(SMALL | {"summarizer": summarizer})
         request = request_for(replay(key, partition, rules, rows), 1)
         assert request is not None
         return msgspec.json.encode(request)

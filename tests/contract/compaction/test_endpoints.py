@@ -16,16 +16,14 @@ from projections.events.codec import decode_event
 from projections.events.tokenizer import count
 from projections.events.types import Summary
 from projections.events.validation import make_record
-from projections.fold.replay import replay
-from projections.names import Key, partition_of
 from projections.policy.policy import Rules
-from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.dispatcher import Dispatcher
 from streams.compaction.requests import CompactionRequest, request_for
 from streams.compaction.summarizers import guarded
 from streams.compaction.summarizers.lines import read_summary
 from streams.settings.settings import Settings
+from tests.support.compaction import KEY, append, fold
 from tests.support.model_server import (
     Behaviour,
     ModelServer,
@@ -42,7 +40,6 @@ from tests.support.model_server import (
 from tests.support.ports import closed_port
 from threadfold.testing import MemoryLog
 
-KEY = Key("acme", "talk")
 BUDGET = 150
 POLICY = {
     "model_window": 4000,
@@ -92,24 +89,6 @@ def talk() -> list[dict[str, Any]]:
     return flats
 
 
-async def append(log: MemoryLog, flats: list[dict[str, Any]]) -> None:
-    for i, flat in enumerate(flats):
-        await log.append(
-            [make_record(KEY, flat, where="e", now="2026-01-01T00:00:00Z", new_id=f"e{i}")]
-        )
-
-
-async def fold(log: MemoryLog) -> Window:
-    partition = partition_of(KEY, log.partitions)
-    rows = [raw async for raw in log.scan(partition, 0, (await log.end_offsets())[partition] - 1)]
-    return replay(
-        KEY,
-        partition,
-        Rules(POLICY),
-        [(raw.position.offset, decode_event(raw.value or b"")) for raw in rows],
-    )
-
-
 def settings_of(url: str, **changes: Any) -> Settings:
     options = {
         "base_url": url,
@@ -133,11 +112,11 @@ async def summary_by(compactor: Compactor, flats: list[dict[str, Any]] | None = 
     log = compactor.log
     assert isinstance(log, MemoryLog)
     await append(log, talk() if flats is None else flats)
-    window = await fold(log)
+    window = await fold(log, Rules(POLICY))
     request = request_for(window, 1)
     assert request is not None and request.summarizer == "cheap"
     position = await compactor.answer(request)
-    taken = (await fold(log)).meta.summary
+    taken = (await fold(log, Rules(POLICY))).meta.summary
     assert taken is not None and taken.summary_id == request.request_id
     summary = decode_event((await log.read([position]))[position].value or b"").data
     assert isinstance(summary, Summary)
@@ -353,7 +332,7 @@ async def test_a_dead_endpoint_is_not_called_again_until_its_rest_is_over() -> N
 async def _request(compactor: Compactor) -> CompactionRequest:
     assert isinstance(compactor.log, MemoryLog)
     await append(compactor.log, talk())
-    request = request_for(await fold(compactor.log), 1)
+    request = request_for(await fold(compactor.log, Rules(POLICY)), 1)
     assert request is not None
     return request
 
@@ -458,7 +437,7 @@ async def test_the_earlier_summary_goes_into_the_next_prompt_as_data() -> None:
             await compactor.log.append(
                 [make_record(KEY, flat, where="e", now="2026-01-01T00:00:00Z", new_id=f"f{i}")]
             )  # type: ignore[attr-defined]
-        request = request_for(await fold(compactor.log), 1)  # type: ignore[arg-type]
+        request = request_for(await fold(compactor.log, Rules(POLICY)), 1)  # type: ignore[arg-type]
         assert request is not None
         await compactor.answer(request)
         await compactor.close()

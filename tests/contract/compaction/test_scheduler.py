@@ -21,7 +21,8 @@ from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, request_for
 from streams.projector.compaction_scheduler import LONGEST, Patience, StillDue
 from streams.settings.settings import Settings
-from tests.contract.compaction.test_compactor import KEY, SETTINGS, append, fold, talk
+from tests.contract.compaction.test_compactor import RULES, SETTINGS, talk
+from tests.support.compaction import KEY, append, fold
 from threadfold.testing import MemoryLog, MemoryStore
 
 _generations = itertools.count(7_000)
@@ -49,7 +50,7 @@ class Desk:
 
     async def keep(self, *, target: int = -1) -> Window:
         """Fold the log and write the window."""
-        window = await fold(self.log)
+        window = await fold(self.log, RULES)
         checkpoint = Checkpoint(
             self.at.revision, window.meta.position, 1, f"d{window.meta.position}", target
         )
