@@ -103,7 +103,7 @@ class Runtime:
         )
         self.compactor = Compactor(self.settings, log, self._summarizers.get, self._still_due)
         self.dispatcher = Dispatcher(
-            self.compactor, self._summarizers.turns, self.settings.compactor_processes
+            self.compactor, self._summarizers.limits, self.settings.compactor_processes
         )
         self._dispatches.set()
 

@@ -84,10 +84,11 @@ class Compactor:
             await self._own.close()
 
     async def answer_if_due(
-        self, request: CompactionRequest, turn: Callable[[], Awaitable[None]] | None = None
+        self, request: CompactionRequest, allowed: Callable[[], Awaitable[None]] | None = None
     ) -> Position | None:
         """Like :meth:`answer`, but None where it was answered just now, by this call or another
-        one, or is not asked for any more. ``turn`` is awaited in between.
+        one, or is not asked for any more. ``allowed`` is awaited in between: until a call may be
+        made.
         """
         name, now = request.request_id, asyncio.get_running_loop().time()
         while (
@@ -102,8 +103,8 @@ class Compactor:
         try:
             if self._still_due is not None and not await self._still_due(request):
                 return None
-            if turn is not None:
-                await turn()
+            if allowed is not None:
+                await allowed()
             position = await self.answer(request)
             self._answered[name] = asyncio.get_running_loop().time()
             return position

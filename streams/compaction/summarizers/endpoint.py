@@ -20,19 +20,19 @@ from projections.errors import RedisUnavailable
 from projections.events.tokenizer import count
 from streams.compaction.summarizers.base import SummaryInput, SummaryText
 from streams.compaction.summarizers.checks import finish
+from streams.compaction.summarizers.endpoint_limits import EndpointLimits
 from streams.compaction.summarizers.failures import (
     AnswerUnreadable,
+    CallNotAllowed,
     EndpointBusy,
     EndpointRefused,
     EndpointTimedOut,
     EndpointUnreachable,
     InputRefused,
-    NoTurn,
     SummaryAttemptFailed,
     SummaryRejected,
 )
 from streams.compaction.summarizers.prompt import Prompt, make_prompt
-from streams.compaction.summarizers.turns import TurnMissed, Turns
 from streams.runtime.processor import Processor
 from streams.settings.endpoints import EndpointSettings
 
@@ -167,13 +167,13 @@ class EndpointSummarizer:
     def __init__(
         self,
         endpoint: ChatEndpoint,
-        turns: Turns,
+        limits: EndpointLimits,
         processor: Processor,
         input_tokens: int,
         output_tokens: int,
     ) -> None:
         self.name = endpoint.name
-        self.turns = turns
+        self.limits = limits
         self._endpoint = endpoint
         self._processor = processor
         self._input_tokens = input_tokens
@@ -208,22 +208,20 @@ class EndpointSummarizer:
         """One call, within the endpoint's limits."""
         guessed = sum(len(message["content"]) for message in prompt.messages) // CHARACTERS + asked
         try:
-            async with self.turns.call(until):
+            async with self.limits.call(until):
                 seconds = until - asyncio.get_running_loop().time()
-                await self.turns.charge(guessed)
+                await self.limits.charge(guessed)
                 answer = await self._endpoint.complete(
                     prompt.messages, asked, min(seconds, self._endpoint.options.timeout)
                 )
-        except TurnMissed as error:
-            raise NoTurn(str(error)) from None
         except RedisUnavailable as error:
-            raise NoTurn(f"summarizer {self.name!r} has no turn: {error}") from None
+            raise CallNotAllowed(f"summarizer {self.name!r} may not be called: {error}") from None
         except EndpointBusy as error:
             if error.retry_after:
-                await self.turns.pause(error.retry_after)
+                await self.limits.pause(error.retry_after)
             raise
         if answer.input_tokens is not None and answer.output_tokens is not None:
-            await self.turns.charge(answer.input_tokens + answer.output_tokens - guessed)
+            await self.limits.charge(answer.input_tokens + answer.output_tokens - guessed)
         return answer
 
 

@@ -28,7 +28,7 @@ class SummaryAttemptFailed(ThreadfoldError):
         self.cost = cost
 
 
-class NoTurn(SummaryAttemptFailed):
+class CallNotAllowed(SummaryAttemptFailed):
     """The endpoint was not called: its limits are used up, or it asked for a pause, for longer than
     the summary may wait.
     """

@@ -23,13 +23,12 @@ from streams.compaction.summarizers.base import Summarizer, SummaryInput, Summar
 from streams.compaction.summarizers.breaker import Breaker
 from streams.compaction.summarizers.endpoint import EndpointSummarizer
 from streams.compaction.summarizers.failures import (
+    CallNotAllowed,
     EndpointTimedOut,
-    NoTurn,
     SummaryAttemptFailed,
     SummaryRejected,
 )
 from streams.compaction.summarizers.prompt import Prompt
-from streams.compaction.summarizers.turns import TurnMissed
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +120,7 @@ class GuardedSummarizer:
                 f"summarizer {self.name!r} was not asked: the time for this summary is up"
             )
         if run.attempted:
-            await self._turn(request, deadline)
+            await self._wait(request, deadline)
         run.attempted = True
         ticket = self._breaker.admit()
         if ticket is None:
@@ -152,14 +151,14 @@ class GuardedSummarizer:
                     # A pause and another attempt would only meet the open breaker.
                     failure.again = False
 
-    async def _turn(self, request: SummaryInput, deadline: float) -> None:
-        """Take a turn for another attempt; the first one's was taken before the request was
+    async def _wait(self, request: SummaryInput, deadline: float) -> None:
+        """Wait until another call may be made; the first one was allowed before the request was
         begun.
         """
         try:
-            await self._inner.turns.take(request.tenant, deadline)
-        except (TurnMissed, RedisUnavailable) as error:
-            raise NoTurn(str(error)) from None
+            await self._inner.limits.take(request.tenant, deadline)
+        except RedisUnavailable as error:
+            raise CallNotAllowed(str(error)) from None
 
 
 class _Run:
@@ -181,7 +180,7 @@ class _Run:
         """What is reported to the breaker of a failure: False, or None for a further one that the
         input may be to blame for.
         """
-        if isinstance(error, NoTurn):
+        if isinstance(error, CallNotAllowed):
             return None
         if error.faulty:
             return False

@@ -14,9 +14,9 @@ from projections.redis.shared_buckets import SharedBuckets
 from streams.compaction.summarizers.base import Summarizer
 from streams.compaction.summarizers.breaker import Breaker
 from streams.compaction.summarizers.endpoint import ChatEndpoint, EndpointSummarizer
+from streams.compaction.summarizers.endpoint_limits import EndpointLimits
 from streams.compaction.summarizers.extractive import ExtractiveSummarizer
 from streams.compaction.summarizers.guarded import GuardedSummarizer
-from streams.compaction.summarizers.turns import Turns
 from streams.runtime.processor import Processor, Threads
 from streams.settings.endpoints import CHEAP, EXTRACTIVE
 from streams.settings.settings import Settings
@@ -60,17 +60,17 @@ class Summarizers:
         env = os.environ if env is None else env
         processor = processor or Threads()
         self._http: aiohttp.ClientSession | None = None
-        self.turns: dict[str, Turns] = {}
-        """The turns of each endpoint, by its name."""
+        self.limits: dict[str, EndpointLimits] = {}
+        """The limits of each endpoint, by its name."""
         extractive: Summarizer = ExtractiveSummarizer(processor)
         self._by_name: dict[str, Summarizer] = {EXTRACTIVE: extractive, CHEAP: extractive}
         for name, options in settings.summarizers.items():
             endpoint = ChatEndpoint(name, options, options.find_key(name, env), self._session)
-            self.turns[name] = turns = Turns(name, options, shared, weight)
+            self.limits[name] = limits = EndpointLimits(name, options, shared, weight)
             self._by_name[name] = GuardedSummarizer(
                 EndpointSummarizer(
                     endpoint,
-                    turns,
+                    limits,
                     processor,
                     settings.summary_input_tokens,
                     settings.summary_output_tokens,
@@ -102,7 +102,7 @@ class Summarizers:
         if self._http is None or self._http.closed:
             # Cookies of one conversation's call have no business in another's.
             self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),  # turns are the limit
+                connector=aiohttp.TCPConnector(limit=0),  # EndpointLimits are the limit
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": "threadfold"},
             )

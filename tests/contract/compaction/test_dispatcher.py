@@ -47,7 +47,7 @@ class World:
         )
         self.summarizers = Summarizers(settings, processor=processor)
         self.compactor = Compactor(settings, log, self.summarizers.get)
-        self.dispatcher = Dispatcher(self.compactor, self.summarizers.turns, 1)
+        self.dispatcher = Dispatcher(self.compactor, self.summarizers.limits, 1)
         self.done: list[str] = []
 
     async def request(self, tenant: str, name: str, summarizer: str) -> bytes:

@@ -11,8 +11,9 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from projections.errors import RedisUnavailable, ThreadfoldError
+from projections.errors import RedisUnavailable
 from projections.redis.shared_buckets import Settling, SharedBuckets
+from streams.compaction.summarizers.failures import CallNotAllowed
 from streams.runtime.fair_limit import FairLimit
 from streams.settings.endpoints import EndpointSettings
 
@@ -31,14 +32,8 @@ sees more than the endpoint allows.
 """
 
 
-class TurnMissed(ThreadfoldError):
-    """An endpoint had no turn for a summary in time."""
-
-    problem = 503
-
-
-class Turns:
-    """The turns of one endpoint in one worker. For one event loop."""
+class EndpointLimits:
+    """The limits of one endpoint in one worker. For one event loop."""
 
     def __init__(
         self,
@@ -74,8 +69,8 @@ class Turns:
 
     @asynccontextmanager
     async def place(self, tenant: str, until: float) -> AsyncIterator[None]:
-        """Hold one of the places; raises TurnMissed if there is none until ``until``, the loop's
-        time.
+        """Hold one of the places; raises CallNotAllowed if none is free before ``until``, the
+        loop's time.
         """
         async with AsyncExitStack() as stack:
             try:
@@ -86,11 +81,11 @@ class Turns:
             yield
 
     async def take(self, tenant: str, until: float) -> None:
-        """Wait for the turn to make one call, and take it. ``until``: the loop's time at which the
-        wait ends.
+        """Wait until one more call may be made, and count it. ``until``: the loop's time at which
+        the wait ends.
 
         Raises:
-            TurnMissed: there was none in time.
+            CallNotAllowed: none may be made in time.
             RedisUnavailable: unknown what others have used.
         """
         try:
@@ -108,7 +103,7 @@ class Turns:
         """Hold one of the calls at once, as soon as no pause holds.
 
         Raises:
-            TurnMissed, RedisUnavailable: as :meth:`take`.
+            CallNotAllowed, RedisUnavailable: as :meth:`take`.
         """
         try:
             async with asyncio.timeout_at(until):
@@ -187,10 +182,10 @@ class Turns:
         if self._now() + wait > until:
             raise self._missed()
 
-    def _missed(self) -> TurnMissed:
-        return TurnMissed(
-            f"summarizer {self.name!r} had no turn in time: its limits are used up, or it asked for"
-            " a pause"
+    def _missed(self) -> CallNotAllowed:
+        return CallNotAllowed(
+            f"summarizer {self.name!r} may not be called in time: its limits are used up, or it"
+            " asked for a pause"
         )
 
     @staticmethod
