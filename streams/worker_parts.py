@@ -8,10 +8,12 @@ import asyncio
 from collections.abc import Callable
 
 from projections.errors import TopicMismatch
+from projections.redis.daily_counts import DailyCounts
 from projections.redis.shared_buckets import SharedBuckets
 from projections.redis.store import RedisStore
 from streams.compaction.compactor import Compactor
 from streams.compaction.dispatcher import Dispatcher
+from streams.compaction.summarizers.budgets import Budgets
 from streams.compaction.summarizers.registry import Summarizers, prepare
 from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
@@ -22,6 +24,7 @@ from streams.projector.progress import AnswerProgress, FoldProgress
 from streams.projector.projector import Projector
 from streams.runtime.processor import Processes, Processor
 from streams.runtime.watchdog import Look, Probe, Watchdog
+from streams.settings.quotas import Quota
 from streams.settings.settings import Settings
 
 PARTS = frozenset(("projector", "compactor"))
@@ -57,8 +60,10 @@ class Runtime:
         self._dispatches = asyncio.Event()
         self.processes: Processes | None = None
         self._processor = processor
+        self._default_quota = settings.quota()
         self._summarizers: Summarizers | None = None
         self._shared = SharedBuckets(settings.redis, settings.topic_prefix, timeout=5.0)
+        self._counts = DailyCounts(settings.redis, settings.topic_prefix)
         self._still_due: StillDue | None = None
         self.watchdog: Watchdog | None = None
         self._agents: AnswerProgress | None = None
@@ -93,19 +98,32 @@ class Runtime:
     def _make_compactor(self, log: KafkaLog) -> None:
         if self._processor is None:
             self._processor = self.processes = Processes(
-                self.settings.compactor_processes, prepare=prepare
+                self.settings.compactor_processes, self._weight, prepare
             )
         self._summarizers = Summarizers(
-            self.settings, processor=self._processor, shared=self._shared
+            self.settings,
+            processor=self._processor,
+            shared=self._shared,
+            weight=self._weight,
+            budgets=Budgets(self._counts, self._quota_of),
         )
         self._still_due = StillDue(
             self.store, lambda: self.control.state.live_generation.number, log.last_records
         )
         self.compactor = Compactor(self.settings, log, self._summarizers.get, self._still_due)
         self.dispatcher = Dispatcher(
-            self.compactor, self._summarizers.limits, self.settings.compactor_processes
+            self.compactor,
+            self._summarizers.limits,
+            self.settings.compactor_processes,
+            self._weight,
         )
         self._dispatches.set()
+
+    def _quota_of(self, tenant: str) -> Quota:
+        return self.control.state.quota_of(tenant, self._default_quota)
+
+    def _weight(self, tenant: str) -> float:
+        return self._quota_of(tenant).summary_weight or 1.0
 
     async def dispatching(self) -> Dispatcher:
         """The dispatcher, once :meth:`start` made it."""
@@ -181,6 +199,7 @@ class Runtime:
         if self.processes is not None:
             await self.processes.close()
         await self._shared.close()
+        await self._counts.close()
         if self.log is not None:
             await self.log.stop()
         await self.keys.stop()

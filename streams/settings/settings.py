@@ -171,6 +171,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     quota_body_bytes: int = 0
     quota_rollbacks_per_minute: float = 0.0
     quota_rollbacks_burst: float = 60.0
+    quota_summary_tokens_per_day: float = 0.0
+    quota_summary_cost_per_day: float = 0.0
+    quota_summary_weight: float = 1.0
 
     @classmethod
     def load(

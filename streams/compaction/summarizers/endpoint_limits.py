@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from projections.errors import RedisUnavailable
 from projections.redis.shared_buckets import Settling, SharedBuckets
+from streams.compaction.summarizers.budgets import Budgets
 from streams.compaction.summarizers.failures import CallNotAllowed
 from streams.runtime.fair_limit import FairLimit
 from streams.settings.endpoints import EndpointSettings
@@ -41,9 +42,10 @@ class EndpointLimits:
         options: EndpointSettings,
         shared: SharedBuckets | None = None,
         weight: Callable[[str], float] = lambda tenant: 1.0,
+        budgets: Budgets | None = None,
     ) -> None:
         """Args: ``shared`` is what all workers share; None: this worker's limits hold alone,
-        without rates.
+        without rates. ``budgets`` are the tenants'; None: there are none.
         """
         self.name = name
         self.options = options
@@ -54,6 +56,7 @@ class EndpointLimits:
         self.waits = 0
         """How often a summary had to wait for the endpoint's limits so far."""
         self._shared = shared
+        self._budgets = budgets or Budgets()
         self._owner = f"endpoint:{name}"
         self._line = FairLimit(1, weight)
         self._call = asyncio.Semaphore(options.max_concurrent)
@@ -69,15 +72,21 @@ class EndpointLimits:
 
     @asynccontextmanager
     async def place(self, tenant: str, until: float) -> AsyncIterator[None]:
-        """Hold one of the places; raises CallNotAllowed if none is free before ``until``, the
-        loop's time.
+        """Hold one of the places, while the tenant's budget is not used up. ``until``: the loop's
+        time at which the wait ends.
+
+        Raises:
+            CallNotAllowed: none was free in time, or the budget is used up.
+            RedisUnavailable: unknown what is left of the budget.
         """
+        await self._budgets.check(tenant)
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout_at(until):
                     await stack.enter_async_context(self.places.of(tenant))
             except TimeoutError:
                 raise self._missed() from None
+            await self._budgets.check(tenant)  # others of the tenant's may have used up the rest
             yield
 
     async def take(self, tenant: str, until: float) -> None:

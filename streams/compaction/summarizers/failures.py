@@ -36,6 +36,10 @@ class CallNotAllowed(SummaryAttemptFailed):
     again = False
 
 
+class BudgetUsedUp(CallNotAllowed):
+    """The tenant's budget of this day is used up: a quota of its own, not the endpoint's."""
+
+
 class EndpointUnreachable(SummaryAttemptFailed):
     """No connection, or it broke before the answer was whole."""
 

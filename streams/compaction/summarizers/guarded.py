@@ -19,6 +19,7 @@ from tenacity import (
 from tenacity.stop import stop_base
 
 from projections.errors import RedisUnavailable
+from projections.names import Key
 from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
 from streams.compaction.summarizers.breaker import Breaker
 from streams.compaction.summarizers.endpoint import EndpointSummarizer
@@ -29,6 +30,7 @@ from streams.compaction.summarizers.failures import (
     SummaryRejected,
 )
 from streams.compaction.summarizers.prompt import Prompt
+from streams.runtime.log_fields import about
 
 logger = logging.getLogger(__name__)
 
@@ -74,16 +76,19 @@ class GuardedSummarizer:
 
     async def summarize(self, request: SummaryInput) -> SummaryText:
         """The endpoint's summary, else the fallback's; raises only what the fallback raises."""
-        run = _Run()
+        run, whose = _Run(), about(Key(request.tenant, request.conversation))
         if any(message.text for message in request.messages):
             try:
                 answer = await self._try(request, run)
                 return msgspec.structs.replace(answer, cost=run.cost, refused=tuple(run.refused))
             except SummaryAttemptFailed as error:
-                logger.warning("%s; %s makes the summary", error, self._fallback.name)
+                logger.warning("%s; %s makes the summary", error, self._fallback.name, extra=whose)
             except Exception:
                 logger.exception(
-                    "summarizer %r failed; %s makes the summary", self.name, self._fallback.name
+                    "summarizer %r failed; %s makes the summary",
+                    self.name,
+                    self._fallback.name,
+                    extra=whose,
                 )
         answer = await self._fallback.summarize(request)
         return msgspec.structs.replace(

@@ -13,6 +13,7 @@ from projections.policy.policy import Policy
 from projections.redis.shared_buckets import SharedBuckets
 from streams.compaction.summarizers.base import Summarizer
 from streams.compaction.summarizers.breaker import Breaker
+from streams.compaction.summarizers.budgets import Budgets
 from streams.compaction.summarizers.endpoint import ChatEndpoint, EndpointSummarizer
 from streams.compaction.summarizers.endpoint_limits import EndpointLimits
 from streams.compaction.summarizers.extractive import ExtractiveSummarizer
@@ -47,18 +48,20 @@ class Summarizers:
         processor: Processor | None = None,
         shared: SharedBuckets | None = None,
         weight: Callable[[str], float] = lambda tenant: 1.0,
+        budgets: Budgets | None = None,
     ) -> None:
         """Args:
             processor: where what takes long is worked out; None: in threads.
             shared: the limits that all workers share; None: there is but this one.
             weight: a tenant's share of what several want.
+            budgets: the tenants' budgets; None: there are none.
 
         Raises:
             InvalidSettings: an endpoint's key is not in the environment variable that should hold
                 it.
         """
         env = os.environ if env is None else env
-        processor = processor or Threads()
+        processor, budgets = processor or Threads(), budgets or Budgets()
         self._http: aiohttp.ClientSession | None = None
         self.limits: dict[str, EndpointLimits] = {}
         """The limits of each endpoint, by its name."""
@@ -66,11 +69,12 @@ class Summarizers:
         self._by_name: dict[str, Summarizer] = {EXTRACTIVE: extractive, CHEAP: extractive}
         for name, options in settings.summarizers.items():
             endpoint = ChatEndpoint(name, options, options.find_key(name, env), self._session)
-            self.limits[name] = limits = EndpointLimits(name, options, shared, weight)
+            self.limits[name] = limits = EndpointLimits(name, options, shared, weight, budgets)
             self._by_name[name] = GuardedSummarizer(
                 EndpointSummarizer(
                     endpoint,
                     limits,
+                    budgets,
                     processor,
                     settings.summary_input_tokens,
                     settings.summary_output_tokens,

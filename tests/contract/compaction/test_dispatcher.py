@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from streams.compaction.compactor import Compactor
 from streams.compaction.deliveries import Deliveries
 from streams.compaction.dispatcher import Dispatcher
 from streams.compaction.requests import request_for
+from streams.compaction.summarizers.budgets import Budgets
 from streams.compaction.summarizers.registry import Summarizers
 from streams.runtime.processor import Processes, Processor
 from streams.settings.settings import Settings
@@ -39,15 +40,22 @@ class World:
     """Conversations that are due, and a dispatcher for their requests."""
 
     def __init__(
-        self, log: MemoryLog, endpoints: dict[str, Any], processor: Processor | None = None
+        self,
+        log: MemoryLog,
+        endpoints: dict[str, Any],
+        processor: Processor | None = None,
+        budgets: Budgets | None = None,
+        weight: Callable[[str], float] = lambda tenant: 1.0,
     ) -> None:
         self.log = log
         settings = Settings.load(
             env={}, kafka="h:1", redis="redis://h:1/0", summarizers=endpoints or None
         )
-        self.summarizers = Summarizers(settings, processor=processor)
+        self.summarizers = Summarizers(
+            settings, processor=processor, budgets=budgets, weight=weight
+        )
         self.compactor = Compactor(settings, log, self.summarizers.get)
-        self.dispatcher = Dispatcher(self.compactor, self.summarizers.limits, 1)
+        self.dispatcher = Dispatcher(self.compactor, self.summarizers.limits, 1, weight)
         self.done: list[str] = []
 
     async def request(self, tenant: str, name: str, summarizer: str) -> bytes:
@@ -145,6 +153,23 @@ async def test_a_tenant_with_few_requests_does_not_wait_for_one_with_many() -> N
         await world.until_done("few/a", "few/b")
         # Those whose places were taken already, and one for each of few's.
         assert len(world.done) - before <= 25
+        await world.close()
+
+
+async def test_a_tenant_of_thrice_the_weight_is_answered_thrice_as_often() -> None:
+    async with model_server(takes(0.01, SUMMARY)) as server:
+        weights = {"heavy": 3.0, "light": 1.0}
+        options = endpoint(server.url, max_concurrent=1)
+        world = World(MemoryLog(1), {"cheap": options}, weight=weights.__getitem__)
+        values = [
+            (tenant, await world.request(tenant, str(i), "cheap"))
+            for tenant in weights
+            for i in range(40)
+        ]
+        for tenant, value in values:
+            await world.dispatcher.take(value, lambda tenant=tenant: world.done.append(tenant))  # type: ignore[misc]
+        await until(lambda: asyncio.sleep(0, len(world.done) >= 40))
+        assert 27 <= world.done[:40].count("heavy") <= 33
         await world.close()
 
 
