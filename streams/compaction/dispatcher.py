@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -20,6 +21,9 @@ from projections.names import Key
 from streams.compaction.compactor import Compactor, decode_request
 from streams.compaction.summarizers.endpoint_limits import EndpointLimits
 from streams.compaction.summarizers.failures import CallNotAllowed
+from streams.compaction.summarizers.guarded import count_fallback
+from streams.metrics.declared import COMPACTIONS, WAITING
+from streams.metrics.metrics import Metrics
 from streams.runtime.fair_limit import FairLimit
 from streams.runtime.log_fields import about
 from streams.runtime.process_pool import cores
@@ -48,6 +52,7 @@ class _Asked(msgspec.Struct):
     tenant: str
     conversation: str
     summarizer: str
+    reason: str = ""
 
     @property
     def key(self) -> Key:
@@ -76,6 +81,7 @@ class Dispatcher:
         limits: Mapping[str, EndpointLimits],
         processes: int = 0,
         weight: Callable[[str], float] = lambda tenant: 1.0,
+        metrics: Metrics | None = None,
     ) -> None:
         """Args: ``limits`` are those of each endpoint; ``processes`` is how many extractive
         summaries are made at once, 0: one a core; ``weight``: a tenant's share.
@@ -87,6 +93,8 @@ class Dispatcher:
         self._limits = limits
         self._places = FairLimit((processes or cores()) + AHEAD, weight)
         self._held: dict[str, _Held] = {}
+        self._metrics = metrics or Metrics()
+        self._metrics.read(WAITING, self._waiting)
         self._bytes = 0
         self._room = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -173,13 +181,14 @@ class Dispatcher:
                 level = logging.INFO if isinstance(error, Healing) else logging.WARNING
                 logger.log(level, "compaction of %s waits: %s", key, error, extra=about(key))
             except ThreadfoldError as error:
-                _failed(key, str(error))
+                self._failed(held, str(error))
                 return True
             except TimeoutError:
                 tries += 1
-                _failed(key, "it took too long")
+                self._failed(held, "it took too long")
             except Exception:
                 tries += 1
+                self._count_failure(held)
                 logger.exception(FAILED, key, extra=about(key))
             if tries >= TRIES:
                 return True
@@ -195,6 +204,7 @@ class Dispatcher:
                     await self._answer(held, limits)
                 return
             except CallNotAllowed as error:
+                count_fallback(self._metrics, limits.name, tenant, error)
                 logger.warning(
                     "%s; %s makes the summary", error, EXTRACTIVE, extra=about(held.asked.key)
                 )
@@ -217,6 +227,13 @@ class Dispatcher:
 
         await self._compactor.answer_if_due(request, allowed)
 
+    def _failed(self, held: _Held, why: str) -> None:
+        key = held.asked.key
+        self._count_failure(held)
+        logger.warning(FAILED + ": %s", key, why, extra=about(key))
 
-def _failed(key: Key, why: str) -> None:
-    logger.warning(FAILED + ": %s", key, why, extra=about(key))
+    def _count_failure(self, held: _Held) -> None:
+        self._metrics.add(COMPACTIONS, held.asked.reason, held.asked.summarizer, "failed")
+
+    def _waiting(self) -> dict[tuple[str, ...], float]:
+        return {**Counter((held.asked.summarizer,) for held in self._held.values())}

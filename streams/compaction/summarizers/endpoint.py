@@ -34,6 +34,8 @@ from streams.compaction.summarizers.failures import (
     SummaryRejected,
 )
 from streams.compaction.summarizers.prompt import Prompt, make_prompt
+from streams.metrics.declared import COST, TOKENS
+from streams.metrics.metrics import Metrics
 from streams.runtime.processor import Processor
 from streams.settings.endpoints import EndpointSettings
 
@@ -173,8 +175,10 @@ class EndpointSummarizer:
         processor: Processor,
         input_tokens: int,
         output_tokens: int,
+        metrics: Metrics,
     ) -> None:
         self.name = endpoint.name
+        self._metrics = metrics
         self.limits = limits
         self._budgets = budgets
         self._endpoint = endpoint
@@ -208,6 +212,7 @@ class EndpointSummarizer:
         tokens, cost, made = await self._processor.run(
             request.tenant, _judge, options, request, prompt, answer
         )
+        self._metrics.add_of_tenant(request.tenant, {TOKENS: tokens, COST: cost or 0.0})
         await self._budgets.settle(reserved, Spending(tokens, cost or 0.0))
         if isinstance(made, SummaryRejected):
             raise SummaryRejected(

@@ -24,12 +24,15 @@ from streams.compaction.summarizers.base import Summarizer, SummaryInput, Summar
 from streams.compaction.summarizers.breaker import Breaker
 from streams.compaction.summarizers.endpoint import EndpointSummarizer
 from streams.compaction.summarizers.failures import (
+    BudgetUsedUp,
     CallNotAllowed,
     EndpointTimedOut,
     SummaryAttemptFailed,
     SummaryRejected,
 )
 from streams.compaction.summarizers.prompt import Prompt
+from streams.metrics.declared import CALLS, FALLBACKS, OVER_BUDGET, REFUSED
+from streams.metrics.metrics import Metrics
 from streams.runtime.log_fields import about
 
 logger = logging.getLogger(__name__)
@@ -47,6 +50,7 @@ LEAST_SECONDS = 0.5
 class EndpointResting(SummaryAttemptFailed):
     """The breaker is open: the endpoint is left alone after failures in a row."""
 
+    kind = "breaker_open"
     again = False
 
 
@@ -66,8 +70,10 @@ class GuardedSummarizer:
         breaker: Breaker,
         attempts: int,
         seconds: float,
+        metrics: Metrics,
     ) -> None:
         self.name = inner.name
+        self._metrics = metrics
         self._inner = inner
         self._fallback = fallback
         self._breaker = breaker
@@ -83,7 +89,9 @@ class GuardedSummarizer:
                 return msgspec.structs.replace(answer, cost=run.cost, refused=tuple(run.refused))
             except SummaryAttemptFailed as error:
                 logger.warning("%s; %s makes the summary", error, self._fallback.name, extra=whose)
-            except Exception:
+                count_fallback(self._metrics, self.name, request.tenant, error)
+            except Exception as error:
+                count_fallback(self._metrics, self.name, request.tenant, error)
                 logger.exception(
                     "summarizer %r failed; %s makes the summary",
                     self.name,
@@ -137,6 +145,7 @@ class GuardedSummarizer:
         try:
             answer = await self._inner.attempt(request, prompt, deadline)
             good = True
+            self._metrics.add(CALLS, self.name, "ok")
             run.pay(answer.cost)
             return answer
         except SummaryAttemptFailed as error:
@@ -144,6 +153,8 @@ class GuardedSummarizer:
             run.pay(error.cost)
             if isinstance(error, SummaryRejected):
                 run.refused.append(f"{self.name}: {error.reason}")
+                self._metrics.add(REFUSED, self.name, error.reason)
+            self._metrics.add(CALLS, self.name, error.kind)
             logger.info("an attempt failed: %s", error)
             raise
         finally:
@@ -164,6 +175,14 @@ class GuardedSummarizer:
             await self._inner.limits.take(request.tenant, deadline)
         except RedisUnavailable as error:
             raise CallNotAllowed(str(error)) from None
+
+
+def count_fallback(metrics: Metrics, endpoint: str, tenant: str, error: Exception) -> None:
+    """Count a summary that is not made by its endpoint, and why."""
+    reason = error.kind if isinstance(error, SummaryAttemptFailed) else "error"
+    metrics.add(FALLBACKS, endpoint, reason)
+    if isinstance(error, BudgetUsedUp):
+        metrics.add_of_tenant(tenant, {OVER_BUDGET: 1})
 
 
 class _Run:

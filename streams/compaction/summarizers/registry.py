@@ -18,6 +18,8 @@ from streams.compaction.summarizers.endpoint import ChatEndpoint, EndpointSummar
 from streams.compaction.summarizers.endpoint_limits import EndpointLimits
 from streams.compaction.summarizers.extractive import ExtractiveSummarizer
 from streams.compaction.summarizers.guarded import GuardedSummarizer
+from streams.metrics.declared import BREAKER_OPEN, IN_FLIGHT, LIMIT_WAITS
+from streams.metrics.metrics import Metrics
 from streams.runtime.processor import Processor, Threads
 from streams.settings.endpoints import CHEAP, EXTRACTIVE
 from streams.settings.settings import Settings
@@ -49,12 +51,14 @@ class Summarizers:
         shared: SharedBuckets | None = None,
         weight: Callable[[str], float] = lambda tenant: 1.0,
         budgets: Budgets | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         """Args:
             processor: where what takes long is worked out; None: in threads.
             shared: the limits that all workers share; None: there is but this one.
             weight: a tenant's share of what several want.
             budgets: the tenants' budgets; None: there are none.
+            metrics: where all is counted; None: nobody looks.
 
         Raises:
             InvalidSettings: an endpoint's key is not in the environment variable that should hold
@@ -62,14 +66,19 @@ class Summarizers:
         """
         env = os.environ if env is None else env
         processor, budgets = processor or Threads(), budgets or Budgets()
+        metrics = metrics or Metrics()
         self._http: aiohttp.ClientSession | None = None
         self.limits: dict[str, EndpointLimits] = {}
         """The limits of each endpoint, by its name."""
+        self._breakers: dict[str, Breaker] = {}
         extractive: Summarizer = ExtractiveSummarizer(processor)
         self._by_name: dict[str, Summarizer] = {EXTRACTIVE: extractive, CHEAP: extractive}
         for name, options in settings.summarizers.items():
             endpoint = ChatEndpoint(name, options, options.find_key(name, env), self._session)
             self.limits[name] = limits = EndpointLimits(name, options, shared, weight, budgets)
+            self._breakers[name] = breaker = Breaker(
+                settings.summary_breaker_failures, settings.summary_breaker_seconds
+            )
             self._by_name[name] = GuardedSummarizer(
                 EndpointSummarizer(
                     endpoint,
@@ -78,12 +87,21 @@ class Summarizers:
                     processor,
                     settings.summary_input_tokens,
                     settings.summary_output_tokens,
+                    metrics,
                 ),
                 extractive,
-                Breaker(settings.summary_breaker_failures, settings.summary_breaker_seconds),
+                breaker,
                 settings.summary_attempts,
                 settings.summary_time_cap * ENDPOINT_SHARE,
+                metrics,
             )
+        self._show(metrics)
+
+    def _show(self, metrics: Metrics) -> None:
+        limits, breakers = self.limits, self._breakers
+        metrics.read(IN_FLIGHT, lambda: {(name,): one.calls for name, one in limits.items()})
+        metrics.read(LIMIT_WAITS, lambda: {(name,): one.waits for name, one in limits.items()})
+        metrics.read(BREAKER_OPEN, lambda: {(name,): one.open for name, one in breakers.items()})
 
     def get(self, name: str) -> Summarizer:
         """The summariser of that name; raises ``InvalidPolicy`` that names the known ones for any
