@@ -9,11 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from tests.support.raw_server import answer
-from threadfold import Client
-from threadfold_client import (
-    AsyncClient,
-    Retries,
-)
+from threadfold import AsyncClient, Client
+from threadfold_client import Retries
 
 FORMS = ["http-async", "http-sync", "direct-async", "direct-sync"]
 
