@@ -18,7 +18,7 @@ from streams.compaction.summarizers.budgets import Budgets, Counts, Spending, sp
 from streams.compaction.summarizers.failures import BudgetUsedUp
 from streams.settings.quotas import Quota
 from streams.settings.settings import Settings
-from tests.contract.compaction.test_dispatcher import SUMMARY, World, endpoint
+from tests.support.dispatch import SUMMARY, World, endpoint
 from tests.support.model_server import gives, model_server, says, stalls, takes
 from threadfold.testing import MemoryDailyCounts, MemoryLog
 

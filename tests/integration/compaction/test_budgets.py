@@ -17,10 +17,10 @@ from streams.control.control_topic import Control
 from streams.log.topics import create_topics
 from streams.settings.quotas import Quota
 from tests.conftest import fresh_settings
-from tests.integration.compaction.test_workers import SUMMARY, World
-from tests.integration.projector.test_pipeline import POLICY
 from tests.support.generations import open_generation
 from tests.support.model_server import model_server, says
+from tests.support.pipeline import POLICY
+from tests.support.summary_workers import SUMMARY, World
 from threadfold.embedded.stack import EmbeddedStack
 
 pytestmark = pytest.mark.long

@@ -12,14 +12,14 @@ import pytest
 from streams.control.control_topic import Control
 from streams.log.topics import create_topics
 from tests.conftest import fresh_settings
-from tests.integration.compaction.test_workers import SUMMARY, TALKS, World
-from tests.integration.projector.test_pipeline import POLICY
 from tests.support.generations import open_generation
+from tests.support.metrics import read
 from tests.support.model_server import model_server, says
+from tests.support.pipeline import POLICY
 from tests.support.ports import closed_port
 from tests.support.serving import serving
+from tests.support.summary_workers import SUMMARY, TALKS, World
 from tests.support.worker import until
-from tests.unit.metrics.test_metrics import read
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway
 

@@ -7,7 +7,6 @@ import re
 
 import msgspec
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from streams.metrics.declared import (
     BATCH_SECONDS,
@@ -22,16 +21,7 @@ from streams.metrics.declared import (
 from streams.metrics.metrics import Metrics
 from streams.metrics.reports import reported_page
 from streams.metrics.top_labels import MOST, OTHER, TopLabels
-
-
-def read(page: bytes) -> dict[str, dict[tuple[str, ...], float]]:
-    """The samples of a page by their names and the values of their labels."""
-    found: dict[str, dict[tuple[str, ...], float]] = {}
-    for family in text_string_to_metric_families(page.decode()):
-        for sample in family.samples:
-            labels = tuple(value for _, value in sorted(sample.labels.items()))
-            found.setdefault(sample.name, {})[labels] = sample.value
-    return found
+from tests.support.metrics import read
 
 
 def test_counters_add_up_by_their_labels() -> None:
