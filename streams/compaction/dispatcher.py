@@ -53,6 +53,10 @@ class _Asked(msgspec.Struct):
         return Key(self.tenant, self.conversation)
 
 
+class _HandedOver(Exception):
+    """A request is another worker's now."""
+
+
 class _Held:
     """A request with all its deliveries that are not done yet."""
 
@@ -62,6 +66,11 @@ class _Held:
         self.until = until
         self.done: list[Callable[[], None]] = []
         self.current: list[Callable[[], bool]] = []
+
+    def check(self) -> None:
+        """Raise where the request went to another worker: it would be paid for twice."""
+        if not any(current() for current in self.current):
+            raise _HandedOver
 
 
 class Dispatcher:
@@ -163,10 +172,13 @@ class Dispatcher:
     async def _until_over(self, held: _Held) -> bool:
         """Try until it is done; False where it is not this worker's any more."""
         key, tries, pause = held.asked.key, 0, PAUSE
-        while any(current() for current in held.current):
+        while True:
             try:
+                held.check()
                 await self._try(held)
                 return True
+            except _HandedOver:
+                return False
             except (KafkaUnavailable, RedisUnavailable, Healing) as error:
                 self._waits += 1
                 level = logging.INFO if isinstance(error, Healing) else logging.WARNING
@@ -184,7 +196,6 @@ class Dispatcher:
                 return True
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
-        return False
 
     async def _try(self, held: _Held) -> None:
         tenant, turns = held.asked.tenant, self._turns.get(held.asked.summarizer)
@@ -201,6 +212,7 @@ class Dispatcher:
             await self._answer(held, None)
 
     async def _answer(self, held: _Held, turns: Turns | None) -> None:
+        held.check()
         request = decode_request(held.value)
         if request is None:
             logger.warning("a compaction request that cannot be read is passed over")
@@ -213,6 +225,7 @@ class Dispatcher:
 
         async def turn() -> None:
             await turns.take(held.asked.tenant, held.until)
+            held.check()
 
         await self._compactor.answer_if_due(request, turn)
 

@@ -175,13 +175,13 @@ class EndpointSummarizer:
         self.name = endpoint.name
         self.turns = turns
         self._endpoint = endpoint
-        self._processor = processor
+        self.processor = processor
         self._input_tokens = input_tokens
         self._output_tokens = output_tokens
 
     async def prepare(self, request: SummaryInput) -> Prompt:
         """The prompt that every attempt at a request sends."""
-        return await self._processor.run(request.tenant, make_prompt, request, self._input_tokens)
+        return await self.processor.run(request.tenant, make_prompt, request, self._input_tokens)
 
     async def attempt(self, request: SummaryInput, prompt: Prompt, until: float) -> SummaryText:
         """One call, one summary, by the loop's time ``until``. Twice the budget is asked for at
@@ -194,7 +194,7 @@ class EndpointSummarizer:
         options = self._endpoint.options
         asked = max(16, min(2 * request.max_tokens, self._output_tokens))
         answer = await self._call(prompt, asked, until)
-        cost, made = await self._processor.run(
+        cost, made = await self.processor.run(
             request.tenant, _judge, options, request, prompt, answer
         )
         if isinstance(made, SummaryRejected):

@@ -29,6 +29,7 @@ from streams.compaction.summarizers.failures import (
     SummaryRejected,
 )
 from streams.compaction.summarizers.prompt import Prompt
+from streams.compaction.summarizers.segments import grow
 from streams.compaction.summarizers.turns import TurnMissed
 
 logger = logging.getLogger(__name__)
@@ -93,6 +94,10 @@ class GuardedSummarizer:
             cost=run.cost,
             refused=tuple(run.refused),
         )
+
+    async def grow(self, request: SummaryInput) -> SummaryText:
+        """As :func:`streams.compaction.summarizers.segments.summarize`."""
+        return await grow(self, request, self._inner.processor)
 
     async def _try(self, request: SummaryInput, run: _Run) -> SummaryText:
         if self._breaker.open:
