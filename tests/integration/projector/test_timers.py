@@ -20,8 +20,8 @@ from streams.partition.effects import Effects
 from streams.projector.effect_sink import Publisher
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
-from tests.integration.projector.test_pipeline import append, folded_from_log, stored
 from tests.support.generations import open_generation
+from tests.support.pipeline import append, folded_from_log, stored
 from tests.support.worker import running_worker, until
 
 

@@ -28,11 +28,11 @@ from streams.maintenance.verify import verify
 from streams.projector.progress import AnswerProgress, FoldProgress
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
-from tests.integration.projector.test_outages import KEYS, all_applied, messages
-from tests.integration.projector.test_pipeline import POLICY
 from tests.support.generations import open_generation
+from tests.support.pipeline import POLICY
 from tests.support.ports import closed_port
 from tests.support.worker import running_worker, until
+from tests.support.worker_process import KEYS, all_applied, messages
 from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.stack import EmbeddedStack
 

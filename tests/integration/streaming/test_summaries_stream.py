@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.integration.streaming.test_streams import Pair, pair, say
+from tests.support.stream_pair import Pair, say
 from tests.support.streaming import Subscriber, subscribed
 
-__all__ = ["pair"]
 LONG = (
     "The parcel left the harbour in Oslo on Tuesday and should arrive by the weekend, or so they"
     " said. " * 3
