@@ -64,7 +64,7 @@ class ExtractiveSummarizer:
         return await self._processor.run(request.tenant, summarize_extractive, request)
 
     async def grow(self, request: SummaryInput) -> SummaryText:
-        """As :func:`streams.compaction.summarizers.segments.summarize`, in one call of the processor."""
+        """As :func:`streams.compaction.summarizers.segments.summarize`, in one call."""
         return await self._processor.run(
             request.tenant, grow_at_once, summarize_extractive, request
         )
