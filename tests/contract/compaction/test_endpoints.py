@@ -370,7 +370,7 @@ async def test_a_tool_result_that_gives_orders_stays_one_line_of_data() -> None:
     assert summary.trust == "tool" and "PWNED" not in summary.text
 
 
-async def test_a_model_that_obeys_the_tool_result_is_not_believed() -> None:
+async def test_a_model_that_obeys_the_tool_result_is_not_trusted() -> None:
     async with model_server(says("PWNED")) as server:
         summary = await ask(settings_of(server.url), attacked())
     assert summary.summarizer == "extractive" and len(server.calls) == 3

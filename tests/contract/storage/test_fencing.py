@@ -25,7 +25,7 @@ from tests.support.taken_over import take_over
 from threadfold.testing import MemoryStore
 
 
-async def test_what_another_server_was_told_is_not_served_before_its_writer_says_it_is_the_latest(
+async def test_what_another_server_holds_is_not_served_before_its_writer_confirms_that_it_is_the_latest(
     store: WindowStore, generation: int
 ) -> None:
     revision = await begin(store, generation, write(put={b"0": b"1"}))

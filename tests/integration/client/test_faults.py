@@ -77,7 +77,7 @@ async def test_what_a_repeat_cannot_help_is_never_repeated(
     assert len(server.asked) == 1
 
 
-async def test_attempts_are_bounded_and_the_outcome_is_told_as_unknown() -> None:
+async def test_attempts_are_bounded_and_the_outcome_is_reported_as_unknown() -> None:
     async with (
         raw_server(problem(503, "kafka-unavailable")) as server,
         AsyncClient(server.url, "k", retries=QUICK) as client,

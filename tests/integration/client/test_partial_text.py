@@ -79,7 +79,7 @@ async def test_a_writer_that_fails_midway_keeps_what_was_said_as_interrupted() -
     assert (event["content"], event["status"]) == ("half a sen", "interrupted")
 
 
-async def test_a_writer_whose_turn_is_over_is_told_so() -> None:
+async def test_a_writer_whose_turn_is_over_is_reported_so() -> None:
     async with (
         raw_server(problem(409, "fenced")) as server,
         AsyncClient(server.url, "k", retries=QUICK) as client,
@@ -92,7 +92,7 @@ async def test_a_writer_whose_turn_is_over_is_told_so() -> None:
             await writer.write("more")
 
 
-async def test_a_service_that_lost_the_text_in_progress_is_told_it_from_the_beginning() -> None:
+async def test_a_service_that_lost_the_text_in_progress_is_reported_it_from_the_beginning() -> None:
     service = Partials()
 
     async def serve(writer: asyncio.StreamWriter) -> None:

@@ -52,7 +52,7 @@ async def test_a_subscription_resumes_after_the_last_id_and_gives_nothing_twice(
     assert [asked.headers.get("last-event-id") for asked in server.asked] == ["0-0", "0-2", "0-2"]
 
 
-async def test_from_now_on_is_a_place_too_once_the_state_was_told() -> None:
+async def test_from_now_on_is_a_place_too_once_the_state_was_sent() -> None:
     first = STREAM + sent("state", {"state": "active", "position": "0-9"})
     second = STREAM + sent("event", {"n": 10}, "0-10")
     async with (
@@ -64,7 +64,7 @@ async def test_from_now_on_is_a_place_too_once_the_state_was_told() -> None:
     assert [asked.headers.get("last-event-id") for asked in server.asked] == [None, "0-9"]
 
 
-async def test_text_in_progress_is_told_as_far_as_it_is_new() -> None:
+async def test_text_in_progress_is_reported_as_far_as_it_is_new() -> None:
     def part(offset: int, delta: str) -> bytes:
         return sent("partial", {"turn_id": "t", "offset": offset, "delta": delta})
 

@@ -268,7 +268,7 @@ async def test_kafka_away_appends_answer_503_in_time_reads_go_on_and_it_comes_ba
 
 
 @pytest.mark.long
-async def test_services_end_within_what_up_gives_them_while_kafka_is_frozen_and_requests_under_way_are_told(
+async def test_services_end_within_what_up_gives_them_while_kafka_is_frozen_and_requests_under_way_are_answered(
     tmp_path: Path,
 ) -> None:
     with EmbeddedStack(tmp_path / "stack") as own:

@@ -162,7 +162,7 @@ async def _summaries(settings: Settings) -> AsyncIterator[int]:
 
 
 @pytest.mark.long
-async def test_what_the_verifiable_producer_writes_is_told_as_dead_letters_and_stops_nothing(
+async def test_what_the_verifiable_producer_writes_is_reported_as_dead_letters_and_stops_nothing(
     settings: Settings, tmp_path: Path
 ) -> None:
     async with running_worker(settings) as runtime, ConversationService(settings) as backend:

@@ -142,7 +142,7 @@ async def test_timers_are_there_again_when_redis_was_wiped(
         assert window.state.suspensions == [] and window.meta.count == 5
 
 
-async def test_a_loop_is_told_in_the_log_and_said_again_it_is_a_duplicate(
+async def test_a_loop_is_reported_in_the_log_and_said_again_it_is_a_duplicate(
     workers: list[Runtime], settings: Settings
 ) -> None:
     runtime, key = workers[0], Key("acme", "loop")

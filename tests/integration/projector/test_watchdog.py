@@ -113,7 +113,7 @@ async def test_a_worker_whose_consumer_went_silent_ends_itself_and_says_what_sta
 
 
 @pytest.mark.long
-async def test_a_worker_told_to_end_under_load_drains_and_the_next_goes_on_without_a_session_time_out(
+async def test_a_worker_that_ends_under_load_drains_and_the_next_goes_on_without_a_session_time_out(
     settings: Settings, tmp_path: Path
 ) -> None:
     log, store = (

@@ -236,7 +236,7 @@ class Heard:
         self.why = reason
 
 
-async def test_who_listens_to_a_topic_that_is_made_anew_is_told_to_begin_anew(
+async def test_a_reader_of_a_topic_that_is_made_anew_has_to_begin_anew(
     settings: Settings,
 ) -> None:
     log, heard, rng = KafkaLog(settings, settings.partitions), Heard(), random.Random(1)

@@ -116,6 +116,7 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
             "windows": "deleted",
             "snapshots": "opaque",
             "summaries": "opaque",
+            "memories": "opaque",
             "renders": "opaque",
             "compactions": "kept",
             "partials": "deleted",

@@ -113,7 +113,7 @@ async def test_a_key_that_is_revoked_ends_its_stream_and_no_other(pair: Pair) ->
     await control.stop()
 
 
-async def test_erasing_ends_the_stream_with_its_event_and_who_comes_later_is_told_410(
+async def test_erasing_ends_the_stream_with_its_event_and_who_comes_later_is_reported_410(
     pair: Pair,
 ) -> None:
     path = "/v1/conversations/erased/stream"

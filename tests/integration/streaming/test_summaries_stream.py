@@ -127,7 +127,7 @@ async def test_the_tenants_summaries_come_from_now_on_resume_by_cursor_and_from_
         )
 
 
-async def test_a_voided_summary_is_told(pair: Pair) -> None:
+async def test_a_voided_summary_is_reported(pair: Pair) -> None:
     async with subscribed(pair.a, "/v1/summaries/stream", pair.keys["acme"]) as one:
         positions = await talk(pair, "void")
         await one.until(lambda: any(data["conversation"] == "void" for data in one.of("summary")))

@@ -210,7 +210,7 @@ async def test_an_old_snapshot_that_comes_into_a_round_is_written_over_before_th
     assert await place.parts.images() == place.parts.expected(talks)
 
 
-async def test_where_snapshots_were_deleted_none_is_believed_and_the_next_round_writes_all_again() -> (
+async def test_where_snapshots_were_deleted_none_is_trusted_and_the_next_round_writes_all_again() -> (
     None
 ):
     place = in_memory()

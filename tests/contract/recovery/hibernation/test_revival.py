@@ -228,7 +228,7 @@ class SlowLog:
             yield row
 
 
-async def test_a_reader_for_whom_the_log_takes_too_long_is_told_to_try_again_and_finds_it_then(
+async def test_a_reader_for_whom_the_log_takes_too_long_may_try_again_and_finds_it_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     place = in_memory()
