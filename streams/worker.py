@@ -150,6 +150,7 @@ def create_app(settings: Settings, parts: frozenset[str] = PARTS) -> Any:
         async def on_start(self) -> None:
             throttle_logs()
             await runtime.start()
+            await runtime.show_metrics()
             runtime.watch(app.conf.id, assigned, end_process)
             tune_gc()
 
@@ -258,5 +259,6 @@ async def _check_reachable(settings: Settings, parts: frozenset[str]) -> None:
     runtime = Runtime(settings, parts=parts)
     try:
         await runtime.start()
+        await runtime.show_metrics()
     finally:
         await runtime.stop()
