@@ -27,9 +27,9 @@ from projections.fold.replay import Logged
 from projections.names import Key, Position
 from projections.window.recent_ids import LIMIT
 from streams.compaction.requests import CompactionRequest, Piece, piece_offsets
-from streams.compaction.segments import summarize
 from streams.compaction.summarizers.base import SpanMessage, Summarizer, SummaryInput, SummaryText
 from streams.compaction.summarizers.registry import Summarizers
+from streams.compaction.summarizers.segments import summarize
 from streams.log.history import event_of, read_events
 from streams.log.log import Log
 from streams.metrics.declared import COMPACTIONS, SUMMARY_SECONDS

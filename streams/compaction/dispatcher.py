@@ -59,6 +59,10 @@ class _Asked(msgspec.Struct):
         return Key(self.tenant, self.conversation)
 
 
+class _HandedOver(Exception):
+    """A request is another worker's now."""
+
+
 class _Held:
     """A request with all its deliveries that are not done yet."""
 
@@ -68,6 +72,11 @@ class _Held:
         self.until = until
         self.done: list[Callable[[], None]] = []
         self.current: list[Callable[[], bool]] = []
+
+    def check(self) -> None:
+        """Raise where the request went to another worker: it would be paid for twice."""
+        if not any(current() for current in self.current):
+            raise _HandedOver
 
 
 class Dispatcher:
@@ -172,10 +181,13 @@ class Dispatcher:
     async def _until_over(self, held: _Held) -> bool:
         """Try until it is done; False where it is not this worker's any more."""
         key, tries, pause = held.asked.key, 0, PAUSE
-        while any(current() for current in held.current):
+        while True:
             try:
+                held.check()
                 await self._try(held)
                 return True
+            except _HandedOver:
+                return False
             except (KafkaUnavailable, RedisUnavailable, Healing) as error:
                 self._waits += 1
                 level = logging.INFO if isinstance(error, Healing) else logging.WARNING
@@ -194,7 +206,6 @@ class Dispatcher:
                 return True
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
-        return False
 
     async def _try(self, held: _Held) -> None:
         tenant, limits = held.asked.tenant, self._limits.get(held.asked.summarizer)
@@ -215,6 +226,7 @@ class Dispatcher:
             )
 
     async def _answer(self, held: _Held, limits: EndpointLimits | None) -> Position | None:
+        held.check()
         request = decode_request(held.value)
         if request is None:
             logger.warning("a compaction request that cannot be read is passed over")
@@ -226,6 +238,7 @@ class Dispatcher:
 
         async def allowed() -> None:
             await limits.take(held.asked.tenant, held.until)
+            held.check()
 
         return await self._compactor.answer_if_due(request, allowed)
 

@@ -64,7 +64,9 @@ class KafkaSnapshots:
         self.settings = settings
         self.partitions = partitions
         self._log = KafkaLog(settings, partitions, "snapshots")
-        self._points = RandomReads(settings, settings.topic("snapshots"))
+        self._points = RandomReads(
+            settings, settings.topic("snapshots"), "reading snapshots", damaged=True
+        )
         # A producer of its own: what the projector has to say does not queue behind snapshots.
         self._producer = SharedProducer(settings)
         self._usable = False

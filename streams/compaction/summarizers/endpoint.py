@@ -182,13 +182,13 @@ class EndpointSummarizer:
         self.limits = limits
         self._budgets = budgets
         self._endpoint = endpoint
-        self._processor = processor
+        self.processor = processor
         self._input_tokens = input_tokens
         self._output_tokens = output_tokens
 
     async def prepare(self, request: SummaryInput) -> Prompt:
         """The prompt that every attempt at a request sends."""
-        return await self._processor.run(request.tenant, make_prompt, request, self._input_tokens)
+        return await self.processor.run(request.tenant, make_prompt, request, self._input_tokens)
 
     async def attempt(self, request: SummaryInput, prompt: Prompt, until: float) -> SummaryText:
         """One call, one summary, by the loop's time ``until``. Twice the budget is asked for at
@@ -209,7 +209,7 @@ class EndpointSummarizer:
             if not isinstance(error, EndpointTimedOut):
                 await self._budgets.settle(reserved, NOTHING)
             raise
-        tokens, cost, made = await self._processor.run(
+        tokens, cost, made = await self.processor.run(
             request.tenant, _judge, options, request, prompt, answer
         )
         self._metrics.add_of_tenant(request.tenant, {TOKENS: tokens, COST: cost or 0.0})

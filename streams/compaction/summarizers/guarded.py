@@ -31,6 +31,7 @@ from streams.compaction.summarizers.failures import (
     SummaryRejected,
 )
 from streams.compaction.summarizers.prompt import Prompt
+from streams.compaction.summarizers.segments import grow
 from streams.metrics.declared import CALLS, FALLBACKS, OVER_BUDGET, REFUSED
 from streams.metrics.metrics import Metrics
 from streams.runtime.log_fields import about
@@ -105,6 +106,10 @@ class GuardedSummarizer:
             cost=run.cost,
             refused=tuple(run.refused),
         )
+
+    async def grow(self, request: SummaryInput) -> SummaryText:
+        """As :func:`streams.compaction.summarizers.segments.summarize`."""
+        return await grow(self, request, self._inner.processor)
 
     async def _try(self, request: SummaryInput, run: _Run) -> SummaryText:
         if self._breaker.open:

@@ -128,6 +128,22 @@ async def test_a_request_that_went_to_another_worker_is_let_go(world: World) -> 
     assert await world.made_by() == {} and acknowledged == []
 
 
+async def test_a_request_that_goes_to_another_worker_while_it_waits_is_not_paid_for() -> None:
+    async with model_server(takes(0.3, SUMMARY)) as server:
+        world = World(MemoryLog(1), {"cheap": endpoint(server.url, max_concurrent=1)})
+        await world.ask("acme", "first", "cheap")
+        await until(lambda: asyncio.sleep(0, server.under_way == 1))
+        deliveries, acknowledged = Deliveries(), []
+        value = await world.request("acme", "second", "cheap")
+        await world.dispatcher.take(value, *deliveries.add(0, lambda: acknowledged.append(1)))
+        await asyncio.sleep(0)  # it waits for its place
+        deliveries.forget()
+        await world.dispatcher.idle()
+        assert await world.made_by() == {"acme/first": ["cheap"]}
+        assert len(server.calls) == 1 and acknowledged == []
+        await world.close()
+
+
 class AwayLog(MemoryLog):
     """A log that refuses what is appended so many times."""
 
