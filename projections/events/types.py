@@ -199,7 +199,8 @@ class Summary(Struct, omit_defaults=True):
     """A summary of a span of events; it is in force once the fold accepted it.
 
     ``previous_position`` and ``rollback`` are threadfold's own: the way back, and the last rollback
-    known.
+    known. ``survives_rollbacks``: later rollbacks do not matter where the window still asks for
+    exactly this span.
     """
 
     summary_id: str
@@ -215,6 +216,7 @@ class Summary(Struct, omit_defaults=True):
     policy: str
     previous_position: str | None = None
     rollback: str | None = None
+    survives_rollbacks: bool = False
     model: str | None = None
     cost: float | None = None
 

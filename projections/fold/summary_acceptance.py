@@ -2,8 +2,14 @@
 
 A summary is an event of the log like any other. It is accepted when its predecessor is the summary
 in force, the last rollback it knew is the latest, and its span begins where the window's uncovered
-part begins. So rival, late, repeated and stale answers resolve the same way live and on replay. A
-span may go around events (``span.kept``); they stay in the tail. Its length does not matter: a
+part begins. So rival, late, repeated and stale answers resolve the same way live and on replay.
+
+A rollback that came while a summary was made does not matter where the window asks for the same
+span still: the events up to the span's end stand or fall with its last one, so the window holds
+those that were summarised. Who wrote the summary says that this may be used
+(``survives_rollbacks``): earlier releases refused such answers, and their logs fold as they did.
+
+A span may go around events (``span.kept``); they stay in the tail. Its length does not matter: a
 summary that other rules asked for is cut to what these allow (``projections.fold.summary_length``).
 """
 
@@ -17,8 +23,10 @@ from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 
 
-def why_not(window: Window, summary: Summary) -> str | None:
-    """Why the window does not take this summary, or None when it does."""
+def why_not(window: Window, summary: Summary, *, restoring: bool = False) -> str | None:
+    """Why the window does not take this summary, or None when it does. Where a rollback is
+    ``restoring`` an earlier window, only the latest rollback's summaries come back.
+    """
     meta = window.meta
     if summary.previous != (meta.summary.summary_id if meta.summary else None):
         return "its predecessor is not the summary in force"
@@ -26,7 +34,10 @@ def why_not(window: Window, summary: Summary) -> str | None:
         window.position_of(meta.summary.offset) if meta.summary else None
     ):
         return "its previous_position is not where its predecessor stands"
-    if summary.rollback != (None if meta.rollback is None else window.position_of(meta.rollback)):
+    known = summary.rollback == (
+        None if meta.rollback is None else window.position_of(meta.rollback)
+    )
+    if not known and (restoring or not summary.survives_rollbacks):
         return "it does not know the latest rollback"
     try:
         first, last = parse_position(summary.span.from_), parse_position(summary.span.to)
@@ -34,12 +45,21 @@ def why_not(window: Window, summary: Summary) -> str | None:
         return "its span has no valid positions"
     if first.partition != window.partition or last.partition != window.partition:
         return "its span lies in another partition"
+    if not known and not _asks_for(window, first.offset, last.offset, summary):
+        return "it does not know the latest rollback, and the window does not ask for its span"
     if last.offset <= window.covered_to:
         return "its span ends within what is summarised already"
     end = _find_end(window.tail, last.offset)
     if end is None:
         return "its span does not end at an event of the window"
     return _why_not_span(window, summary, first.offset, last.offset, end)
+
+
+def _asks_for(window: Window, first: int, last: int, summary: Summary) -> bool:
+    """Whether the window is due for exactly what a summary covers."""
+    due = window.meta.due
+    asked = None if due is None else (due.first, due.last, due.kept)
+    return asked == (first, last, tuple(absolute(summary.span.kept)))
 
 
 def _why_not_span(window: Window, summary: Summary, first: int, last: int, end: int) -> str | None:

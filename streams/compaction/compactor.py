@@ -46,6 +46,23 @@ class SpanLost(ThreadfoldError):
     """
 
 
+Asked = tuple[int, str, str, int, int, tuple[int, ...], int | None, str]
+
+
+def what_is_asked(request: CompactionRequest) -> Asked:
+    """What a request asks for, whichever rollback it knows."""
+    return (
+        request.generation,
+        request.tenant,
+        request.conversation,
+        request.first,
+        request.last,
+        tuple(request.kept),
+        request.previous_offset,
+        request.policy,
+    )
+
+
 class Compactor:
     """Answers compaction requests; any number of calls may run at once."""
 
@@ -72,10 +89,10 @@ class Compactor:
         self._own = None if summarizers else Summarizers(settings)
         self._summarizers = summarizers or self._own.get  # type: ignore[union-attr]
         self._still_due = still_due
-        self._under_way: set[str] = set()
-        self._answered: dict[str, float] = {}
-        """Requests by the time at which each was answered, in that order: the fold may not have
-        come to the summary yet.
+        self._under_way: set[Asked] = set()
+        self._answered: dict[Asked, float] = {}
+        """What was asked, by the time at which it was answered, in that order: the fold may not
+        have come to the summary yet.
         """
 
     async def close(self) -> None:
@@ -88,8 +105,10 @@ class Compactor:
     ) -> Position | None:
         """Like :meth:`answer`, but None where it was answered just now, by this call or another
         one, or is not asked for any more. ``turn`` is awaited in between.
+
+        What is asked again after a rollback is not made twice: the window takes the first answer.
         """
-        name, now = request.request_id, asyncio.get_running_loop().time()
+        name, now = what_is_asked(request), asyncio.get_running_loop().time()
         while (
             self._answered
             and (first := next(iter(self._answered.items())))[1]
@@ -288,6 +307,7 @@ def _summary_event(
         "rollback": (
             None if request.rollback is None else str(Position(request.partition, request.rollback))
         ),
+        "survives_rollbacks": True,
         "reason": request.reason,
         "summarizer": request.summarizer,
         "policy": request.policy,

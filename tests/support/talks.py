@@ -223,6 +223,7 @@ def summary_of(request: CompactionRequest, log: list[Logged], flavour: str = "")
         previous=request.previous,
         previous_position=None if request.previous_offset is None else at(request.previous_offset),
         rollback=None if request.rollback is None else at(request.rollback),
+        survives_rollbacks=not flavour,
         reason="budget",
         summarizer="test",
         trust="user",
