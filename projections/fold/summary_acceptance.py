@@ -7,7 +7,7 @@ part begins. So rival, late, repeated and stale answers resolve the same way liv
 A rollback that came while a summary was made does not matter where the window asks for the same
 span still: the events up to the span's end stand or fall with its last one, so the window holds
 those that were summarised. Who wrote the summary says that this may be used
-(``survives_rollbacks``): earlier releases refused such answers, and their logs fold as they did.
+(``span.survives_rollbacks``): earlier releases refused such answers, and their logs fold as they did.
 
 A span may go around events (``span.kept``); they stay in the tail. Its length does not matter: a
 summary that other rules asked for is cut to what these allow (``projections.fold.summary_length``).
@@ -37,7 +37,7 @@ def why_not(window: Window, summary: Summary, *, restoring: bool = False) -> str
     known = summary.rollback == (
         None if meta.rollback is None else window.position_of(meta.rollback)
     )
-    if not known and (restoring or not summary.survives_rollbacks):
+    if not known and (restoring or not summary.span.survives_rollbacks):
         return "it does not know the latest rollback"
     try:
         first, last = parse_position(summary.span.from_), parse_position(summary.span.to)

@@ -297,6 +297,7 @@ def _summary_event(
             "digest": ids.hexdigest(),
             "stands": "".join("1" if offset in summarised else "0" for offset, _ in span),
             **({"kept": request.kept} if request.kept else {}),
+            "survives_rollbacks": True,
         },
         "previous": request.previous,
         "previous_position": (
@@ -307,7 +308,6 @@ def _summary_event(
         "rollback": (
             None if request.rollback is None else str(Position(request.partition, request.rollback))
         ),
-        "survives_rollbacks": True,
         "reason": request.reason,
         "summarizer": request.summarizer,
         "policy": request.policy,

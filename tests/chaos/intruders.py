@@ -121,6 +121,7 @@ class Intruder:
             "digest": "0" * 64,
         }
         span["positions"] = [b - a for a, b in zip([0, *spoken], spoken, strict=False)]
+        span["survives_rollbacks"] = self.rng.random() < 0.5
         if request.get("kept"):
             span["kept"] = request["kept"]
         rollback = request.get("rollback")
@@ -133,7 +134,6 @@ class Intruder:
             "previous_position": None if request.get("previous_offset") is None else f"{at}-{request['previous_offset']}",
             "rollback": f"{at}-{(rollback or 0) + 1}" if wrong == "rollback" else None if rollback is None else f"{at}-{rollback}",
             "reason": request["reason"], "summarizer": RIVAL, "trust": "tool", "tokens_before": 100, "tokens_after": 30, "policy": "",
-            "survives_rollbacks": self.rng.random() < 0.5,
         }  # fmt: skip
         if wrong == "tokens":
             data["text"], data["tokens"] = (

@@ -187,7 +187,7 @@ class Conversation:
             return "its predecessor is not the one in force"
         if offset_of(data.get("previous_position")) != (force.offset if force else -1):
             return "its predecessor stands elsewhere"
-        if not (self._knows(data) or data.get("survives_rollbacks")):
+        if not (self._knows(data) or data["span"].get("survives_rollbacks")):
             return "it does not know the last rollback"
         return self._why_not_span(data["span"])
 

@@ -250,7 +250,7 @@ def span(**changes: Any) -> Change:
         (other("previous", "another"), "predecessor"),
         (other("previous_position", "3-1"), "previous_position"),
         (other("previous_position", "nonsense"), "previous_position"),
-        (lambda s: msgspec.structs.replace(s, rollback="3-2", survives_rollbacks=False), "rollback"),
+        (lambda s: span(survives_rollbacks=False)(other("rollback", "3-2")(s)), "rollback"),
         (span(from_="x"), "no valid positions"),
         (span(to="x"), "no valid positions"),
         (span(from_="2-0"), "another partition"),
