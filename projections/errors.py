@@ -83,6 +83,13 @@ class UnknownUser(ThreadfoldError):
     exit_code = 1
 
 
+class UnknownMemory(ThreadfoldError):
+    """There is no such record, skill or composite that the caller may see."""
+
+    problem = 404
+    exit_code = 1
+
+
 class Erased(ThreadfoldError):
     """The conversation is erased for good."""
 

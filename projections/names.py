@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from hashlib import sha256
 from typing import NamedTuple
 
 from projections.errors import InvalidName, InvalidPosition
 
 NAME_PATTERN = r"[A-Za-z0-9._:-]{1,128}"
+USERS_LOG_PATTERN = r"~[0-9a-f]{32}"
+LOG_PATTERN = rf"(?:{NAME_PATTERN}|{USERS_LOG_PATTERN})"
+"""The part of a record's key after the tenant: a conversation, or a user's own log."""
 _NAME = re.compile(NAME_PATTERN, re.ASCII)
+_LOG = re.compile(LOG_PATTERN, re.ASCII)
 POSITION_PATTERN = r"([0-9]{1,9})-([0-9]{1,18})"
 _POSITION = re.compile(POSITION_PATTERN, re.ASCII)
 
@@ -31,6 +36,11 @@ class Key(NamedTuple):
     def source(self) -> str:
         """The CloudEvents ``source`` of this conversation's events."""
         return f"/tenants/{self.tenant}/conversations/{self.conversation}"
+
+    @property
+    def of_user(self) -> bool:
+        """Whether it is the log of a user's own (:func:`users_log`), and no conversation."""
+        return self.conversation.startswith("~")
 
 
 class Position(NamedTuple):
@@ -65,6 +75,23 @@ def make_key(tenant: object, conversation: object) -> Key:
     return Key(check_name("tenant", tenant), check_name("conversation", conversation))
 
 
+def user_tag(tenant: str, user: str | None) -> str:
+    """What stands for a user where its id must not be readable: 32 hex digits of a SHA-256.
+
+    Whoever guesses the user can check the guess.
+    """
+    return sha256(f"user\n{tenant}\n{user or ''}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def users_log(tenant: str, user: str | None) -> Key:
+    """The log that holds what is saved of a user without a conversation (None: of the tenant
+    itself). It is also the key of the user's records on the topic of memories.
+
+    No caller can name it: :func:`make_key` refuses it.
+    """
+    return Key(tenant, "~" + user_tag(tenant, user))
+
+
 @lru_cache(maxsize=65536)
 def parse_key(raw: bytes) -> Key | None:
     """Read a record's key, or None when it is not one (such a record belongs to nobody)."""
@@ -72,7 +99,7 @@ def parse_key(raw: bytes) -> Key | None:
         tenant, slash, conversation = raw.decode("ascii").partition("/")
     except UnicodeDecodeError:
         return None
-    if slash and _NAME.fullmatch(tenant) and _NAME.fullmatch(conversation):
+    if slash and _NAME.fullmatch(tenant) and _LOG.fullmatch(conversation):
         return Key(tenant, conversation)
     return None
 

@@ -20,6 +20,7 @@ from projections.events.json_limits import why_not_kept
 from projections.events.types import (
     AnyEvent,
     KnownEvent,
+    Learnt,
     LoopDetected,
     Message,
     Opened,
@@ -47,6 +48,8 @@ DATA_TYPES: dict[str, type[Struct]] = {
     if field.name == "data"
 }
 """The short name of each type and the struct of its ``data``."""
+MEMORY = frozenset(name for name, data in DATA_TYPES.items() if issubclass(data, Learnt))
+"""The types of the long-term memory."""
 _known: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
 _other = msgspec.json.Decoder(OtherEvent)
 _QUOTED = re.compile(r" value ['\"].*['\"](?= - at `\$|$)", re.DOTALL)

@@ -23,6 +23,24 @@ from projections.events.content import ReasoningPart as ReasoningPart
 from projections.events.content import TextPart as TextPart
 from projections.events.content import ToolCall as ToolCall
 from projections.events.content import Usage as Usage
+from projections.events.envelope import Event as Event
+from projections.events.envelope import Tokens as Tokens
+from projections.events.memories import MEMORY_TYPES as MEMORY_TYPES
+from projections.events.memories import Learnt as Learnt
+from projections.events.memories import MemoryDeleted as MemoryDeleted
+from projections.events.memories import MemoryDeletedEvent as MemoryDeletedEvent
+from projections.events.memories import MemoryEvent as MemoryEvent
+from projections.events.memories import MemoryFused as MemoryFused
+from projections.events.memories import MemoryFusedEvent as MemoryFusedEvent
+from projections.events.memories import MemoryOutcome as MemoryOutcome
+from projections.events.memories import MemoryOutcomeEvent as MemoryOutcomeEvent
+from projections.events.memories import MemorySaved as MemorySaved
+from projections.events.memories import MemorySavedEvent as MemorySavedEvent
+from projections.events.memories import MemorySuperseded as MemorySuperseded
+from projections.events.memories import MemorySupersededEvent as MemorySupersededEvent
+from projections.events.memories import MemoryVoided as MemoryVoided
+from projections.events.memories import SkillSaved as SkillSaved
+from projections.events.memories import SkillSavedEvent as SkillSavedEvent
 from projections.events.versions import PREFIX as PREFIX
 
 
@@ -233,34 +251,6 @@ class Erased(Struct, omit_defaults=True):
     reason: str | None = None
 
 
-class Tokens(Struct, omit_defaults=False):
-    """What the producer counted: a claim the fold checks for plausibility (see
-    ``projections.events.tokenizer``).
-    """
-
-    count: int
-    encoding: str
-    exact: bool = True
-
-
-class Event(Struct, tag_field="type", kw_only=True):
-    """The envelope every event shares; subclasses give ``data`` its type.
-
-    ``expect`` and ``fence`` are conditions that the fold checks
-    (``projections.fold.conditions``).
-    """
-
-    specversion: Literal["1.0"]
-    id: str
-    source: str
-    time: str | None = None
-    traceparent: str | None = None
-    tokens: Tokens | None = None
-    expect: str | None = None
-    fence: int | None = None
-    data: Any
-
-
 class OpenedEvent(Event, tag="threadfold.conversation.opened.v1"):
     data: Opened
 
@@ -353,6 +343,7 @@ KnownEvent = (
     | SummaryEvent
     | EventDroppedEvent
     | ErasedEvent
+    | MemoryEvent
 )
 AnyEvent = KnownEvent | OtherEvent
 

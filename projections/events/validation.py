@@ -26,7 +26,7 @@ from projections.names import Key, parse_position
 MAX_ID = 256
 RESERVED = frozenset({"event.dropped", "conversation.erased"})
 """Types that only an operator's command writes."""
-OWN = frozenset({"tool.result.chunk"})
+OWN = frozenset({"tool.result.chunk", *codec.MEMORY})
 """Types that only threadfold itself writes."""
 _ENVELOPE = ("conversation", "id", "time", "traceparent")
 _SEALED = {"kid", "nonce", "ciphertext"}

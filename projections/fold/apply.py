@@ -18,6 +18,7 @@ from projections.fold.handlers import HANDLERS
 from projections.fold.outcomes import History as History
 from projections.fold.outcomes import Outcome as Outcome
 from projections.fold.outcomes import Status as Status
+from projections.fold.outcomes import Taught
 from projections.fold.outcomes import id_hash_of as id_hash_of
 from projections.window.bodies import text_body
 from projections.window.entry import Entry, Kind
@@ -43,8 +44,9 @@ def apply(
     if type(event) is events.ErasedEvent:
         # Before anything that could pass it over: an id that somebody guessed and used before must
         # not prevent an erasure.
+        users = window.meta.memory_users
         HANDLERS[events.ErasedEvent].handle(window, offset, event, None)
-        return Outcome(Status.APPLIED, offset)
+        return Outcome(Status.APPLIED, offset, taught=Taught(users) if users else None)
     id_hash = id_hash_of(event.id)
     seen = window.recent_ids.find(id_hash)
     if seen is not None:
@@ -55,7 +57,7 @@ def apply(
         if refused is not None:
             return _reject(window, offset, id_hash, refused)
     if type(event) is events.MessageEvent and _append_text(window, offset, event, id_hash):
-        return _outcome((_APPLIED, offset, None, None, (), (), (), None))
+        return _outcome((_APPLIED, offset, None, None, (), (), (), None, None))
     handler = HANDLERS[type(event)]
     beyond = out_of_bounds(event.data) if handler.bounded else None
     if beyond is not None:
@@ -64,7 +66,7 @@ def apply(
     if isinstance(outcome, str):
         return _reject(window, offset, id_hash, outcome)
     if outcome is None:
-        outcome = _outcome((_APPLIED, offset, None, None, (), (), (), None))
+        outcome = _outcome((_APPLIED, offset, None, None, (), (), (), None, None))
     elif outcome.status is Status.NEEDS_HISTORY:
         return outcome
     window.count_event(offset, id_hash, handler.visible(event))

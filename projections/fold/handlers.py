@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from msgspec import Struct
 
@@ -14,12 +14,13 @@ from projections.events.provider_limits import LONGEST_ID, call_ids
 from projections.events.size_limits import control_body
 from projections.events.token_cost import trusted_tokens
 from projections.fold.append import append
-from projections.fold.outcomes import History, Outcome, Status
+from projections.fold.memory_acceptance import why_not_learnt
+from projections.fold.outcomes import History, Outcome, Status, Taught
 from projections.fold.rehydration import reasoning_of
 from projections.fold.rollback import roll_back, take_out
 from projections.fold.summary_acceptance import why_not
 from projections.fold.summary_effects import accept_summary, made_since
-from projections.names import parse_position
+from projections.names import parse_position, user_tag
 from projections.window import turns
 from projections.window.bodies import message_body, result_body
 from projections.window.conversation_state import OpenCall, find_call
@@ -229,11 +230,27 @@ def _summary(
     return Outcome(Status.APPLIED, offset, accepted=(accepted,))
 
 
+def _learnt(
+    window: Window, offset: int, event: events.MemoryEvent, _: History | None
+) -> Outcome | str:
+    reason = why_not_learnt(window, offset, event.data)
+    if reason is not None:
+        return reason
+    user = user_tag(window.key.tenant, event.data.user)
+    window.teach(user)
+    append(window, Entry(offset, Kind.NOTE))
+    return Outcome(Status.APPLIED, offset, taught=Taught((user,)))
+
+
 def _dropped(
     window: Window, offset: int, event: events.EventDroppedEvent, _: History | None
-) -> None:
-    take_out(window, event.data.position)
+) -> Outcome | None:
+    target = take_out(window, event.data.position)
     append(window, Entry(offset, Kind.NOTE))
+    users = window.meta.memory_users
+    if users is None or target is None:
+        return None
+    return Outcome(Status.APPLIED, offset, taught=Taught(users, dropped=target))
 
 
 def _erased(window: Window, offset: int, _event: Any, _: History | None) -> None:
@@ -256,6 +273,7 @@ HANDLERS: dict[type[Struct], Handler] = {
     events.CompactionRequestedEvent: Handler(_control(Kind.COMPACT), _never, kinds=(Kind.COMPACT,)),
     events.LoopDetectedEvent: Handler(_control(Kind.LOOP), _never, kinds=(Kind.LOOP,)),
     events.SummaryEvent: Handler(_summary, _never),
+    **dict.fromkeys(get_args(events.MemoryEvent), Handler(_learnt, _never)),
     events.EventDroppedEvent: Handler(_dropped),
     events.ErasedEvent: Handler(_erased),
     events.OtherEvent: Handler(_unknown, bounded=False),

@@ -27,12 +27,25 @@ class Status(Enum):
     NEEDS_HISTORY = "needs_history"
 
 
+class Taught(NamedTuple):
+    """What an event changes in the long-term memory of ``users`` (``projections.names.user_tag``).
+
+    ``to`` is the last offset that stays after a rollback, ``dropped`` the offset of an event that
+    was taken out.
+    """
+
+    users: tuple[str, ...]
+    to: int | None = None
+    dropped: int | None = None
+
+
 class Outcome(NamedTuple):
     """The result of one :func:`apply`.
 
     ``offset`` is where the event counts: its own, or for a duplicate that of its first occurrence.
     ``accepted`` and ``voided`` are summary ids that came into force or lost it, in order: the live
-    generation announces them. ``loop`` is what it appends as ``loop.detected``.
+    generation announces them. ``loop`` is what it appends as ``loop.detected``. ``taught`` is what
+    it announces to the long-term memory.
     """
 
     status: Status
@@ -43,6 +56,7 @@ class Outcome(NamedTuple):
     voided: tuple[str, ...] = ()
     texts: tuple[int, ...] = ()
     loop: events.LoopDetected | None = None
+    taught: Taught | None = None
 
 
 def id_hash_of(event_id: str) -> bytes:

@@ -11,7 +11,7 @@ import msgspec
 from projections.errors import InvalidPosition
 from projections.events import types as events
 from projections.events.token_cost import trusted_tokens
-from projections.fold.outcomes import History, Outcome, Status, id_hash_of
+from projections.fold.outcomes import History, Outcome, Status, Taught, id_hash_of
 from projections.fold.summary_acceptance import why_not
 from projections.fold.summary_effects import (
     accept_summary,
@@ -40,7 +40,8 @@ def roll_back(
         if late and history is None:
             return Outcome(Status.NEEDS_HISTORY, offset, texts=late)
         _go_back(window, offset, target, at, history.texts if history else {})
-        return None
+        taught = _taught(window, target)
+        return None if taught is None else Outcome(Status.APPLIED, offset, taught=taught)
     if history is None:
         return Outcome(Status.NEEDS_HISTORY, offset, target=target)
     if history.window is None:
@@ -114,7 +115,19 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
     # Oldest first, as they were announced the first time.
     accepted = tuple(one for one in reversed(gained) if one.summary_id not in before)
     window.restore(restored, offset, gone)
-    return Outcome(Status.APPLIED, offset, accepted=accepted, voided=voided)
+    return Outcome(
+        Status.APPLIED,
+        offset,
+        accepted=accepted,
+        voided=voided,
+        taught=_taught(window, target),
+    )
+
+
+def _taught(window: Window, target: int) -> Taught | None:
+    """The news for those whose memory the log has taught: its records follow from its rollbacks."""
+    users = window.meta.memory_users
+    return None if users is None else Taught(users, to=target)
 
 
 def _parted(
@@ -150,15 +163,15 @@ def _before(
     return active_summary(window, event.data, offset, tokens)
 
 
-def take_out(window: Window, position: str) -> None:
+def take_out(window: Window, position: str) -> int | None:
     """Take the event at a position (or of a recent id) out of the tail and the state before it;
-    nothing happens where it is in neither.
+    nothing happens where it is in neither. Returns its offset, None where it is of another log.
 
     Text that a summary was made of stays in the summary.
     """
     target = _resolve(window, position)
     if target is None:
-        return
+        return None
     window.unlink_early(-1, only=target)
     for i, entry in enumerate(window.tail):
         out = _without(entry, target)
@@ -166,6 +179,7 @@ def take_out(window: Window, position: str) -> None:
             window.replace_tail([*window.tail[:i], out, *window.tail[i + 1 :]])
             break
     window.drop_pinned(target)
+    return target
 
 
 def _without(entry: Entry, target: int) -> Entry | None:

@@ -7,7 +7,8 @@ part begins. So rival, late, repeated and stale answers resolve the same way liv
 A rollback that came while a summary was made does not matter where the window asks for the same
 span still: the events up to the span's end stand or fall with its last one, so the window holds
 those that were summarised. Who wrote the summary says that this may be used
-(``span.survives_rollbacks``): earlier releases refused such answers, and their logs fold as they did.
+(``span.survives_rollbacks``): earlier releases refused such answers, and their logs fold as they
+did.
 
 A span may go around events (``span.kept``); they stay in the tail. Its length does not matter: a
 summary that other rules asked for is cut to what these allow (``projections.fold.summary_length``).

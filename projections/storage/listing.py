@@ -133,7 +133,10 @@ class Lists:
     def add(self, key: Key, listing: Listing) -> None:
         """Take one conversation's change in; the later one of a conversation counts."""
         tenant, name = key.tenant, key.conversation
-        if listing.at_ms is None:
+        if key.of_user and listing.at_ms is not None:
+            # It sleeps and wakes like a conversation; nobody is shown it as one.
+            self._put(IDLE, str(key), listing.at_ms)
+        elif listing.at_ms is None:
             self._drop(f"recent:{tenant}", name)
             self.rest(key)
         else:

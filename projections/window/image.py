@@ -14,8 +14,12 @@ _AT = PROGRESS.index("rollback")
 _ORDER = (*PROGRESS[:_AT], "base", "summary", *PROGRESS[_AT:])
 """The fields of the meta in the order in which they are stored."""
 _TYPES = {field.name: field for field in msgspec.structs.fields(Meta)}
+LAST = _ORDER[-1]
+"""It is stored only where it says something: windows without it keep the bytes they always had."""
 _Stored = msgspec.defstruct(
-    "StoredMeta", [(name, _TYPES[name].type) for name in _ORDER], array_like=True
+    "StoredMeta",
+    [(name, _TYPES[name].type) for name in _ORDER[:-1]] + [(LAST, _TYPES[LAST].type, None)],
+    array_like=True,
 )
 _encode = msgspec.msgpack.Encoder().encode
 _decode_meta = msgspec.msgpack.Decoder(_Stored).decode
@@ -33,7 +37,8 @@ _decode_parts = msgspec.msgpack.Decoder(_Parts).decode
 
 def encode_meta(meta: Meta) -> bytes:
     """The stored form of a window's meta, for an image or a snapshot."""
-    return _encode([getattr(meta, name) for name in _ORDER])
+    order = _ORDER[:-1] if getattr(meta, LAST) is None else _ORDER
+    return _encode([getattr(meta, name) for name in order])
 
 
 def decode_meta(value: bytes) -> Meta:

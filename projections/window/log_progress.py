@@ -54,6 +54,12 @@ class LogProgress:
         """Put other turns in force; None: there are none."""
         self.meta.turns = turns
 
+    def teach(self, user: str) -> None:
+        """Note that this log has taught the memory of a user (``projections.names.user_tag``)."""
+        known = self.meta.memory_users or ()
+        if user not in known:
+            self.meta.memory_users = (*known, user)
+
     def quarantine(self, offset: int, cause: str) -> None:
         """Stop before the event at ``offset``, on which the fold failed."""
         self.meta.quarantine = Quarantine(offset, cause[:MAX_CAUSE], last=offset)

@@ -79,13 +79,15 @@ class Progress(Counters, array_like=True, kw_only=True):
 
     ``last`` is the offset of the last event that conditions see (``projections.fold.handlers.
     Handler.visible``); ``turns`` is None where there are none. ``quarantine`` is None for a window
-    that folds on.
+    that folds on. ``memory_users`` are the users (``projections.names.user_tag``) whose long-term
+    memory this log has taught, None where it has taught nobody.
     """
 
     # Keyword-only fields are stored last: subclasses put theirs between the counters and these.
     last: int
     turns: Turns | None
     quarantine: Quarantine | None = None
+    memory_users: tuple[str, ...] | None = None
 
 
 class Meta(Progress, array_like=True):

@@ -54,6 +54,7 @@ class TopicSpec:
 SPECS = (
     TopicSpec("events", {**FOR_EVER, "message.timestamp.type": "LogAppendTime"}),
     TopicSpec("summaries", FOR_EVER),
+    TopicSpec("memories", FOR_EVER),
     TopicSpec("snapshots", SNAPSHOTS),
     TopicSpec("compactions", {"cleanup.policy": "delete", "retention.ms": str(7 * DAY_MS)}),
     TopicSpec("renders", {"cleanup.policy": "delete", "retention.ms": str(30 * DAY_MS)}),

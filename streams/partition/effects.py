@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from projections.events.types import LoopDetected
-from projections.fold.outcomes import Outcome
+from projections.fold.outcomes import Outcome, Taught
 from projections.names import Key, Position
 from projections.window.trace_steps import Cut
 from streams.log.log import Raw
@@ -47,7 +47,8 @@ class Effects:
 
     ``accepted``: summaries and where they stand. ``voided``: summaries that a rollback put out of
     force, and where it stands. ``again``: where a rollback stands, and where a summary does that is
-    in force again by it. ``by``: of events that waited, the offset of the record that let them go
+    in force again by it. ``taught``: what changes in the long-term memory, and where that stands.
+    ``by``: of events that waited, the offset of the record that let them go
     on. ``failing``: events on which the fold failed.
     """
 
@@ -57,6 +58,7 @@ class Effects:
     dead: list[DeadLetter] = field(default_factory=list)
     loops: list[tuple[Key, int, LoopDetected]] = field(default_factory=list)
     erased: list[tuple[Key, int]] = field(default_factory=list)
+    taught: list[tuple[Key, int, Taught]] = field(default_factory=list)
     by: dict[int, int] = field(default_factory=dict)
     failing: list[Failing] = field(default_factory=list)
 
@@ -70,10 +72,20 @@ class Effects:
                 self.again.append((key, outcome.offset, summary.offset))
         if outcome.loop is not None:
             self.loops.append((key, outcome.offset, outcome.loop))
+        if outcome.taught is not None:
+            self.taught.append((key, outcome.offset, outcome.taught))
 
     def __bool__(self) -> bool:
-        return bool(
-            self.accepted or self.voided or self.again or self.dead or self.loops or self.erased
+        return any(
+            (
+                self.accepted,
+                self.voided,
+                self.again,
+                self.dead,
+                self.loops,
+                self.erased,
+                self.taught,
+            )
         )
 
 

@@ -52,7 +52,7 @@ from streams.partition.step import (
     step_aside,
     with_history,
 )
-from streams.partition.windows import TAKEN_OUT, PartitionWindows, Slot
+from streams.partition.windows import ANNOUNCED, TAKEN_OUT, PartitionWindows, Slot
 from streams.runtime.log_fields import about
 from streams.runtime.time_slices import Slice, TimeSlices
 
@@ -208,7 +208,7 @@ class Partition(PartitionWindows):
                 outcome.status is _APPLIED
                 and outcome.loop is None
                 and not outcome.accepted
-                and type(event) not in TAKEN_OUT
+                and type(event) not in ANNOUNCED
             ):
                 counts.applied += 1
             else:

@@ -1,5 +1,5 @@
-"""What the live generation publishes: accepted and voided summaries, erasures, loops, compaction
-requests and dead letters, each to its topic.
+"""What the live generation publishes: accepted and voided summaries, what changes in the long-term
+memory, erasures, loops, compaction requests and dead letters, each to its topic.
 
 Delivery is at least once: everything is published before the checkpoint moves past its cause, and a
 repeat carries the same ids.
@@ -20,6 +20,7 @@ from projections.errors import Erased, InvalidEvent
 from projections.events import types as events
 from projections.events.times import present
 from projections.events.validation import Record, make_record
+from projections.fold.outcomes import Taught
 from projections.names import Key, Position
 from projections.window.trace_steps import Cut
 from streams.compaction.requests import CompactionRequest
@@ -28,6 +29,7 @@ from streams.log.clients import SharedProducer, kafka_errors
 from streams.log.log import Log, Raw
 from streams.partition.effects import Effects
 from streams.partition.step import RECORD
+from streams.projector.memory_announcements import announcement, memories_key
 from streams.projector.tracing import compaction_span
 from streams.runtime.log_fields import about
 from streams.settings.settings import Settings
@@ -83,6 +85,7 @@ class Publisher:
                 messages.append((offset, "summaries", str(key).encode(), value, HEADERS))
         # News of the rollback, however long ago the summary was announced the first time.
         messages += await self._records(partition, rows, effects.again, new)
+        messages += await self._taught(partition, rows, effects.taught, new)
         for dead in effects.dead:
             if new(dead.position.offset):
                 letter = msgspec.json.encode(
@@ -118,6 +121,28 @@ class Publisher:
             raw = await self._raw(rows, Position(partition, offset)) if new(at) else None
             if raw is not None and raw.value is not None:
                 messages.append((at, "summaries", str(key).encode(), raw.value, HEADERS))
+        return messages
+
+    async def _taught(
+        self,
+        partition: int,
+        rows: dict[Position, Raw],
+        news: Iterable[tuple[Key, int, Taught]],
+        new: Callable[[int], bool],
+    ) -> list[_Message]:
+        """What goes to the topic of memories: the log's own record, or what a rollback or a drop
+        means, to each user whose memory changes.
+        """
+        messages: list[_Message] = []
+        for key, offset, taught in news:
+            at = Position(partition, offset)
+            raw = await self._raw(rows, at) if new(offset) else None
+            if raw is not None and raw.value is not None:
+                value = announcement(key, raw, taught)
+                messages += [
+                    (offset, "memories", memories_key(key.tenant, user), value, HEADERS)
+                    for user in taught.users
+                ]
         return messages
 
     async def _sealed(self, record: Record | None) -> bytes | None:

@@ -51,9 +51,9 @@ from streams.recovery.healing import heal_from_snapshots
 from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival
 from streams.recovery.snapshot_writer import SnapshotWriter
-from tests.contract.partition.test_partition import NUMBER
-from tests.contract.partition.test_quarantine import AnyEar, Code, Expected, bare, rules_of
 from tests.contract.partition.test_restores import what_is_restored
+from tests.support.partitions import NUMBER
+from tests.support.quarantines import Code, Expected, PartitionlessSink, bare, rules_of
 from tests.support.snapshots import MemorySnapshots
 from tests.support.talks import encode, event_for, summary_of
 from threadfold.testing import MemoryLog, MemoryStore
@@ -207,7 +207,7 @@ class World:
         async def learn(tenant: str) -> None:
             assert tenant == "acme"
 
-        options = {"sink": AnyEar(), **options}
+        options = {"sink": PartitionlessSink(), **options}
         log = options.pop("log", self.log)
         return Partition(NUMBER, generation, self.store, log, self.rules, learn=learn, **options)  # type: ignore[arg-type]
 
@@ -512,7 +512,13 @@ class World:
         self.code.broken = False
         self.remodel()
         letters = DeadLetters(
-            self.log, self.log, self.store, self.generation, self.rules, AnyEar(), self.topic
+            self.log,
+            self.log,
+            self.store,
+            self.generation,
+            self.rules,
+            PartitionlessSink(),
+            self.topic,
         )
         for key in failing:
             if self.models[key].quarantined is None:

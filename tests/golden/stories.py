@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from projections.memory.identity import Scope, memory_id, normalize
+
 Said = tuple[str, dict[str, Any]]
 """A conversation, and an event as it is appended."""
 
@@ -186,6 +188,88 @@ DESK: list[dict[str, Any]] = [
     },
 ]
 
+
+def _memory(kind: str, **fields: Any) -> dict[str, Any]:
+    """A memory event with the id that its scope and text give it."""
+    flat = {"user": "u-19", "channel": "web", **fields}
+    text = fields.get("text") or fields.get("intent")
+    if text is None:
+        return {"type": kind, **flat}
+    how = {"memory.fused": "composite", "skill.saved": "skill"}.get(kind, "record")
+    scope = Scope("acme", "u-19", "web")
+    name, how = (fields["topic"], "topic") if "topic" in fields else (normalize(text), how)
+    flat |= {"memory_id": memory_id(scope, how, name), "normalized_text": normalize(text)}
+    return {"type": kind, **flat}
+
+
+_TAGS: dict[str, Any] = {
+    "task": ["breakfast"],
+    "tool": ["kettle"],
+    "constraint": ["before nine"],
+    "failure": ["too hot"],
+    "affordance": ["boils water"],
+}
+_EXTRACTED: dict[str, Any] = {"origin": "model", "model": "model-e", "positions": ["@tea"]}
+_TEA = _memory(
+    "memory.saved",
+    memory_type="preference",
+    text="Prefers green tea, 80 °C, before nine.",
+    trust="user",
+    role="user",
+    entities=["green tea"],
+    temporal={"t_ref": "2026-01-31", "t_valid_from": "2026-01-31", "t_valid_to": "2027-01-31"},
+    tags=_TAGS,
+    confidence=0.75,
+    **_EXTRACTED,
+)
+_MINT = _memory(
+    "memory.saved",
+    memory_type="preference",
+    text="Drinks mint tea at night.",
+    trust="user",
+    topic="night drink",
+)
+_ABOUT: dict[str, Any] = {"memory_id": _TEA["memory_id"], **_EXTRACTED, "rollback": "@back"}
+TAUGHT: list[dict[str, Any]] = [
+    {"type": "conversation.opened", "user": "u-19", "channel": "web"},
+    _user("Green tea for me, 80 °C, before nine.", id="tea"),
+    _TEA,
+    _MINT,
+    {**_MINT, "user": "u-20"},
+    {**_MINT, "memory_type": "rumour"},
+    _user("Never mind."),
+    {"type": "rollback", "to": "@tea", "id": "back"},
+    {**_TEA, "rollback": None},
+    {**_TEA, "rollback": "@back"},
+    _memory(
+        "memory.fused",
+        memory_type="fact",
+        text="Drinks tea all day.",
+        trust="model",
+        role="assistant",
+        topic="drinks",
+        entities=["tea"],
+        temporal={"t_ref": "2026-01-31"},
+        tags={"task": ["breakfast"]},
+        confidence=0.5,
+        source_record_ids=[_TEA["memory_id"], _MINT["memory_id"]],
+        child_composite_ids=["0" * 64],
+        rollback="@back",
+        **_EXTRACTED,
+    ),
+    _memory("memory.outcome", succeeded=True, **_ABOUT),
+    _memory("memory.superseded", by=_MINT["memory_id"], reason="a later word", **_ABOUT),
+    _memory("memory.deleted", hard=True, reason="asked for", **_ABOUT),
+    _memory(
+        "skill.saved",
+        intent="Make tea",
+        doc_markdown="1. Boil.\n2. Wait.",
+        preconditions=["there is a kettle"],
+        trust="user",
+        rollback="@back",
+        **_EXTRACTED,
+    ),
+]
 LETTERS: list[dict[str, Any]] = [
     {"type": "conversation.opened", "user": "u-18"},
     _user("My number is 0000, keep it to yourself."),
@@ -211,4 +295,5 @@ STORIES: list[tuple[str, str, list[dict[str, Any]]]] = [
     ("acme", "kept", KEPT),
     ("sealed", "letters", LETTERS),
     ("sealed", "gone", GONE),
+    ("acme", "taught", TAUGHT),
 ]

@@ -8,13 +8,19 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from tests.support.raw_server import answer
 from threadfold import AsyncClient, Client
+from threadfold_client import Retries
 
 FORMS = ["http-async", "http-sync", "direct-async", "direct-sync"]
+
+
 PATIENCE = 120.0
 """Seconds that an answer may take: on a busy machine the first large body waits long for the process
 that reads it.
 """
+
+
 _PLAIN = frozenset(
     {
         "iter_history",
@@ -84,3 +90,9 @@ def client_of(
         await asyncio.to_thread(sync.close)
 
     return InThreads(sync), close
+
+
+QUICK = Retries(attempts=5, total=5.0, base=0.01, most=0.02)
+
+
+DONE = answer(202, {"events": [{"id": "x", "position": "0-1"}], "position": "0-1"})

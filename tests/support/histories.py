@@ -179,6 +179,12 @@ EVENT_OF = {
     events.Summary: events.SummaryEvent,
     events.EventDropped: events.EventDroppedEvent,
     events.Erased: events.ErasedEvent,
+    events.MemorySaved: events.MemorySavedEvent,
+    events.MemoryFused: events.MemoryFusedEvent,
+    events.MemorySuperseded: events.MemorySupersededEvent,
+    events.MemoryDeleted: events.MemoryDeletedEvent,
+    events.MemoryOutcome: events.MemoryOutcomeEvent,
+    events.SkillSaved: events.SkillSavedEvent,
 }
 
 

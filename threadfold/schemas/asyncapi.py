@@ -10,12 +10,13 @@ import msgspec
 from msgspec import Struct
 
 from projections.events.codec import CONTENT_TYPE, full_type
+from projections.names import LOG_PATTERN, NAME_PATTERN
 from streams.compaction.requests import CompactionRequest
 from streams.control.state import Generation
 from streams.encryption.key_table import Erasure, KeyRecord
 from streams.log.topics import SPECS, TopicSpec
 from streams.settings.quotas import ApiKey, Tenant
-from threadfold.schemas.forms import LOG_TYPES, RENDER_TOPIC, SUMMARY_TOPIC, envelope
+from threadfold.schemas.forms import LOG_TYPES, MEMORY_TOPIC, RENDER_TOPIC, SUMMARY_TOPIC, envelope
 from threadfold.schemas.structs import ABOUT, DATA, Schema, components, plain_text
 
 _SCHEMAS = "#/components/schemas/{name}"
@@ -52,6 +53,18 @@ _CHANNELS = {
         " `summary_id`.",
         SUMMARY_TOPIC,
         "The projector publishes the accepted summaries: subscribe here.",
+    ),
+    "memories": _Channel(
+        "Long-term memory",
+        "The memory events that a window accepted, with `position` and `recordedtime`: the source"
+        " of the memory store. `memory.voided` follows after a rollback or a dropped event,"
+        " `conversation.erased` at the end. Kept for ever. Keys are `TENANT/~TAG`; the tag is the"
+        " first 32 hex digits of the SHA-256 of `user`, the tenant and the user's id, a line each."
+        " Delivery is at least once, and the order says nothing: what supersedes what follows from"
+        " the events' own times and positions.",
+        MEMORY_TOPIC,
+        "The projector publishes the accepted memory events.",
+        "Each gateway keeps its memory store up with it.",
     ),
     "snapshots": _Channel(
         "Snapshots",
@@ -168,8 +181,8 @@ def _channel(spec: TopicSpec, prefix: str) -> Schema:
 
 _CONVERSATION: Schema = {
     "type": "string",
-    "pattern": "^[A-Za-z0-9._:-]{1,128}/[A-Za-z0-9._:-]{1,128}$",
-    "description": "`tenant/conversation`",
+    "pattern": f"^{NAME_PATTERN}/{LOG_PATTERN}$",
+    "description": "`tenant/conversation`, or `tenant/~tag` for a user's memory",
 }
 _ANY_KEY: Schema = {"type": "string"}
 

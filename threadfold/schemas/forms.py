@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from projections.events.codec import full_type
+from projections.events.codec import DATA_TYPES, MEMORY, full_type
 from projections.events.known_fields import known_fields
 from projections.events.validation import OWN, RESERVED
+from projections.names import LOG_PATTERN, NAME_PATTERN
 from threadfold.schemas.closed import closed
 from threadfold.schemas.policy import policy_schema
 from threadfold.schemas.structs import (
@@ -26,15 +27,20 @@ from threadfold.schemas.structs import (
 
 SUMMARY_TOPIC = ("summary", "summary.voided", "conversation.erased")
 """The types on the topic of summaries."""
+MEMORY_TOPIC = (*sorted(MEMORY), "memory.voided", "conversation.erased")
+"""The types on the topic of memories."""
 RENDER_TOPIC = ("model.called",)
-LOG_TYPES = tuple(kind for kind in DATA if kind not in ("summary.voided", "model.called"))
+LOG_TYPES = tuple(kind for kind in DATA if kind in DATA_TYPES)
 """The types in the log itself."""
 APPENDED = tuple(kind for kind in LOG_TYPES if kind not in RESERVED and kind not in OWN)
 """The types a caller may append."""
 SOURCE: Schema = {
     "type": "string",
-    "pattern": "^/tenants/[A-Za-z0-9._:-]{1,128}/conversations/[A-Za-z0-9._:-]{1,128}$",
-    "description": "the conversation: `/tenants/T/conversations/C`",
+    "pattern": f"^/tenants/{NAME_PATTERN}/conversations/{LOG_PATTERN}$",
+    "description": (
+        "the conversation: `/tenants/T/conversations/C`; in a user's own log of memories C is `~`"
+        " and 32 hex digits"
+    ),
 }
 SEALED: Schema = {
     "type": "object",
@@ -56,6 +62,14 @@ _CONDITIONS: dict[str, Schema] = {
         "type": ["integer", "null"],
         "description": "condition: the fencing token of the turn that must be active",
     },
+}
+_MEMORY_POSITION: Schema = {
+    **POSITION,
+    "description": "on the topic of memories: where the event stands in its log",
+}
+_RECORDED: Schema = {
+    **TIME,
+    "description": "on the topic of memories: when the broker took the event into its log",
 }
 _SAID_OR_CALLED: list[Schema] = [
     {
@@ -101,6 +115,8 @@ def envelope(kind: str, template: str) -> Schema:
             "description": "the producer's count; the fold checks whether it is plausible",
             "anyOf": [{"$ref": template.format(name="Tokens")}, {"type": "null"}],
         }
+    if kind in MEMORY_TOPIC:
+        properties |= {"position": _MEMORY_POSITION, "recordedtime": _RECORDED}
     required = ["specversion", "id", "type", "source", "data"]
     return {
         "title": full_type(kind),

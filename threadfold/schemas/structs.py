@@ -18,6 +18,7 @@ from projections.events import codec
 from projections.events import types as events
 from projections.events.size_limits import MAX_CALLS, MAX_NAME
 from projections.events.validation import MAX_ID
+from projections.fold.memory_acceptance import MAX_TEXT
 from projections.names import NAME_PATTERN, POSITION_PATTERN
 from threadfold.service.model_call import ModelCalled
 
@@ -34,10 +35,11 @@ class SummaryVoided(msgspec.Struct):
 DATA: dict[str, type[msgspec.Struct]] = {
     **codec.DATA_TYPES,
     "summary.voided": SummaryVoided,
+    "memory.voided": events.MemoryVoided,
     "model.called": ModelCalled,
 }
-"""Every type's short name and the struct of its data, those of the topics summaries and renders
-included.
+"""Every type's short name and the struct of its data, those of the topics summaries, memories and
+renders included.
 """
 
 
@@ -52,6 +54,13 @@ ABOUT = {kind: plain_text((struct.__doc__ or "").split("\n\n")[0]) for kind, str
 _MOST_NAME: Schema = {"maxLength": MAX_NAME}
 _NAME_OF: Schema = {"minLength": 1, **_MOST_NAME}
 _PLACE: Schema = {"pattern": f"^{POSITION_PATTERN}$"}
+_MEMORY: Mapping[str, Schema] = {
+    "memory_id": {"pattern": "^[0-9a-f]{64}$"},
+    "memory_type": {"enum": list(events.MEMORY_TYPES)},
+    "text": {"maxLength": MAX_TEXT},
+    "confidence": {"minimum": 0, "maximum": 1},
+    "rollback": _PLACE,
+}
 _CONSTRAINTS: Mapping[tuple[str, str], Schema] = {
     ("ToolCall", "id"): _NAME_OF,
     ("ToolCall", "name"): _NAME_OF,
@@ -72,6 +81,16 @@ _CONSTRAINTS: Mapping[tuple[str, str], Schema] = {
     ("Summary", "summarizer"): _MOST_NAME,
     ("Summary", "previous_position"): _PLACE,
     ("Summary", "rollback"): _PLACE,
+    **{
+        (struct.__name__, field.encode_name): limit
+        for kind in sorted(codec.MEMORY)
+        for struct in (codec.DATA_TYPES[kind],)
+        for field in msgspec.structs.fields(struct)
+        if (limit := _MEMORY.get(field.encode_name)) is not None
+    },
+    ("MemoryVoided", "by"): _PLACE,
+    ("MemoryVoided", "to"): _PLACE,
+    ("MemoryVoided", "position"): _PLACE,
     ("ModelCalled", "render_digest"): {"pattern": "^[0-9a-f]{64}$"},
     ("ModelCalled", "tokens"): {"minimum": 0},
     ("ModelCalled", "latency_ms"): {"minimum": 0},

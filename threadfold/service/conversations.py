@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from projections.errors import KafkaUnavailable, RequestTooLarge
 from projections.events.validation import Record
-from projections.names import Position, make_key
+from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.window.recent_ids import RecentIds
 from streams.runtime.keyed_limit import KeyedLimit
@@ -22,7 +22,7 @@ from streams.settings.settings import Settings
 from threadfold.service.append_body import AppendBody, Place, prepare
 from threadfold.service.append_result import Appended, Applied, applied_of, make_appended
 from threadfold.service.conversation_reader import ConversationReader, head_of
-from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter, is_heavy
+from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter, Item, is_heavy, key_of
 from threadfold.service.spill import Drafts, append_drafts
 
 PROCESSES = min(2, os.cpu_count() or 1)
@@ -57,16 +57,20 @@ class ConversationService(ConversationReader):
 
         self.on_drafts: Callable[[str, Sequence[Record]], Awaitable[None]] | None = None
         """Awaited with a tenant's events before they are appended; what it raises refuses them."""
+        self.on_stop: Callable[[], Awaitable[None]] | None = None
+        """Awaited before the connections are closed."""
 
     async def stop(self) -> None:
         """End all waits, all processes, and all connections."""
+        if self.on_stop is not None:
+            await self.on_stop()
         await self._pool.close()
         await super().stop()
 
     async def append(
         self,
         tenant: str,
-        items: Sequence[tuple[str, object]],
+        items: Sequence[Item],
         *,
         noun: str = "event",
         operator: bool = False,
@@ -186,7 +190,7 @@ class ConversationService(ConversationReader):
     async def wait_applied(
         self,
         tenant: str,
-        conversation: str,
+        conversation: str | Key,
         appended: Sequence[Appended],
         timeout: float = 10.0,  # noqa: ASYNC109
     ) -> list[Applied]:
@@ -203,7 +207,7 @@ class ConversationService(ConversationReader):
         """
         if not appended:
             return []
-        key = make_key(tenant, conversation)
+        key = key_of(tenant, conversation)
         await self.wait_for(max(item.position for item in appended), timeout, key=key)
         _, stored = await self.windows.head(key)
         if stored is None:

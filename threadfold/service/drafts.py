@@ -26,6 +26,10 @@ _WITH_MEANING = frozenset({"conversation.opened", "rollback"})
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
+Item = tuple[str | Key, object]
+"""A conversation, by its name or its key, and a decoded flat event."""
+
+
 class Conditions(NamedTuple):
     """Conditions that the fold checks of the events of a call (``projections.fold.conditions``);
     they are of one conversation then.
@@ -57,7 +61,11 @@ class Drafter:
         self._pinned: list[tuple[int, Key]] = []
 
     def records(
-        self, items: Sequence[tuple[str, object]], noun: str, operator: bool, id_seed: str | None
+        self,
+        items: Sequence[Item],
+        noun: str,
+        operator: bool,
+        id_seed: str | None,
     ) -> list[Record]:
         """The records of :meth:`drafts`; raises ValueError if a result spills."""
         drafts = self.drafts(items, noun, operator, id_seed)
@@ -67,7 +75,7 @@ class Drafter:
 
     def drafts(
         self,
-        items: Sequence[tuple[str, object]],
+        items: Sequence[Item],
         noun: str,
         operator: bool,
         id_seed: str | None,
@@ -121,7 +129,7 @@ class Drafter:
     def _add_all(
         self,
         intake: Intake,
-        items: Sequence[tuple[str, object]],
+        items: Sequence[Item],
         noun: str,
         id_seed: str | None,
         previews: list[tuple[int, Preview, Policy]],
@@ -133,7 +141,7 @@ class Drafter:
             key = (
                 _known_key(self._tenant, conversation)
                 if isinstance(conversation, str)
-                else make_key(self._tenant, conversation)
+                else key_of(self._tenant, conversation)
             )
             where = f"{noun} {i + 1}"
             if (
@@ -201,12 +209,19 @@ class Drafter:
                 )
 
 
+def key_of(tenant: str, conversation: str | Key) -> Key:
+    """The key of a conversation by its name, checked; a key stays as it is. A user's own log has no
+    name that a caller could give: who means it has its key.
+    """
+    return conversation if isinstance(conversation, Key) else make_key(tenant, conversation)
+
+
 @lru_cache(maxsize=16384)
 def _known_key(tenant: str, conversation: str) -> Key:
     return make_key(tenant, conversation)
 
 
-def is_heavy(items: Sequence[tuple[str, object]]) -> bool:
+def is_heavy(items: Sequence[Item]) -> bool:
     """Whether checking and counting may take many milliseconds, and belongs in a thread.
 
     Long texts do: nearly all the time is the tokenizer's, which releases the interpreter lock. Many

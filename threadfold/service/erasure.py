@@ -17,6 +17,7 @@ same receipt for one that is done.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Literal
@@ -29,7 +30,15 @@ from projections.events.times import rfc3339
 from projections.events.types import ErasedEvent
 from projections.events.validation import make_record
 from projections.fold.apply import apply
-from projections.names import Key, Position, make_key, parse_position, partition_of
+from projections.names import (
+    Key,
+    Position,
+    make_key,
+    parse_position,
+    partition_of,
+    user_tag,
+    users_log,
+)
 from projections.storage.records import NOTHING, Checkpoint, Verdict, write_of
 from projections.window.window import Window
 from streams.encryption.key_table import Erasure
@@ -94,7 +103,9 @@ class Eraser:
                 has begun, and the conversation is refused everywhere: repeat the call.
             Healing, KafkaUnavailable, RedisUnavailable: repeat the call.
         """
-        key = make_key(tenant, conversation)
+        return await self._erase(make_key(tenant, conversation), user)
+
+    async def _erase(self, key: Key, user: str | None) -> Receipt:
         name = str(key).encode()
         await self._keys.sync()
         erasure = self._keys.table.erasure(name)
@@ -105,7 +116,7 @@ class Eraser:
                 # Its text in progress would become its first message.
                 await self._forget_partial(key)
                 raise
-            tag = None if user is None else _user_tag(tenant, user)
+            tag = None if user is None else user_tag(key.tenant, user)
             erasure = Erasure("begun", _now(), verdict, user=tag)
             await self._keys.put_erasure(name, erasure)
         if erasure.state == "begun":
@@ -123,8 +134,8 @@ class Eraser:
         return await self._receipt(key, erasure)
 
     async def user(self, tenant: str, user: str) -> list[Receipt]:
-        """Erase all conversations that a user opened (``user`` of ``conversation.opened``), and
-        return their receipts by name.
+        """Erase all conversations that a user opened (``user`` of ``conversation.opened``), and the
+        log of what was saved to the user's memory beside them; return their receipts by name.
 
         Conversations erased earlier on behalf of the user are included; an erasure keeps a hash of
         the user.
@@ -139,16 +150,17 @@ class Eraser:
         await backend.caught_up(range(backend.log.partitions))
         names = sorted(
             {
-                *self._keys.table.erased_for(tenant, _user_tag(tenant, user)),
+                *self._keys.table.erased_for(tenant, user_tag(tenant, user)),
                 *await of_user(backend, tenant, user, USER_PAGE),
             }
         )
-        while names:
+        own = users_log(tenant, user)
+        with suppress(UnknownConversation):
+            done[own.conversation] = await self._erase(own, user)
+        while names := [name for name in names if name not in done]:
             for name in names:
                 done[name] = await self.conversation(tenant, name, user=user)
-            names = [
-                name for name in await of_user(backend, tenant, user, USER_PAGE) if name not in done
-            ]
+            names = await of_user(backend, tenant, user, USER_PAGE)
         if not done:
             raise UnknownUser(f"user {user[:128]} is not known: no conversation was opened with it")
         return [done[name] for name in sorted(done)]
@@ -193,9 +205,7 @@ class Eraser:
     async def _append(self, key: Key) -> str:
         """Append the erasure, wait until the live window includes it, and return its position."""
         flat = {"type": "conversation.erased", "id": _event_id(key)}
-        (appended,) = await self._backend.append(
-            key.tenant, [(key.conversation, flat)], operator=True
-        )
+        (appended,) = await self._backend.append(key.tenant, [(key, flat)], operator=True)
         await self._backend.wait_for(appended.position, key=key)
         return str(appended.position)
 
@@ -303,6 +313,16 @@ def _stores(opaque: bool, since: datetime, configs: dict[str, dict[str, str]]) -
             None,
             f"texts are {sealed}" if opaque else f"{unsealed}: the topic is kept for ever",
         ),
+        "memories": Store(
+            payloads,
+            None,
+            "records that nothing else taught leave every store; "
+            + (
+                f"the topic's payloads are {sealed}"
+                if opaque
+                else f"{unsealed}: the topic is kept for ever"
+            ),
+        ),
         "renders": (
             Store("opaque", renders, f"records are {sealed}")
             if opaque
@@ -326,13 +346,6 @@ def _after(since: datetime, ms: str | None, more: timedelta = timedelta()) -> st
     if ms is None or not ms.isdecimal() or int(ms) > 10**15:
         return None
     return _time(since + timedelta(milliseconds=int(ms)) + more)
-
-
-def _user_tag(tenant: str, user: str) -> str:
-    """The hash of a user that an erasure keeps: 32 hex digits of a SHA-256. Whoever guesses the
-    user can check the guess.
-    """
-    return sha256(f"user\n{tenant}\n{user}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _event_id(key: Key) -> str:

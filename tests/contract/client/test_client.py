@@ -127,7 +127,7 @@ async def test_one_event_is_read_whole_or_by_a_page_of_its_text(client: Any, nam
     assert (await client.event(name, answer.position, offset=3, limit=4))["content"] == "3456"
 
 
-async def test_a_rollback_and_a_closed_session_are_told(client: Any, name: str) -> None:
+async def test_a_rollback_and_a_closed_session_are_reported(client: Any, name: str) -> None:
     answer = await client.append(name, [say("stays"), say("goes")], wait="applied")
     (event,) = (await client.rollback(name, answer.events[0].position)).events
     assert event.status == "applied"

@@ -24,6 +24,7 @@ from streams.compaction.summarizers import guarded
 from streams.compaction.summarizers.lines import read_summary
 from streams.settings.settings import Settings
 from tests.support.compaction import KEY, append, fold
+from tests.support.endpoint_talk import BUDGET, ORDERS, POLICY, talk
 from tests.support.model_server import (
     Behaviour,
     ModelServer,
@@ -40,22 +41,13 @@ from tests.support.model_server import (
 from tests.support.ports import closed_port
 from threadfold.testing import MemoryLog
 
-BUDGET = 150
-POLICY = {
-    "model_window": 4000,
-    "reserve_tokens": 300,
-    "working_budget": 500,
-    "keep_recent_tokens": 100,
-    "min_messages": 4,
-    "summary_max_tokens": BUDGET,
-    "summarizer": "cheap",
-}
-ORDERS = ("#W58201", "#W58202", "#W58203", "#W58204")
 GOOD = (
     "Mia Berg (mia.berg@example.com) wants orders #W58201, #W58202, #W58203 and #W58204 sent to"
     " Oslo by 2026-03-14, for $120.50 each. The depot confirmed the first; the assistant waits for"
     " the driver about the others. Open: the refund of $35.00 for #W58203."
 )
+
+
 SECRET = "sk-very-secret-key"
 
 
@@ -63,30 +55,6 @@ SECRET = "sk-very-secret-key"
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between attempts; what an endpoint asks for is waited for in full."""
     monkeypatch.setattr(guarded, "PAUSE", 0.02)
-
-
-def talk() -> list[dict[str, Any]]:
-    flats: list[dict[str, Any]] = []
-    for i in range(24):
-        order = ORDERS[i % 4]
-        flats += [
-            {
-                "type": "message",
-                "role": "user",
-                "content": (
-                    f"I am Mia Berg, mia.berg@example.com: send {order} by 2026-03-14 to Oslo."
-                ),
-            },
-            {
-                "type": "message",
-                "role": "assistant",
-                "content": (
-                    f"Order {order} costs $120.50. I am waiting for the driver about the refund of"
-                    " $35.00."
-                ),
-            },
-        ]
-    return flats
 
 
 def settings_of(url: str, **changes: Any) -> Settings:
@@ -160,6 +128,8 @@ async def test_without_usage_the_cost_is_counted_here_and_without_prices_there_i
 
 
 LONG = "The user wants the parcel in Oslo and says so at great length. " * 200
+
+
 NONSENSE: dict[str, Behaviour] = {
     "bytes that are no UTF-8": gives(b'{"choices": [{"message": {"content": "\xff"}}]}'),
     "html": gives(
@@ -400,7 +370,7 @@ async def test_a_tool_result_that_gives_orders_stays_one_line_of_data() -> None:
     assert summary.trust == "tool" and "PWNED" not in summary.text
 
 
-async def test_a_model_that_obeys_the_tool_result_is_not_believed() -> None:
+async def test_a_model_that_obeys_the_tool_result_is_not_trusted() -> None:
     async with model_server(says("PWNED")) as server:
         summary = await ask(settings_of(server.url), attacked())
     assert summary.summarizer == "extractive" and len(server.calls) == 3

@@ -110,7 +110,7 @@ async def test_a_stopped_log_tells_those_who_still_wait(log: KafkaLog, steps: in
     assert isinstance(caught.value.__cause__, ProducerClosed)
 
 
-async def test_a_failed_batch_is_told_to_its_callers_and_the_next_one_is_sent(
+async def test_a_failed_batch_is_reported_to_its_callers_and_the_next_one_is_sent(
     log: KafkaLog, shared: SharedProducer
 ) -> None:
     await log.append(records("fail", "before"))

@@ -4,173 +4,31 @@ faults, the windows are the replay's.
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
 
 import pytest
 
 from projections.events import types as events
-from projections.fold.replay import replay
 from projections.names import Key, Position
-from projections.redis.store import RedisStore
-from projections.storage.protocol import WindowStore
-from projections.storage.records import Checkpoint
-from projections.window.window import Window
-from streams.log.clients import make_producer
-from streams.log.kafka_log import KafkaLog
-from streams.log.log import Log, Raw
-from streams.partition.effects import Effects
 from streams.partition.owned import Fenced
-from streams.partition.partition import Partition
-from streams.settings.settings import Settings
 from tests.support.histories import RULES
-from tests.support.profiles import examples
+from tests.support.partitions import (
+    NUMBER,
+    Parts,
+    RecordingSink,
+    drive,
+    generations,
+    rounds,
+    split,
+)
 from tests.support.taken_over import take_over
-from tests.support.talks import Row, Talks, random_talks
-from threadfold.testing import MemoryLog, MemoryStore
-
-NUMBER = 2
-_generations = itertools.count(1)
-
-
-@dataclass
-class Ear:
-    """A sink that keeps what was published."""
-
-    accepted: list[tuple[Key, int, str]] = field(default_factory=list)
-    voided: list[tuple[Key, int, str]] = field(default_factory=list)
-    dead: list[tuple[int, str]] = field(default_factory=list)
-
-    def report(self, *_: object) -> None:
-        """Cuts are none of this test's business."""
-
-    async def publish(self, partition: int, effects: Effects, batch: Sequence[Raw]) -> None:
-        assert partition == NUMBER
-        offsets = {raw.position.offset for raw in batch}
-        assert {letter.position.offset for letter in effects.dead} <= offsets
-        self.accepted += effects.accepted
-        self.voided += effects.voided
-        self.dead += [(letter.position.offset, letter.cause) for letter in effects.dead]
-
-
-class Parts:
-    """A log and a store, in memory or real, and what tests do with them."""
-
-    def __init__(self, log: Log, store: WindowStore, settings: Settings | None) -> None:
-        self.log, self.store, self.settings = log, store, settings
-        self.generation = next(_generations)
-        self.keys = [Key(f"acme{self.generation}", name) for name in ("c1", "c2", "c3")]
-        self.first = 0
-
-    async def begin(self) -> int:
-        """Where this test's records begin."""
-        self.first = (await self.log.end_offsets())[NUMBER]
-        return self.first
-
-    async def put(self, rows: list[Row]) -> list[Raw]:
-        """Append rows as they are, by any producer's hand, and read them back."""
-        if isinstance(self.log, MemoryLog):
-            for key, value in rows:
-                self.log.put(NUMBER, key, value)
-        else:
-            assert self.settings is not None
-            producer = make_producer(self.settings)
-            await producer.start()
-            try:
-                topic = self.settings.topic("events")
-                sent = [
-                    await producer.send(topic, value, key, partition=NUMBER) for key, value in rows
-                ]
-                assert [(await future).offset for future in sent] == list(
-                    range(self.first, self.first + len(rows))
-                )
-            finally:
-                await producer.stop()
-        raws = [raw async for raw in self.log.scan(NUMBER, self.first, self.first + len(rows) - 1)]
-        assert len(raws) == len(rows)
-        return raws
-
-    def partition(self, cached_windows: int = 4096, ear: Ear | None = None) -> Partition:
-        async def learn(tenant: str) -> None:
-            assert tenant.startswith("acme")
-
-        made = Partition(
-            NUMBER,
-            self.generation,
-            self.store,
-            self.log,
-            RULES,
-            learn=learn,
-            sink=ear or Ear(),
-            cached_windows=cached_windows,
-        )
-        made.adopt(Checkpoint(offset=self.first - 1))
-        return made
-
-    async def readopt(self, partition: Partition) -> None:
-        """What an owner does that was fenced."""
-        partition.adopt(
-            await self.store.checkpoint(self.generation, NUMBER)
-            or Checkpoint(offset=self.first - 1)
-        )
-
-    async def images(self) -> list[bytes | None]:
-        stored = (await self.store.reader.read(self.generation, NUMBER, self.keys))[1]
-        return [
-            None if s is None else s.load(k, NUMBER, RULES).image()
-            for k, s in zip(self.keys, stored, strict=True)
-        ]
-
-    async def windows(self) -> list[Window]:
-        stored = (await self.store.reader.read(self.generation, NUMBER, self.keys))[1]
-        return [
-            s.load(k, NUMBER, RULES)
-            for k, s in zip(self.keys, stored, strict=True)
-            if s is not None
-        ]
-
-    def expected(self, talks: Talks) -> list[bytes | None]:
-        return [
-            replay(k, NUMBER, RULES, talks.logs[k]).image() if talks.logs[k] else None
-            for k in self.keys
-        ]
-
-
-@pytest.fixture(params=["memory", "real"])
-async def parts(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[Parts]:
-    if request.param == "memory":
-        yield Parts(MemoryLog(4), MemoryStore(), None)
-        return
-    log, store = KafkaLog(settings, 4), RedisStore(settings.redis, settings.topic_prefix)
-    yield Parts(log, store, settings)
-    await log.stop()
-    await store.close()
-
-
-def split(rng: random.Random, raws: list[Raw], biggest: int = 40) -> list[list[Raw]]:
-    batches = []
-    while raws:
-        n = rng.randint(1, biggest)
-        batches.append(raws[:n])
-        raws = raws[n:]
-    return batches
-
-
-async def drive(partition: Partition, batches: list[list[Raw]]) -> None:
-    for batch in batches:
-        await partition.process(batch)
-
-
-def rounds(parts: Parts, in_memory: int) -> int:
-    return examples(in_memory) if parts.settings is None else 2
+from tests.support.talks import Talks, random_talks
 
 
 async def test_batches_of_any_split_give_the_windows_of_the_replay(parts: Parts) -> None:
     total = 0
     for seed in range(rounds(parts, 40)):
-        parts.generation = next(_generations)
+        parts.generation = next(generations)
         parts.keys = [Key(f"acme{parts.generation}", name) for name in ("c1", "c2", "c3")]
         talks = random_talks(seed, 250, NUMBER, parts.keys, await parts.begin())
         raws = await parts.put(talks.rows)
@@ -182,7 +40,7 @@ async def test_batches_of_any_split_give_the_windows_of_the_replay(parts: Parts)
 
 async def test_a_small_cache_changes_nothing(parts: Parts) -> None:
     for seed in range(100, 100 + rounds(parts, 15)):
-        parts.generation = next(_generations)
+        parts.generation = next(generations)
         talks = random_talks(seed, 200, NUMBER, parts.keys, await parts.begin())
         raws = await parts.put(talks.rows)
         await drive(parts.partition(cached_windows=2), split(random.Random(seed), raws, 6))
@@ -205,14 +63,14 @@ async def test_what_is_no_event_becomes_a_dead_letter_with_its_cause_and_touches
         (name, good.replace(b"/tenants/acme", b"/tenants/other")),
     ]
     talks.say(key, events.Message("user", "after"))
-    ear = Ear()
-    partition = parts.partition(ear=ear)
+    sink = RecordingSink()
+    partition = parts.partition(sink=sink)
     await partition.process(await parts.put(talks.rows))
     assert await parts.images() == parts.expected(talks)
-    assert [offset - parts.first for offset, _ in ear.dead] == [1, 2, 3, 4]
+    assert [offset - parts.first for offset, _ in sink.dead] == [1, 2, 3, 4]
     assert partition.counts.dead == 4
     for (_, cause), part in zip(
-        ear.dead, ["key is not", "key is not", "no value", "source"], strict=True
+        sink.dead, ["key is not", "key is not", "no value", "source"], strict=True
     ):
         assert part in cause, (part, cause)
 
@@ -252,9 +110,9 @@ async def test_json_that_a_window_cannot_keep_parks_its_conversation_and_stops_n
     )
     talks.rows.append((str(key).encode(), value))
     talks.say(parts.keys[1], events.Message("user", "another's"))
-    ear = Ear()
-    await parts.partition(ear=ear).process(await parts.put(talks.rows))
-    assert [offset for offset, _ in ear.dead] == [parts.first]
+    sink = RecordingSink()
+    await parts.partition(sink=sink).process(await parts.put(talks.rows))
+    assert [offset for offset, _ in sink.dead] == [parts.first]
     assert (await parts.images())[1:] == parts.expected(talks)[1:]
     quarantine = (await parts.windows())[0].meta.quarantine
     assert (
@@ -283,7 +141,7 @@ async def test_a_fenced_partition_that_adopts_the_checkpoint_goes_on_to_the_same
 
 async def test_two_owners_that_interleave_at_random_end_in_the_right_windows(parts: Parts) -> None:
     for seed in range(200, 200 + rounds(parts, 25)):
-        parts.generation = next(_generations)
+        parts.generation = next(generations)
         rng = random.Random(seed)
         talks = random_talks(seed, 200, NUMBER, parts.keys, await parts.begin())
         raws = await parts.put(talks.rows)
@@ -419,10 +277,10 @@ async def test_a_rollback_into_a_summarised_span_reads_the_log_and_announces_the
     talks.say(key, events.Rollback(str(Position(NUMBER, parts.first + 1))))
     talks.say(key, events.Message("user", "another way"))
     assert talks.seen["history"] == 1
-    ear = Ear()
-    await drive(parts.partition(ear=ear), split(random.Random(2), await parts.put(talks.rows), 3))
-    assert [(k, s) for k, _, s in ear.accepted] == [(key, summary.summary_id)]
-    assert [(k, s) for k, _, s in ear.voided] == [(key, summary.summary_id)]
+    sink = RecordingSink()
+    await drive(parts.partition(sink=sink), split(random.Random(2), await parts.put(talks.rows), 3))
+    assert [(k, s) for k, _, s in sink.accepted] == [(key, summary.summary_id)]
+    assert [(k, s) for k, _, s in sink.voided] == [(key, summary.summary_id)]
     assert await parts.images() == parts.expected(talks)
 
 

@@ -22,15 +22,13 @@ from streams.log.rollback_history import fetch_needed
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.partition.step import belongs, read_row
-from tests.contract.partition.test_partition import NUMBER, Ear, Parts, parts, rounds, split
 from tests.support.histories import RULES
+from tests.support.partitions import NUMBER, Parts, RecordingSink, rounds, split
 from tests.support.talks import Talks, random_talks
 
-__all__ = ["parts"]
 
-
-class AnyEar(Ear):
-    """An ear for records of earlier batches."""
+class RestoreSink(RecordingSink):
+    """A sink for records of earlier batches."""
 
     async def publish(self, partition, effects, batch) -> None:  # type: ignore[no-untyped-def]
         offsets = {raw.position.offset for raw in batch}
@@ -42,11 +40,13 @@ class AnyEar(Ear):
 class Owner:
     """A partition whose histories are read when the test lets them."""
 
-    def __init__(self, parts: Parts, checkpoint: Checkpoint, ear: Ear | None = None) -> None:
+    def __init__(
+        self, parts: Parts, checkpoint: Checkpoint, sink: RecordingSink | None = None
+    ) -> None:
         self.parts, self.copies = parts, 0
         self.gates: list[asyncio.Event] = []
         self.ready = asyncio.Event()
-        self.ear = ear or AnyEar()
+        self.sink = sink or RestoreSink()
         self.partition = Partition(
             NUMBER,
             parts.generation,
@@ -54,7 +54,7 @@ class Owner:
             parts.log,
             RULES,
             learn=_learn,
-            sink=self.ear,
+            sink=self.sink,
             cached_windows=2,
             fetch=self._fetch,
             restored=self._restored,
@@ -173,16 +173,16 @@ async def test_whatever_comes_when_the_windows_and_the_effects_are_the_replays(
         parts.generation += 1_000_000
         talks = random_talks(seed, 250, NUMBER, parts.keys, await parts.begin())
         raws = await parts.put(talks.rows)
-        plain = Ear()
-        alone = parts.partition(ear=plain)
+        plain = RecordingSink()
+        alone = parts.partition(sink=plain)
         await alone.process(raws)
         parts.generation += 1_000_000
         owner = Owner(parts, Checkpoint(offset=parts.first - 1))
         done = await _drive(parts, owner, raws, rng, crashes=seed % 2 == 1)
         restored, copies = restored + done[0], copies + done[1]
         assert await parts.images() == parts.expected(talks), f"seed {seed}"
-        assert set(owner.ear.voided) == set(plain.voided), f"seed {seed}"
-        assert set(owner.ear.accepted) == set(plain.accepted), f"seed {seed}"
+        assert set(owner.sink.voided) == set(plain.voided), f"seed {seed}"
+        assert set(owner.sink.accepted) == set(plain.accepted), f"seed {seed}"
     assert restored > 0
     assert copies > 0
 
@@ -203,7 +203,7 @@ async def _drive(
             stored = await parts.store.checkpoint(parts.generation, NUMBER)
             assert stored is not None
             owner.partition.close()
-            owner = Owner(parts, stored, owner.ear)
+            owner = Owner(parts, stored, owner.sink)
             rest = [raw for raw in raws if raw.position.offset > stored.offset]
         if rng.random() < 0.5 or not rest:
             await owner.drain()

@@ -24,7 +24,7 @@ from streams.partition.partition import Partition
 from streams.projector import timers
 from streams.projector.timers import AGAIN_MS, fire_timers
 from streams.settings.settings import Settings
-from tests.contract.partition.test_partition import NUMBER, Parts
+from tests.support.partitions import NUMBER, Parts
 from tests.support.talks import Talks
 from threadfold.testing import MemoryLog, MemoryStore
 

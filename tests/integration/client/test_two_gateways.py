@@ -8,7 +8,8 @@ import asyncio
 
 import pytest
 
-from tests.integration.streaming.test_streams import Pair, pair, say
+from tests.integration.streaming.conftest import pair
+from tests.support.stream_pair import Pair, say
 from tests.support.streaming import subscribed
 from threadfold import AsyncClient
 from threadfold_client import Conflict, Gone, Invalid, Retries

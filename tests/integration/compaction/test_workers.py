@@ -23,7 +23,6 @@ from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
-from tests.integration.projector.test_pipeline import POLICY
 from tests.support.generations import open_generation
 from tests.support.model_server import (
     Behaviour,
@@ -32,6 +31,7 @@ from tests.support.model_server import (
     says_once_there_are,
     takes,
 )
+from tests.support.pipeline import POLICY
 from tests.support.worker import until
 from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.stack import EmbeddedStack

@@ -11,9 +11,9 @@ from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
 from tests.conftest import fresh_settings
-from tests.integration.projector.test_pipeline import POLICY
 from tests.support.commands import cli, ok
 from tests.support.generations import open_generation
+from tests.support.pipeline import POLICY
 from threadfold.embedded.stack import EmbeddedStack
 
 

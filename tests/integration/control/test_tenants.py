@@ -40,7 +40,7 @@ async def _told_anew(settings: Settings, name: str) -> tuple[Tenant, Tenant]:
 
 
 @pytest.mark.long
-async def test_a_tenant_made_in_two_places_at_once_keeps_the_policy_of_whoever_was_told_that_it_was_made(
+async def test_a_tenant_made_in_two_places_at_once_keeps_the_policy_of_whoever_was_answered_that_it_was_made(
     settings: Settings,
 ) -> None:
     one, two = await _both(settings)

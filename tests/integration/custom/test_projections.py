@@ -351,7 +351,7 @@ async def test_an_error_stops_it_there_and_mended_it_goes_on(parts: tuple[Settin
     assert await message_counts(settings, projection) == await in_log(open_)
 
 
-async def test_the_example_runs_from_the_command_line_and_ends_when_it_is_told_to(
+async def test_the_example_runs_from_the_command_line_and_ends_at_a_signal(
     parts: tuple[Settings, Parts], tmp_path: Path
 ) -> None:
     settings, open_ = parts

@@ -23,7 +23,7 @@ from streams.encryption.master_keys import new_master
 from streams.maintenance.verify import verify
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
-from tests.integration.service.test_erasure import MASTER, SECRET, SMALL, flush, say, stack, talk
+from tests.support.erasure import MASTER, SECRET, SMALL, flush, say, stack, talk
 from tests.support.grep import raw_records
 from tests.support.raw_records import put_raw
 from tests.support.worker import until

@@ -15,9 +15,9 @@ from projections.redis.store import RedisStore
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
-from tests.integration.gateway.test_outages import gateway, is_ready, make_key
 from tests.support.commands import cli
 from tests.support.gateway import say
+from tests.support.gateway_outages import gateway, is_ready, make_key
 from tests.support.redis_servers import Server
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE

@@ -10,8 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -24,6 +23,7 @@ from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.support.commands import start
 from tests.support.gateway import is_problem, say
+from tests.support.gateway_outages import gateway, is_ready, make_key
 from tests.support.gateway_process import SCOPES
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
@@ -84,22 +84,6 @@ def processes() -> Iterator[list[Process]]:
         process.child.communicate()
 
 
-@asynccontextmanager
-async def gateway(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
-    app = create_gateway(settings)
-    async with app.router.lifespan_context(app):
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
-            yield http
-
-
-async def is_ready(http: httpx.AsyncClient, limit: float = 60) -> None:
-    async def ready() -> bool:
-        return (await http.get("/readyz")).status_code == 200
-
-    await until(ready, limit)
-
-
 @pytest.mark.long
 async def test_a_connection_waits_for_its_next_request_for_longer_than_clients_keep_it(
     settings: Settings, processes: list[Process]
@@ -124,15 +108,6 @@ async def test_a_check_that_takes_longer_than_a_probe_waits_comes_to_its_end(
     await make_key(settings)
     async with running_worker(settings), gateway(settings) as http:
         await is_ready(http, 20)
-
-
-async def make_key(settings: Settings) -> str:
-    control = await Control(settings).start()
-    await control.ensure_generation(settings.partitions)
-    await control.ensure_tenant("acme")
-    key = await control.add_key("acme")
-    await control.stop()
-    return key
 
 
 @pytest.mark.parametrize(
@@ -293,7 +268,7 @@ async def test_kafka_away_appends_answer_503_in_time_reads_go_on_and_it_comes_ba
 
 
 @pytest.mark.long
-async def test_services_end_within_what_up_gives_them_while_kafka_is_frozen_and_requests_under_way_are_told(
+async def test_services_end_within_what_up_gives_them_while_kafka_is_frozen_and_requests_under_way_are_answered(
     tmp_path: Path,
 ) -> None:
     with EmbeddedStack(tmp_path / "stack") as own:

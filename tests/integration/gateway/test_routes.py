@@ -106,7 +106,7 @@ async def test_a_repeated_id_is_a_duplicate_that_answers_its_first_position_and_
     assert [event["id"] for event in history["events"]] == ["twice", "once"]
 
 
-async def test_what_the_fold_skips_is_told_as_rejected(call: Client) -> None:
+async def test_what_the_fold_skips_is_reported_as_rejected(call: Client) -> None:
     resolution = {"type": "resolution", "suspension_id": "nobody", "outcome": "approved"}
     answer = await call(
         "POST", "/v1/conversations/rejected/events?wait=applied", [say("hi"), resolution]
@@ -169,7 +169,7 @@ async def test_unknown_formats_are_refused(call: Client) -> None:
     )
 
 
-async def test_events_of_several_conversations_are_each_told_of(call: Client) -> None:
+async def test_events_of_several_conversations_are_each_reported(call: Client) -> None:
     names = ["m1", "m2", "m1", "m3", "m2"]
     flats = [{"conversation": name, **say(f"{name} {i}")} for i, name in enumerate(names)]
     answer = await call("POST", "/v1/events?wait=applied", flats)

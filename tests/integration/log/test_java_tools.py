@@ -18,11 +18,11 @@ from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
-from tests.integration.projector.test_outages import all_applied, verified
-from tests.integration.projector.test_pipeline import POLICY
 from tests.support.generations import open_generation
 from tests.support.kafka_tools import tool
+from tests.support.pipeline import POLICY
 from tests.support.worker import running_worker, until
+from tests.support.worker_process import all_applied, verified
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.service.conversations import ConversationService
 
@@ -162,7 +162,7 @@ async def _summaries(settings: Settings) -> AsyncIterator[int]:
 
 
 @pytest.mark.long
-async def test_what_the_verifiable_producer_writes_is_told_as_dead_letters_and_stops_nothing(
+async def test_what_the_verifiable_producer_writes_is_reported_as_dead_letters_and_stops_nothing(
     settings: Settings, tmp_path: Path
 ) -> None:
     async with running_worker(settings) as runtime, ConversationService(settings) as backend:

@@ -21,9 +21,9 @@ from streams.projector.progress import FoldProgress
 from streams.rebuild.rebuild import rebuild
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
-from tests.integration.projector.test_outages import verified
 from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
+from tests.support.worker_process import verified
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.service.conversations import ConversationService
 

@@ -39,12 +39,12 @@ from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
 from tests.conftest import fresh_settings
-from tests.integration.projector.test_outages import KEYS, all_applied, messages, verified
-from tests.integration.projector.test_pipeline import POLICY
-from tests.integration.recovery.test_healing import covered, flush
 from tests.support.commands import cli
 from tests.support.generations import open_generation
+from tests.support.lost_redis import covered, flush
+from tests.support.pipeline import POLICY
 from tests.support.worker import running_worker, until
+from tests.support.worker_process import KEYS, all_applied, messages, verified
 from threadfold import custom
 from threadfold.cli.up import prepare as prepare_stack
 from threadfold.embedded.stack import EmbeddedStack

@@ -16,20 +16,15 @@ from projections.names import Key, Position, partition_of
 from streams.maintenance.verify import verify
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
-from tests.integration.projector.test_pipeline import POLICY, append, applied
 from tests.support.commands import cli
+from tests.support.fragile_policy import FRAGILE, message
 from tests.support.generations import open_generation
+from tests.support.pipeline import append, applied
 from tests.support.raw_records import put_raw
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.service.conversations import ConversationService
-
-FRAGILE = {
-    **POLICY,
-    "compaction": False,
-    "reducers": [{"name": "compact_tool_results", "replacement": "callable:shorten"}],
-}
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +44,6 @@ def data(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("stack")
     write_config(path / CONFIG_FILE, settings)
     return path
-
-
-def message(text: str) -> dict[str, Any]:
-    return {"type": "message", "role": "user", "content": text}
 
 
 async def command(data: Path, *args: str, release: str = "broken") -> Any:

@@ -19,9 +19,9 @@ from streams.maintenance.verify import VerifyReport, verify
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
-from tests.integration.projector.test_pipeline import POLICY, append, applied, sentence, settled
 from tests.support.commands import cli
 from tests.support.generations import open_generation
+from tests.support.pipeline import POLICY, append, applied, sentence, settled
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config

@@ -24,12 +24,12 @@ from streams.partition.runtime import FETCH_ROWS
 from streams.projector.projector import Projector
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
-from tests.contract.compaction.test_endpoints import POLICY as ENDPOINT_POLICY
-from tests.contract.compaction.test_endpoints import talk
-from tests.integration.projector.test_outages import all_applied
+from tests.support.endpoint_talk import POLICY as ENDPOINT_POLICY
+from tests.support.endpoint_talk import talk
 from tests.support.generations import open_generation
 from tests.support.model_server import ModelServer, completion, model_server
 from tests.support.worker import running_worker, until
+from tests.support.worker_process import all_applied
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.service.conversations import ConversationService
 

@@ -20,10 +20,10 @@ from streams.partition.failure_share import LEAST
 from streams.projector.progress import FoldProgress
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
-from tests.integration.maintenance.test_dead_letters import FRAGILE, message
-from tests.integration.projector.test_pipeline import append, applied
 from tests.support.commands import Ran, cli
+from tests.support.fragile_policy import FRAGILE, message
 from tests.support.generations import open_generation
+from tests.support.pipeline import append, applied
 from tests.support.raw_records import put_raw
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE

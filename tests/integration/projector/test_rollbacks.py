@@ -22,8 +22,8 @@ from streams.log.log import Log
 from streams.projector import projector
 from streams.settings.settings import Settings
 from streams.worker import Runtime
-from tests.integration.projector.test_pipeline import POLICY, folded_from_log
 from tests.support.generations import open_generation
+from tests.support.pipeline import POLICY, folded_from_log
 from tests.support.worker import running_worker, until
 from threadfold.service.conversations import ConversationService
 

@@ -20,8 +20,8 @@ from streams.partition.effects import Effects
 from streams.projector.effect_sink import Publisher
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
-from tests.integration.projector.test_pipeline import append, folded_from_log, stored
 from tests.support.generations import open_generation
+from tests.support.pipeline import append, folded_from_log, stored
 from tests.support.worker import running_worker, until
 
 
@@ -142,7 +142,7 @@ async def test_timers_are_there_again_when_redis_was_wiped(
         assert window.state.suspensions == [] and window.meta.count == 5
 
 
-async def test_a_loop_is_told_in_the_log_and_said_again_it_is_a_duplicate(
+async def test_a_loop_is_reported_in_the_log_and_said_again_it_is_a_duplicate(
     workers: list[Runtime], settings: Settings
 ) -> None:
     runtime, key = workers[0], Key("acme", "loop")

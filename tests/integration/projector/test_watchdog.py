@@ -28,11 +28,11 @@ from streams.maintenance.verify import verify
 from streams.projector.progress import AnswerProgress, FoldProgress
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
-from tests.integration.projector.test_outages import KEYS, all_applied, messages
-from tests.integration.projector.test_pipeline import POLICY
 from tests.support.generations import open_generation
+from tests.support.pipeline import POLICY
 from tests.support.ports import closed_port
 from tests.support.worker import running_worker, until
+from tests.support.worker_process import KEYS, all_applied, messages
 from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.stack import EmbeddedStack
 
@@ -113,7 +113,7 @@ async def test_a_worker_whose_consumer_went_silent_ends_itself_and_says_what_sta
 
 
 @pytest.mark.long
-async def test_a_worker_told_to_end_under_load_drains_and_the_next_goes_on_without_a_session_time_out(
+async def test_a_worker_that_ends_under_load_drains_and_the_next_goes_on_without_a_session_time_out(
     settings: Settings, tmp_path: Path
 ) -> None:
     log, store = (

@@ -11,10 +11,10 @@ import pytest
 from projections.redis.store import RedisStore
 from streams.log.kafka_log import KafkaLog
 from streams.settings.settings import Settings
-from tests.integration.projector.test_outages import messages, worker
-from tests.integration.projector.test_pipeline import POLICY
 from tests.support.generations import open_generation
+from tests.support.pipeline import POLICY
 from tests.support.worker import running_worker, until
+from tests.support.worker_process import messages, worker
 
 FAR = 1 << 52
 

@@ -19,10 +19,10 @@ from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from streams.worker import LONGEST_STOP
 from tests.conftest import fresh_settings
-from tests.integration.projector.test_outages import messages, worker
-from tests.integration.projector.test_pipeline import POLICY
 from tests.support.generations import open_generation
+from tests.support.pipeline import POLICY
 from tests.support.worker import until
+from tests.support.worker_process import messages, worker
 from threadfold.embedded.stack import EmbeddedStack
 
 

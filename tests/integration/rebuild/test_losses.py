@@ -15,9 +15,9 @@ from projections.names import Key, partition_of
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
 from tests.integration.log.test_truncated_log import eaten
-from tests.integration.projector.test_pipeline import POLICY
 from tests.support.commands import cli, ok
 from tests.support.generations import open_generation
+from tests.support.pipeline import POLICY
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config

@@ -35,12 +35,12 @@ from streams.rebuild.preview import Preview
 from streams.rebuild.rebuild import rebuild
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
-from tests.integration.projector.test_outages import messages
-from tests.integration.projector.test_pipeline import sentence
 from tests.support.commands import cli, ok
 from tests.support.generations import open_generation
+from tests.support.pipeline import sentence
 from tests.support.processes import alive, children
 from tests.support.worker import running_worker, until
+from tests.support.worker_process import messages
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 

@@ -17,8 +17,8 @@ from streams.maintenance.verify import verify
 from streams.rebuild.rebuild import rebuild
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
-from tests.integration.projector.test_pipeline import POLICY, append, applied, sentence, settled
 from tests.support.generations import open_generation
+from tests.support.pipeline import POLICY, append, applied, sentence, settled
 from tests.support.worker import running_worker, until
 from threadfold.service.conversations import ConversationService
 

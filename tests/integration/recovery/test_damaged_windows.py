@@ -20,11 +20,11 @@ from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
-from tests.integration.projector.test_outages import all_applied, messages
-from tests.integration.projector.test_pipeline import POLICY
-from tests.integration.recovery.test_healing import differing, flush
 from tests.support.generations import open_generation
+from tests.support.lost_redis import differing, flush
+from tests.support.pipeline import POLICY
 from tests.support.worker import running_worker, until
+from tests.support.worker_process import all_applied, messages
 from threadfold.embedded.stack import EmbeddedStack
 
 

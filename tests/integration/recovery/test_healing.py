@@ -11,26 +11,24 @@ import pytest
 import redis.asyncio as aredis
 
 from projections.errors import RedisUnavailable
-from projections.names import Key, partition_of
+from projections.names import partition_of
 from projections.redis.store import RedisStore
 from projections.storage.records import Applied, Checkpoint, Write
 from streams.control.control_topic import Control
 from streams.log.kafka_log import KafkaLog
 from streams.log.topics import check_topics, create_topics
-from streams.maintenance.verify import verify
 from streams.rebuild.rebuild import rebuild
 from streams.recovery import partition_snapshots
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
 from tests.conftest import fresh_settings
-from tests.integration.projector.test_outages import all_applied, messages
-from tests.integration.projector.test_pipeline import POLICY
 from tests.support.generations import open_generation
+from tests.support.lost_redis import KEYS, covered, differing, flush
+from tests.support.pipeline import POLICY
 from tests.support.worker import running_worker, until
+from tests.support.worker_process import all_applied, messages
 from threadfold.embedded.stack import EmbeddedStack
-
-KEYS = [Key("acme", f"c{i}") for i in range(10)]
 
 
 @pytest.fixture
@@ -48,42 +46,11 @@ async def settings(
     yield made
 
 
-async def flush(settings: Settings) -> None:
-    client = aredis.Redis.from_url(settings.redis)
-    await client.flushdb()
-    await client.aclose()
-
-
-async def covered(runtime: Runtime, settings: Settings, ends: dict[int, int]) -> None:
-    """Wait until every partition's marker is within a round of its end."""
-    assert runtime.projector is not None
-    taken = runtime.projector.snapshot_writer
-
-    async def reached() -> bool:
-        return all(
-            taken.covered(p) >= ends[p] - 1 - settings.snapshot_events
-            for p in range(settings.partitions)
-        )
-
-    await until(reached)
-
-
 async def folded(runtime: Runtime) -> int:
     """Records that partitions folded since they were prepared."""
     assert runtime.projector is not None
     counts = [p.counts for p in runtime.projector.partitions.values()]
     return sum(c.applied + c.duplicate + c.rejected for c in counts)
-
-
-async def differing(
-    settings: Settings, log: KafkaLog, store: RedisStore, number: int = 1
-) -> list[str]:
-    control = await Control(settings).start()
-    record = control.state.generations[number]
-    report = await verify(log, store, record, control.state.rules(record))
-    await control.stop()
-    assert report.verified == len(KEYS)
-    return report.differing
 
 
 async def test_windows_come_back_from_snapshots_and_the_last_events_however_often_they_are_lost(

@@ -35,12 +35,12 @@ from streams.rebuild.rebuild import rebuild
 from streams.recovery import partition_snapshots
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
-from tests.integration.projector.test_outages import environment
-from tests.integration.projector.test_pipeline import POLICY, sentence
-from tests.integration.service.test_erasure import no_text
+from tests.support.erasure import no_text
 from tests.support.generations import open_generation
 from tests.support.grep import raw_records
+from tests.support.pipeline import POLICY, sentence
 from tests.support.worker import running_worker, until
+from tests.support.worker_process import environment
 from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.service.conversation_list import conversations

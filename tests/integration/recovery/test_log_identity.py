@@ -29,16 +29,10 @@ from streams.recovery import partition_snapshots
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
-from tests.integration.projector.test_outages import (
-    KEYS,
-    all_applied,
-    count_messages,
-    messages,
-    verified,
-)
-from tests.integration.projector.test_pipeline import POLICY
 from tests.support.generations import open_generation
+from tests.support.pipeline import POLICY
 from tests.support.worker import running_worker, until
+from tests.support.worker_process import KEYS, all_applied, count_messages, messages, verified
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.service.conversations import ConversationService
 from threadfold.streaming.tail import Tail
@@ -242,7 +236,7 @@ class Heard:
         self.why = reason
 
 
-async def test_who_listens_to_a_topic_that_is_made_anew_is_told_to_begin_anew(
+async def test_a_reader_of_a_topic_that_is_made_anew_has_to_begin_anew(
     settings: Settings,
 ) -> None:
     log, heard, rng = KafkaLog(settings, settings.partitions), Heard(), random.Random(1)

@@ -24,7 +24,6 @@ from streams.log.topics import create_topics
 from streams.rebuild.rebuild import rebuild
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
-from tests.integration.projector.test_outages import worker
 from tests.support.commands import cli
 from tests.support.gateway import POLICY, say
 from tests.support.gateway_process import SCOPES
@@ -32,6 +31,7 @@ from tests.support.redis_cluster import RedisCluster
 from tests.support.streaming import Gateway, serving, subscribed
 from tests.support.watched import nothing_differs
 from tests.support.worker import until
+from tests.support.worker_process import worker
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.service.conversations import ConversationService
 from threadfold.streaming.partial_store import PartialStore

@@ -6,169 +6,38 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
-import redis.asyncio as aredis
 
-from projections.errors import Erased, KeyUnusable, UnknownConversation, UnknownUser, WaitTimedOut
+from projections.errors import Erased, UnknownConversation, UnknownUser, WaitTimedOut
 from projections.names import Key, partition_of
 from streams.control.control_topic import Control
-from streams.control.state import Generation
 from streams.encryption.key_table import Erasure
-from streams.encryption.master_keys import new_master
 from streams.maintenance.verify import verify
 from streams.rebuild.rebuild import rebuild
 from streams.settings.settings import Settings
-from streams.worker_parts import Runtime
+from tests.support.erasure import (
+    PARTIAL,
+    SECRET,
+    SMALL,
+    flush,
+    no_text,
+    renders_body,
+    say,
+    stack,
+    summarised,
+    talk,
+)
 from tests.support.grep import raw_records, redis_keys_with, topics_with
-from tests.support.raw_records import put_raw
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
 from threadfold.streaming import Live
-
-SMALL = {
-    "model_window": 6000,
-    "reserve_tokens": 500,
-    "working_budget": 500,
-    "keep_recent_tokens": 150,
-    "min_messages": 4,
-    "summary_max_tokens": 200,
-    "spill_chars": 3000,
-    "soft_trim_chars": 200,
-    "hard_clear_chars": 2000,
-}
-SECRET = "marmalade-in-the-attic"
-PARTIAL = "behind-the-clock"
-
-
-@pytest.fixture
-async def made(settings: Settings) -> AsyncIterator[Settings]:
-    """The module's topics, with a master key and snapshots taken soon; tenants `sealed` and
-    `plain`.
-    """
-    made = msgspec.structs.replace(settings, master_keys=MASTER, snapshot_events=20)
-    control = await Control(made).start()
-    if control.state.live is None:
-        await control.write(
-            {"generation/1": Generation(1, made.partitions, SMALL), "generation/live": 1}
-        )
-    await control.ensure_tenant("sealed", {"encryption": True})
-    await control.ensure_tenant("plain")
-    await control.stop()
-    yield made
-
-
-MASTER = new_master("first")
-
-
-async def no_text(key: Key) -> None:
-    """Nothing was in progress."""
-    del key
-
-
-@asynccontextmanager
-async def stack(settings: Settings) -> AsyncIterator[tuple[Runtime, ConversationService]]:
-    """A worker and a backend beside it, its partitions readable."""
-    async with running_worker(settings) as runtime, ConversationService(settings) as backend:
-        await until(lambda: healed(runtime, settings))
-        yield runtime, backend
-
-
-async def healed(runtime: Runtime, settings: Settings) -> bool:
-    projector = runtime.projector
-    assert projector is not None
-    return len(projector.partitions) == settings.partitions and not any(
-        p.checkpoint.healing for p in projector.partitions.values()
-    )
-
-
-def talk(n: int, secret: str = SECRET) -> list[dict[str, Any]]:
-    """A conversation with the secret in everything it can be in, and enough of it for a summary."""
-    flats: list[dict[str, Any]] = [
-        {"type": "conversation.opened", "user": "ann", "metadata": {"note": secret}},
-        {"type": "message", "role": "system", "content": f"You keep {secret} to yourself."},
-    ]
-    for i in range(n):
-        call = {"id": f"c{i}", "name": "look", "arguments": json.dumps({"where": secret, "i": i})}
-        flats += [
-            {
-                "type": "message",
-                "role": "user",
-                "content": f"{i}. Where is the {secret}? " + "Tell me of it again. " * 4,
-            },
-            {
-                "type": "message",
-                "role": "assistant",
-                "content": f"Looking for {secret}",
-                "tool_calls": [call],
-            },
-            {
-                "type": "tool.result",
-                "tool_call_id": f"c{i}",
-                "content": f"The {secret} is there. " * 3,
-                "pinned": i == 0,
-            },
-            {
-                "type": "message",
-                "role": "assistant",
-                "content": f"The {secret} number {i} is where it was. " * 2,
-            },
-        ]
-    spilled = f"{secret} line\n" * 400
-    call = {"id": "big", "name": "look", "arguments": "{}"}
-    flats += [
-        {"type": "message", "role": "assistant", "content": None, "tool_calls": [call]},
-        {"type": "tool.result", "tool_call_id": "big", "content": spilled},
-        {
-            "type": "suspension",
-            "suspension_id": "s",
-            "kind": "approval",
-            "prompt": f"May I tell of {secret}?",
-        },
-    ]
-    return flats
-
-
-async def say(
-    backend: ConversationService, tenant: str, conversation: str, flats: list[dict[str, Any]]
-) -> str:
-    """Append in turns, so that summaries can come between; returns the last position."""
-    position = ""
-    for i in range(0, len(flats), 8):
-        appended = await backend.append(tenant, [(conversation, flat) for flat in flats[i : i + 8]])
-        position = str(appended[-1].position)
-        await backend.wait_applied(tenant, conversation, appended)
-    return position
-
-
-async def summarised(backend: ConversationService, tenant: str, conversation: str) -> Any:
-    async def there() -> Any:
-        return (await backend.window(tenant, conversation)).meta.summary
-
-    return await until(there)
-
-
-async def flush(settings: Settings) -> None:
-    client = aredis.Redis.from_url(settings.redis)
-    await client.flushdb()
-    await client.aclose()
-
-
-def renders_body(position: str) -> dict[str, Any]:
-    return {
-        "model": SECRET,
-        "render_digest": "0" * 64,
-        "position": position,
-        "format": "openai",
-        "tokens": 3,
-    }
 
 
 async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_nothing_anywhere_after_its_erasure(
@@ -247,6 +116,7 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
             "windows": "deleted",
             "snapshots": "opaque",
             "summaries": "opaque",
+            "memories": "opaque",
             "renders": "opaque",
             "compactions": "kept",
             "partials": "deleted",
@@ -583,154 +453,3 @@ async def test_a_lost_redis_heals_from_snapshots_beside_an_erased_conversation(
         assert report.differing == []
     assert "are back from snapshots" in caplog.text
     assert "snapshots are set aside" not in caplog.text
-
-
-async def test_a_wrong_master_key_stops_the_worker_and_is_503_in_the_gateway(
-    made: Settings,
-) -> None:
-    async with stack(made) as (_, backend):
-        await say(backend, "sealed", "locked", talk(1))
-    wrong = msgspec.structs.replace(made, master_keys=new_master("first"))
-    runtime = Runtime(wrong)
-    with pytest.raises(KeyUnusable, match="cannot be unwrapped"):
-        await runtime.start()
-    await runtime.stop()
-    async with ConversationService(wrong) as backend:
-        with pytest.raises(KeyUnusable):
-            await backend.append(
-                "sealed", [("locked", {"type": "message", "role": "user", "content": "x"})]
-            )
-        with pytest.raises(KeyUnusable):
-            await backend.history("sealed", "locked")
-    none = msgspec.structs.replace(made, master_keys="")
-    async with ConversationService(none) as backend:
-        with pytest.raises(KeyUnusable, match="no master key is configured"):
-            await backend.append(
-                "sealed", [("fresh", {"type": "message", "role": "user", "content": "x"})]
-            )
-        (appended,) = await backend.append(
-            "plain", [("fresh", {"type": "message", "role": "user", "content": "x"})]
-        )
-        assert appended.position
-    assert KeyUnusable.problem == 503
-
-
-async def test_a_worker_that_meets_a_key_it_cannot_unwrap_stops_and_folds_nothing_of_it(
-    settings: Settings, made: Settings
-) -> None:
-    second = msgspec.structs.replace(made, master_keys=f"{new_master('second')},{MASTER}")
-    with pytest.raises(KeyUnusable, match="'second', which is not configured"):
-        async with running_worker(made) as runtime, ConversationService(second) as backend:
-            await until(lambda: healed(runtime, made))
-            await backend.append(
-                "sealed", [("unknown-master", {"type": "message", "role": "user", "content": "x"})]
-            )
-            projector = runtime.projector
-            assert projector is not None
-            await until(lambda: asyncio.sleep(0, projector.runtime.failure is not None))
-    async with stack(second) as (_, backend):
-        await backend.caught_up(range(made.partitions), 30)
-        window = await backend.window("sealed", "unknown-master")
-        assert window.meta.unknown == 0
-        assert window.meta.count == 1
-        await Eraser(backend, no_text).conversation(
-            "sealed", "unknown-master"
-        )  # other tests have the first key only
-
-
-async def test_rotating_wraps_all_keys_anew_and_the_old_master_key_may_go(made: Settings) -> None:
-    old = new_master("older")
-    before = msgspec.structs.replace(made, master_keys=f"{old},{MASTER}")
-    async with stack(before) as (_, backend):
-        await say(backend, "sealed", "rotated", talk(1))
-        context = await backend.context("sealed", "rotated")
-        assert backend.keys.table.of(b"sealed/rotated")[0].master == "older"
-    after = msgspec.structs.replace(made, master_keys=f"{MASTER},{old}")
-    async with ConversationService(after) as backend:
-        assert await backend.keys.rotate(batch=1) >= 1
-        assert await backend.keys.rotate() == 0
-    await flush(made)
-    async with stack(made) as (_, backend):
-        await backend.caught_up(range(made.partitions), 30)
-        assert await backend.context("sealed", "rotated") == context
-        assert all(one.master == "first" for _, one in backend.keys.table.all())
-
-
-async def test_two_gateways_that_begin_with_a_conversation_at_once_read_each_others_events(
-    made: Settings,
-) -> None:
-    async with stack(made) as (_, backend), ConversationService(made) as other:
-        flats = [
-            [{"type": "message", "role": "user", "content": f"from {name} {i}"} for i in range(5)]
-            for name in ("a", "b")
-        ]
-        both = await asyncio.gather(
-            *(
-                at.append("sealed", [(f"both{i}", flat) for flat in part])
-                for i in range(5)
-                for at, part in zip((backend, other), flats, strict=True)
-            )
-        )
-        assert len(both) == 10
-        await backend.caught_up(range(made.partitions))
-        for i in range(5):
-            window = await other.window("sealed", f"both{i}")
-            assert (window.meta.count, window.meta.unknown) == (10, 0)
-
-
-async def test_a_key_that_is_gone_without_an_erasure_makes_events_opaque_and_counted(
-    made: Settings,
-) -> None:
-    async with stack(made) as (_, backend):
-        (first,) = await backend.append(
-            "sealed",
-            [("lost", {"type": "message", "role": "user", "content": SECRET, "id": "one"})],
-        )
-        await backend.wait_applied("sealed", "lost", [first])
-    rows = [
-        key for key, value in await raw_records(made, "keys") if key.startswith(b"sealed/lost/")
-    ]
-    async with ConversationService(made) as backend:
-        await backend.keys.write(dict.fromkeys(rows))
-    await flush(made)
-    fresh = msgspec.structs.replace(made, snapshot_events=0, group=f"{made.group}.lost")
-    async with stack(fresh) as (_, backend):
-        await backend.append(
-            "sealed", [("lost", {"type": "message", "role": "user", "content": "and on"})]
-        )
-        await backend.caught_up(range(made.partitions), 30)
-        window = await backend.window("sealed", "lost")
-        assert (window.meta.count, window.meta.unknown) == (2, 1)
-        page = await backend.history("sealed", "lost")
-        assert [event.get("opaque", False) for event in page["events"]] == [False, True]
-        assert SECRET not in json.dumps(page)
-    letters = [
-        value for key, value in await raw_records(made, "dead-letters") if key == b"sealed/lost"
-    ]
-    assert letters == []
-
-
-async def test_a_payload_that_was_changed_is_a_dead_letter_that_says_nothing_of_it(
-    made: Settings,
-) -> None:
-    async with stack(made) as (_, backend):
-        await say(backend, "sealed", "forged", talk(1))
-        rows = [
-            value
-            for key, value in await raw_records(made, "events")
-            if key == b"sealed/forged" and value and b'"ciphertext"' in value
-        ]
-        forged = rows[1].replace(b'"id":"', b'"id":"x', 1)
-        partition = partition_of(Key("sealed", "forged"), made.partitions)
-        await put_raw(made, "events", (partition, b"sealed/forged", forged))
-
-        async def told() -> list[bytes]:
-            return [
-                value or b""
-                for key, value in await raw_records(made, "dead-letters")
-                if key == b"sealed/forged"
-            ]
-
-        (letter,) = await until(told)
-        assert b"does not authenticate" in letter
-        assert SECRET.encode() not in letter

@@ -187,7 +187,7 @@ async def test_pages_of_messages_and_what_has_none(call: Client) -> None:
     is_problem(await call("GET", f"{path}/events/{one}?limit=1000001"), 422, "limit")
 
 
-async def test_a_spilled_result_is_its_conversations_alone_and_a_lost_piece_is_told(
+async def test_a_spilled_result_is_its_conversations_alone_and_a_lost_piece_is_reported(
     call: Client,
 ) -> None:
     path, text = "/v1/conversations/owner", text_of(4, 120_000)

@@ -10,12 +10,10 @@ import httpx
 
 from projections.errors import KafkaUnavailable
 from projections.names import make_key, partition_of
-from tests.integration.streaming.test_streams import Pair, pair, post, say
+from tests.support.stream_pair import Pair, post, say
 from tests.support.streaming import Gateway, Subscriber, serving, subscribed
 from tests.support.worker import until
 from threadfold.streaming.sweeper import Sweeper
-
-__all__ = ["pair"]
 
 
 async def piece(

@@ -18,15 +18,13 @@ from projections.names import make_key, parse_position, partition_of
 from streams.control.control_topic import Control
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
-from tests.integration.streaming.test_streams import Pair, pair, say
+from tests.support.stream_pair import Pair, say
 from tests.support.streaming import serving, subscribed
 from tests.support.worker import running_worker, until
 from threadfold.embedded.kafka import EmbeddedKafka
 from threadfold.embedded.redis import EmbeddedRedis
 from threadfold.streaming import Live
 from threadfold.streaming.catchup import missed
-
-__all__ = ["pair"]
 
 
 async def test_a_reader_that_takes_nothing_is_let_go_with_a_reason_and_the_others_get_everything(
@@ -115,7 +113,7 @@ async def test_a_key_that_is_revoked_ends_its_stream_and_no_other(pair: Pair) ->
     await control.stop()
 
 
-async def test_erasing_ends_the_stream_with_its_event_and_who_comes_later_is_told_410(
+async def test_erasing_ends_the_stream_with_its_event_and_who_comes_later_is_reported_410(
     pair: Pair,
 ) -> None:
     path = "/v1/conversations/erased/stream"

@@ -3,62 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
-import msgspec
-import pytest
 
-from streams.control.control_topic import Control
-from streams.control.state import Generation
-from streams.settings.settings import Settings
-from tests.support.gateway import POLICY, add_tenants
-from tests.support.streaming import Gateway, Subscriber, serving, subscribed
-from tests.support.worker import running_worker, until
-
-
-class Pair(NamedTuple):
-    """Two gateways over one stack, with keys by name."""
-
-    a: Gateway
-    b: Gateway
-    keys: dict[str, str]
-    settings: Settings
-
-    def auth(self, name: str = "acme") -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.keys[name]}"}
-
-    async def append(
-        self, conversation: str, *flats: Any, gateway: Gateway | None = None, wait: bool = False
-    ) -> list[str]:
-        """Append and return the positions."""
-        path = f"/v1/conversations/{conversation}/events" + ("?wait=applied" if wait else "")
-        answer = await (gateway or self.a).http.post(
-            path, content=json.dumps(flats), headers=self.auth()
-        )
-        assert answer.status_code in (200, 202), answer.text
-        return [event["position"] for event in answer.json()["events"]]
-
-
-def say(text: str, role: str = "user", **more: Any) -> dict[str, Any]:
-    return {"type": "message", "role": role, "content": text, **more}
-
-
-@pytest.fixture(scope="module")
-async def pair(settings: Settings) -> AsyncIterator[Pair]:
-    quick = msgspec.structs.replace(settings, stream_heartbeat=0.3, partial_timeout=1.5)
-    control = await Control(quick).start()
-    await control.write(
-        {"generation/1": Generation(1, quick.partitions, POLICY), "generation/live": 1}
-    )
-    keys = await add_tenants(control)
-    await control.stop()
-    async with running_worker(quick), serving(quick) as a, serving(quick) as b:
-        yield Pair(a, b, keys, quick)
+from tests.support.stream_pair import Pair, post, say
+from tests.support.streaming import Subscriber, subscribed
+from tests.support.worker import until
 
 
 async def test_events_come_in_order_on_both_gateways_as_history_gives_them(pair: Pair) -> None:
@@ -196,14 +149,6 @@ async def test_another_tenants_key_position_and_scope_are_refused(pair: Pair) ->
         assert answer.status_code == status, answer.text
         assert answer.headers["content-type"] == "application/problem+json"
     assert httpx.codes(401) == (await pair.a.http.get("/v1/conversations/mine/stream")).status_code
-
-
-async def post(at: Pair, path: str, body: Any = None, **headers: str) -> httpx.Response:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    content = None if body is None else json.dumps(body)
-    return await at.a.http.post(
-        f"/v1/conversations/{path}", content=content, headers={**at.auth(), **named}
-    )
 
 
 async def told_after(at: Pair, conversation: str, after: str, last: str) -> list[str]:

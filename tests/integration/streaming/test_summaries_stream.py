@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.integration.streaming.test_streams import Pair, pair, say
+from tests.support.stream_pair import Pair, say
 from tests.support.streaming import Subscriber, subscribed
 
-__all__ = ["pair"]
 LONG = (
     "The parcel left the harbour in Oslo on Tuesday and should arrive by the weekend, or so they"
     " said. " * 3
@@ -128,7 +127,7 @@ async def test_the_tenants_summaries_come_from_now_on_resume_by_cursor_and_from_
         )
 
 
-async def test_a_voided_summary_is_told(pair: Pair) -> None:
+async def test_a_voided_summary_is_reported(pair: Pair) -> None:
     async with subscribed(pair.a, "/v1/summaries/stream", pair.keys["acme"]) as one:
         positions = await talk(pair, "void")
         await one.until(lambda: any(data["conversation"] == "void" for data in one.of("summary")))

@@ -81,7 +81,7 @@ async def test_a_line_is_json_with_the_conditions_it_was_measured_under() -> Non
     }
 
 
-async def test_what_moved_by_more_than_the_noise_is_told_with_its_direction() -> None:
+async def test_what_moved_by_more_than_the_noise_is_reported_with_its_direction() -> None:
     before = dataclasses.asdict(await result((20.0,) * 3, (10.0,) * 3))
     same, worse = await result((21.0,) * 3, (10.0,) * 3), await result((12.0,) * 3, (10.0,) * 3)
     assert compare.moved(same, before) == ["sample: nothing moved by more than the noise"]

@@ -155,7 +155,7 @@ async def test_a_segment_longer_than_it_was_asked_for_is_not_put_behind_a_full_s
     assert after.tokens == 400 and "yes" not in after.text
 
 
-async def test_who_made_a_segment_and_what_it_cost_is_told() -> None:
+async def test_who_made_a_segment_and_what_it_cost_is_reported() -> None:
     after = await summarize(Wordy(20), asked("yes", span(2)))
     assert (after.summarizer, after.model, after.cost) == ("wordy", "model-1", 0.25)
     assert after.text.startswith("yes\ngo go")

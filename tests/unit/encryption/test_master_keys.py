@@ -141,7 +141,7 @@ def test_keys_stay_while_an_erasure_has_only_begun_and_one_that_is_done_is_final
     assert (found.state, found.position) == ("done", "0-5")
 
 
-def test_records_of_other_kinds_are_left_alone_and_broken_ones_are_told() -> None:
+def test_records_of_other_kinds_are_left_alone_and_broken_ones_are_reported() -> None:
     table = table_of(
         [(b"!roll", b"{}"), (b"no-name", b"x"), (NAME + b"/later-kind", b"x"), (b"a/b/c/d", b"x")]
     )

@@ -175,7 +175,7 @@ def test_pieces_for_the_fast_counter_are_short_and_the_text(text: str, times: in
         assert max(map(len, pieces)) <= tokenizer.FAST_CHARS
 
 
-def test_texts_that_are_bounds_are_told_beside_exact_ones() -> None:
+def test_texts_that_are_bounds_are_reported_beside_exact_ones() -> None:
     endless = " " * 200_000
     counts, inexact = tokenizer.count_all(["a", endless, "b " * 60_000])
     assert inexact == {1}

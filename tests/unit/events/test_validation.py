@@ -27,6 +27,19 @@ NOW = "2026-01-31T12:00:00Z"
 
 CALL = {"id": "a", "name": "f", "arguments": ""}
 SPAN = {"from": "3-1", "to": "3-9", "count": 3, "positions": [1, 2, 6], "digest": "0" * 64}
+LEARNT = {
+    "memory_id": "0" * 64,
+    "user": "u",
+    "channel": "web",
+    "positions": ["3-1"],
+    "origin": "model",
+    "model": "m",
+    "rollback": "3-0",
+}
+RECORD = {
+    **LEARNT, "memory_type": "fact", "text": "Tea.", "normalized_text": "tea", "trust": "user", "topic": "t", "role": "user", "entities": ["tea"],
+    "temporal": {"t_ref": NOW}, "tags": {"tool": ["kettle"]}, "confidence": 0.5,
+}  # fmt: skip
 EVERY_TYPE: dict[str, dict[str, Any]] = {
     "conversation.opened": {
         "policy": {"min_messages": 3}, "channel": "web", "user": "u", "tools": [{"type": "function"}], "metadata": {"n": [1, 2.5, None]},
@@ -48,6 +61,12 @@ EVERY_TYPE: dict[str, dict[str, Any]] = {
     },
     "event.dropped": {"position": "3-4", "reason": "secret"},
     "conversation.erased": {"reason": "asked for"},
+    "memory.saved": RECORD,
+    "memory.fused": {**RECORD, "source_record_ids": ["a"], "child_composite_ids": ["b"]},
+    "memory.superseded": {**LEARNT, "by": "1" * 64, "reason": "later"},
+    "memory.deleted": {**LEARNT, "hard": True, "reason": "asked for"},
+    "memory.outcome": {**LEARNT, "succeeded": False},
+    "skill.saved": {**LEARNT, "intent": "Tea", "normalized_text": "tea", "doc_markdown": "Boil.", "trust": "user", "preconditions": ["water"]},
 }  # fmt: skip
 
 

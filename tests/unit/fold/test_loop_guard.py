@@ -74,7 +74,7 @@ def test_the_models_own_words_do_not_end_the_run() -> None:
     ) == [(4, 3)]
 
 
-def test_it_is_told_again_at_every_multiple_and_stands_in_the_context_meanwhile() -> None:
+def test_it_is_reported_again_at_every_multiple_and_stands_in_the_context_meanwhile() -> None:
     window, outcomes = told(*["{}"] * 7)
     assert loops(outcomes) == [(2, 3), (5, 6)]
     guard = guard_of(window)

@@ -67,7 +67,7 @@ def test_every_rule_takes_the_summaries_that_another_asked_for(name: str) -> Non
     assert taken > 2
 
 
-async def test_a_summary_of_a_larger_budget_is_cut_and_its_place_in_the_log_is_told() -> None:
+async def test_a_summary_of_a_larger_budget_is_cut_and_its_place_in_the_log_is_reported() -> None:
     talk = Talk(BOUNDED)
     while talk.window.meta.due is None:
         talk.chat(1)

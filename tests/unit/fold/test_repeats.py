@@ -80,7 +80,7 @@ async def test_a_request_names_no_repeat_in_what_a_rollback_abandoned() -> None:
     assert offsets == [offset for offset in range(request.last + 1) if offset != REPEAT]
 
 
-def test_offsets_between_two_are_told_as_far_back_as_none_has_left() -> None:
+def test_offsets_between_two_are_reported_as_far_back_as_none_has_left() -> None:
     recent_ids = RecentIds()
     for i in range(LIMIT + 6):
         recent_ids.add(b"%08d" % i, 3 * i, rejected=i % 2 == 0)

@@ -9,7 +9,9 @@ def failing(*offsets: int) -> list[Failing]:
     return [Failing(offset, "it fails") for offset in offsets]
 
 
-def test_too_large_a_share_is_told_with_its_size_the_last_failure_and_how_far_was_counted() -> None:
+def test_too_large_a_share_is_reported_with_its_size_the_last_failure_and_how_far_was_counted() -> (
+    None
+):
     share = FailureShare(0.1)
     assert share.count(0, range(100), failing(*range(LEAST - 1))) is None
     excess = share.count(0, range(100, 110), failing(105))

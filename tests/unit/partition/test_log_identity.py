@@ -170,7 +170,7 @@ async def test_a_checkpoint_is_of_another_log_when_its_record_is_not_there_as_it
     )
 
 
-async def test_a_partition_that_is_shorter_than_its_checkpoint_is_told(log: ShortLog) -> None:
+async def test_a_partition_that_is_shorter_than_its_checkpoint_is_reported(log: ShortLog) -> None:
     watch, _ = await fed(log, 3)
     assert watch.behind({0: 9}, {0: 10}) == []
     assert watch.behind({0: 10}, {0: 10}) == [0]

@@ -216,7 +216,7 @@ def test_callables_must_be_registered() -> None:
     assert rules.check(None, {"reducers": reducers}).reducers
 
 
-def test_summarizers_must_be_known_where_they_are_told() -> None:
+def test_summarizers_must_be_known_where_they_are_named() -> None:
     rules = Rules(summarizers=frozenset({"extractive", "big"}))
     assert rules.check({"summarizer": "big"}).summarizer == "big"
     for layer in ({"summarizer": "small"}, {"close_summarizer": "small"}):

@@ -150,7 +150,7 @@ def test_a_rollback_before_the_close_shows_the_messages_again() -> None:
     story.assert_replays()
 
 
-def test_with_compaction_off_what_left_is_told_of_and_nothing_is_asked() -> None:
+def test_with_compaction_off_what_left_is_reported_and_nothing_is_asked() -> None:
     story = sliding(compaction=False)
     talk(story, 8)
     assert len(story.messages()) <= 1 + 10 and story.window.meta.due is None

@@ -96,7 +96,7 @@ def test_a_rollback_into_the_summarised_span_puts_it_back_into_its_place() -> No
     story.assert_replays()
 
 
-def test_past_the_lanes_limit_the_oldest_lose_their_pin_and_the_trace_tells() -> None:
+def test_past_the_lanes_limit_the_oldest_lose_their_pin_and_the_trace_says_so() -> None:
     story = Story({"pinned_max_tokens": 200})
     for i in range(6):
         story.call(f"c{i}")

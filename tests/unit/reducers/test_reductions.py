@@ -180,7 +180,7 @@ def test_a_stable_cut_of_messages_goes_down_to_the_low_water_mark(low_water: flo
     assert len(story.messages()) == 1 + shown
 
 
-def test_what_a_limit_left_out_is_told_of_in_one_line_and_stands_in_the_trace() -> None:
+def test_what_a_limit_left_out_is_reported_in_one_line_and_stands_in_the_trace() -> None:
     story = Story({**ROOMY, "reducers": [{"name": "keep_last_n_messages", "n": 8}]})
     for i in range(9):
         story.assistant(f"{i}", 5)

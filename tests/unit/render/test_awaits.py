@@ -57,7 +57,7 @@ def test_each_step_of_an_approval_says_who_acts_next() -> None:
     ]  # fmt: skip
 
 
-def test_a_late_result_is_told_of_at_the_end_in_every_format() -> None:
+def test_a_late_result_is_reported_at_the_end_in_every_format() -> None:
     story = waiting()
     story.user("How long?")
     story.assistant("A minute.")

@@ -104,7 +104,7 @@ def test_what_cannot_be_rendered_differs_from_what_can() -> None:
     assert not difference(not_, not_).render
 
 
-def test_a_spread_is_told_by_nearest_ranks() -> None:
+def test_a_spread_is_reported_by_nearest_ranks() -> None:
     assert spread([]) == {"sum": 0, "p50": 0, "p95": 0, "max": 0}
     assert spread(range(1, 101)) == {"sum": 5050, "p50": 50, "p95": 95, "max": 100}
     assert spread([7]) == {"sum": 7, "p50": 7, "p95": 7, "max": 7}

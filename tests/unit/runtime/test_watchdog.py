@@ -71,7 +71,7 @@ def test_the_count_begins_anew_when_something_was_done_taken_away_or_came_back()
     assert looked(watchdog(3.0), *[still] * 4, {"a": Look(0, "same")}, *[still] * 3) == [None] * 8
 
 
-async def test_the_end_is_told_once_and_names_what_stands_still() -> None:
+async def test_the_end_is_reported_once_and_names_what_stands_still() -> None:
     async def stuck() -> Mapping[str, Look]:
         return {"partition 3": Look(12, "same")}
 
@@ -88,7 +88,7 @@ async def test_the_end_is_told_once_and_names_what_stands_still() -> None:
     assert reasons == ["partition 3 (12 waiting) did not move for 0.2 s, and nothing says why"]
 
 
-async def test_while_it_cannot_be_told_nothing_ends_and_the_count_begins_anew() -> None:
+async def test_while_the_lag_is_unknown_nothing_ends_and_the_count_begins_anew() -> None:
     seen = 0
 
     async def away() -> Mapping[str, Look]:

@@ -70,7 +70,7 @@ async def test_waiters_follow_a_switch_of_the_live_generation() -> None:
     await task
 
 
-async def test_a_store_that_is_away_is_told_to_all_and_the_next_caller_tries_again() -> None:
+async def test_a_store_that_is_away_is_reported_to_all_and_the_next_caller_tries_again() -> None:
     store = Checkpoints()
     store.broken = True
     waiting = CheckpointWaits(store, lambda: 1)

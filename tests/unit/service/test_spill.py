@@ -230,7 +230,7 @@ def test_what_is_wrong_is_named_and_nothing_spills() -> None:
         )
 
 
-async def test_pieces_that_are_lost_changed_or_anothers_are_told_and_never_shown() -> None:
+async def test_pieces_that_are_lost_changed_or_anothers_are_reported_and_never_shown() -> None:
     log, other = MemoryLog(1), Key("acme", "other")
     (position,) = await append_drafts(log, drafted(result("secret " * 100)))
     flat = await stored(log, position)

@@ -113,7 +113,7 @@ def test_the_last_message_is_the_last_one_with_text_in_the_tail() -> None:
         (["approval", "input"], "awaiting_approval"),
     ],
 )
-def test_who_waits_for_an_approval_is_told_from_who_waits_for_input(
+def test_waiting_for_an_approval_and_for_input_are_different_states(
     kinds: list[Any], state: str
 ) -> None:
     writer, _ = talk(

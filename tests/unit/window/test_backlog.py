@@ -177,7 +177,7 @@ def test_a_span_inside_a_held_range_must_end_at_one_of_its_events() -> None:
     assert why_not(window, msgspec.structs.replace(good, span=inside)) is None
 
 
-def test_positions_inside_a_range_of_unknown_offsets_are_believed_and_beside_it_are_not() -> None:
+def test_positions_inside_a_range_of_unknown_offsets_are_trusted_and_beside_it_are_not() -> None:
     window = Window(KEY, PARTITION, RULES)
     window.replace_tail(
         [

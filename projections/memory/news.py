@@ -1,0 +1,167 @@
+"""What the topic of memories says, decoded: facts, rollbacks, dropped events, erasures.
+
+Each says all that its meaning depends on, so the order in which news comes makes no difference.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from projections.errors import InvalidPosition
+from projections.events.codec import Undecodable, decode_event
+from projections.events.types import ErasedEvent, Learnt, MemoryVoided, OtherEvent
+from projections.events.versions import PREFIX
+from projections.memory.identity import Scope, scope_of
+from projections.names import Key, parse_key, parse_position
+
+VOIDED = f"{PREFIX}memory.voided.v1"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+class Fact(NamedTuple):
+    """An accepted memory event: what a log says of one record.
+
+    ``at`` is its own time in microseconds since 1970, never later than the broker's of it.
+    ``learnt_from`` are the offsets of the events that taught it, in order.
+    """
+
+    log: Key
+    offset: int
+    at: int
+    learnt_from: tuple[int, ...]
+    data: Learnt
+
+    @property
+    def anchor(self) -> int:
+        """The last event that it was learnt from, or its own: it stands as long as that one
+        does.
+        """
+        return self.learnt_from[-1] if self.learnt_from else self.offset
+
+    @property
+    def memory_id(self) -> str:
+        """The record that it is about."""
+        found: str = self.data.memory_id  # type: ignore[attr-defined]
+        return found
+
+    @property
+    def scope(self) -> Scope:
+        """Whose the record is."""
+        return scope_of(self.log, self.data.user, self.data.channel)
+
+
+class WentBack(NamedTuple):
+    """A log's rollback at offset ``by``: ``to`` is the last event that stays."""
+
+    log: Key
+    by: int
+    to: int
+    at: int
+
+
+class Dropped(NamedTuple):
+    """An operator took an event out of a log."""
+
+    log: Key
+    offset: int
+
+
+class LogErased(NamedTuple):
+    """A log was erased, for good."""
+
+    log: Key
+
+
+News: TypeAlias = Fact | WentBack | Dropped | LogErased
+
+
+class _Place(msgspec.Struct):
+    source: str
+    position: str
+    recordedtime: str
+    time: str | None = None
+
+
+_place = msgspec.json.Decoder(_Place).decode
+_voided = msgspec.json.Decoder(MemoryVoided).decode
+
+
+class _Sourced(msgspec.Struct):
+    source: str
+
+
+_sourced = msgspec.json.Decoder(_Sourced).decode
+
+
+def log_of(value: bytes) -> Key | None:
+    """Whose log a record of the topic is of, by its source; None where it names none. The payload
+    may be sealed.
+    """
+    try:
+        parts = _sourced(value).source.split("/")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    key = parse_key(f"{parts[2]}/{parts[4]}".encode()) if len(parts) == 5 else None
+    return key if key is not None and key.source == "/".join(parts) else None
+
+
+def read_news(log: Key, value: bytes) -> News | None:
+    """What a record of the topic says of a log; None for what this release does not know, and for a
+    payload whose key is deleted.
+
+    Args:
+        log: whose event it is (:func:`log_of`).
+        value: the record's value, its payload opened.
+
+    Raises:
+        Undecodable: it is no such record.
+    """
+    event = decode_event(value)
+    try:
+        place = _place(value)
+        position = parse_position(place.position)
+        recorded = micros(place.recordedtime)
+        if place.source != log.source or recorded is None:
+            raise Undecodable("its source or recordedtime is not one")
+        claimed = micros(place.time)
+        at = recorded if claimed is None else min(claimed, recorded)
+        if isinstance(event, ErasedEvent):
+            return LogErased(log)
+        if isinstance(event, OtherEvent):
+            return _void(log, event, at) if event.type == VOIDED else None
+        data = event.data
+        if not isinstance(data, Learnt):
+            return None
+        learnt_from = tuple(parse_position(one).offset for one in data.positions)
+    except (msgspec.DecodeError, InvalidPosition) as error:
+        raise Undecodable(f"it is not of the topic of memories: {error}") from None
+    return Fact(log, position.offset, at, learnt_from, data)
+
+
+def _void(log: Key, event: OtherEvent, at: int) -> News | None:
+    data = _voided(event.data if event.data is not msgspec.UNSET else b"")
+    if data.to is not None:
+        return WentBack(log, parse_position(data.by).offset, parse_position(data.to).offset, at)
+    if data.position is not None:
+        return Dropped(log, parse_position(data.position).offset)
+    return None
+
+
+def micros(text: str | None) -> int | None:
+    """An RFC 3339 time in microseconds since 1970; None where it is none."""
+    if text is None:
+        return None
+    try:
+        when = datetime.fromisoformat(text.upper())
+    except ValueError:
+        return None
+    return None if when.tzinfo is None else (when - EPOCH) // MICROSECOND
+
+
+def time_of(at: int) -> str:
+    """A time in microseconds since 1970 as RFC 3339."""
+    return (EPOCH + at * MICROSECOND).isoformat(timespec="milliseconds").replace("+00:00", "Z")

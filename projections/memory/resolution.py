@@ -1,0 +1,216 @@
+"""What the facts of one record come to: a pure function of the set of them.
+
+The law: a record depends on which facts and rollbacks there are, and on nothing else. So news may
+come in any order, any number of times, from any number of partitions: equal sets give equal
+records. Facts are ordered by their own times, then by where they stand in their logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from projections.events.types import (
+    MemoryDeleted,
+    MemoryFused,
+    MemoryOutcome,
+    MemorySaved,
+    MemorySuperseded,
+    SkillSaved,
+)
+from projections.memory.identity import Scope
+from projections.memory.news import Fact, time_of
+
+DUPLICATE_WITHIN = 15 * 60 * 1_000_000
+"""Microseconds within which saying the same again is a duplicate; later it confirms."""
+_TRUST = {"tool": 0, "model": 1, "user": 2}
+
+
+class Use(Struct):
+    """What came of a record: how often it was found, and whether using it succeeded."""
+
+    retrieved: int = 0
+    hits: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class Record(Struct):
+    """A record, composite or skill as it stands. Times are microseconds since 1970.
+
+    Text, type, tags and provenance (``conversation``, ``positions``, ``role``, ``trust``) are those
+    of the latest statement among the most trusted ones of the present revision. ``duplicates`` are
+    statements of the same within 15 minutes. An expired record is not recalled: ``superseded_by``
+    says which later one it conflicts with.
+    """
+
+    id: str
+    kind: str
+    scope: Scope
+    type: str
+    text: str
+    normalized_text: str
+    trust: str
+    created: int
+    confirmed_at: int
+    conversation: str | None = None
+    topic: str | None = None
+    role: str | None = None
+    entities: list[str] = []
+    tags: dict[str, list[str]] = {}
+    temporal: dict[str, str] = {}
+    confidence: float = 1.0
+    origin: str = "explicit"
+    positions: list[str] = []
+    revision: int = 1
+    duplicates: int = 0
+    superseded_by: str | None = None
+    expired_at: int | None = None
+    expired_reason: str | None = None
+    sources: list[str] = []
+    doc_markdown: str | None = None
+    preconditions: list[str] = []
+    use: Use = msgspec.field(default_factory=Use)
+
+    @property
+    def stands(self) -> bool:
+        """Whether it is recalled."""
+        return self.expired_at is None
+
+    def document(self) -> dict[str, Any]:
+        """The record as the public interface has it."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        del found["scope"]
+        found |= {"user": self.scope.user, "channel": self.scope.channel}
+        for name in ("created", "confirmed_at", "expired_at"):
+            found[name] = None if found[name] is None else time_of(found[name])
+        found["tags"] = {name: self.tags.get(name, []) for name in TAGS}
+        for name in ("sources", "preconditions", "doc_markdown"):
+            if not found[name]:
+                del found[name]
+        return found
+
+
+TAGS = ("task", "tool", "constraint", "failure", "affordance")
+
+
+def order_of(fact: Fact) -> tuple[int, str, int]:
+    """Where a fact comes among those of its record."""
+    return fact.at, str(fact.log), fact.offset
+
+
+def resolve(
+    facts: Sequence[Fact], stands: Callable[[Fact], bool], as_of: int | None = None
+) -> Record | None:
+    """What a record's facts come to; None where nothing of it is known.
+
+    Args:
+        facts: all that were accepted about one record, in any order.
+        stands: whether a fact's branch of its log stands (at ``as_of``).
+        as_of: only what was known at that time counts.
+    """
+    known = sorted(
+        (fact for fact in facts if (as_of is None or fact.at <= as_of) and stands(fact)),
+        key=order_of,
+    )
+    record: Record | None = None
+    succeeded = failed = 0
+    for fact in known:
+        data = fact.data
+        if isinstance(data, MemorySaved | SkillSaved):
+            record = _stated(record, fact, data)
+        elif isinstance(data, MemoryOutcome):
+            succeeded += data.succeeded
+            failed += not data.succeeded
+        elif record is not None and isinstance(data, MemoryDeleted):
+            record.expired_at, record.expired_reason = fact.at, data.reason or "deleted"
+            record.superseded_by = None
+        elif record is not None and isinstance(data, MemorySuperseded):
+            record.expired_at, record.expired_reason = fact.at, data.reason or "superseded"
+            record.superseded_by = data.by
+    if record is not None:
+        record.use.succeeded, record.use.failed = succeeded, failed
+    return record
+
+
+def _stated(before: Record | None, fact: Fact, data: MemorySaved | SkillSaved) -> Record:
+    """The record after it was stated once more. What was said last stands again, whatever expired
+    it before.
+    """
+    new = _of_skill(fact, data) if isinstance(data, SkillSaved) else _of_saved(fact, data)
+    if before is None:
+        return new
+    new.created, new.revision, new.duplicates = before.created, before.revision, before.duplicates
+    same = (new.text, new.doc_markdown) if new.kind == "skill" else new.normalized_text
+    if same != (
+        (before.text, before.doc_markdown) if new.kind == "skill" else before.normalized_text
+    ):
+        new.revision += 1
+        return new
+    if fact.at - before.confirmed_at <= DUPLICATE_WITHIN:
+        new.duplicates += 1
+    if _TRUST[before.trust] > _TRUST[new.trust]:
+        before.confirmed_at, before.duplicates = fact.at, new.duplicates
+        before.confidence = max(before.confidence, new.confidence)
+        before.expired_at = before.expired_reason = before.superseded_by = None
+        return before
+    new.confidence = max(before.confidence, new.confidence)
+    return new
+
+
+def _of_saved(fact: Fact, data: MemorySaved) -> Record:
+    tags = {} if data.tags is None else msgspec.to_builtins(data.tags)
+    temporal = {} if data.temporal is None else msgspec.to_builtins(data.temporal)
+    fused = isinstance(data, MemoryFused)
+    return Record(
+        id=data.memory_id,
+        kind="composite" if fused else "record",
+        scope=fact.scope,
+        type=data.memory_type,
+        text=data.text,
+        normalized_text=data.normalized_text,
+        trust=data.trust,
+        created=fact.at,
+        confirmed_at=fact.at,
+        conversation=None if fact.log.of_user else fact.log.conversation,
+        topic=data.topic,
+        role=data.role,
+        entities=list(data.entities),
+        tags=tags,
+        temporal=temporal,
+        confidence=data.confidence,
+        origin=data.origin,
+        positions=list(data.positions),
+        sources=[*data.source_record_ids, *data.child_composite_ids] if fused else [],  # type: ignore[attr-defined]
+    )
+
+
+def _of_skill(fact: Fact, data: SkillSaved) -> Record:
+    return Record(
+        id=data.memory_id,
+        kind="skill",
+        scope=fact.scope,
+        type="procedure",
+        text=data.intent,
+        normalized_text=data.normalized_text,
+        trust=data.trust,
+        created=fact.at,
+        confirmed_at=fact.at,
+        conversation=None if fact.log.of_user else fact.log.conversation,
+        origin=data.origin,
+        positions=list(data.positions),
+        doc_markdown=data.doc_markdown,
+        preconditions=list(data.preconditions),
+    )
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def digest(records: Iterable[Record]) -> str:
+    """The SHA-256 of records, the same for equal records in any order."""
+    return sha256(b"\n".join(sorted(_encode(record) for record in records))).hexdigest()

@@ -1,0 +1,189 @@
+"""What every memory store does, held against the same tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from projections.events import types as events
+from projections.memory.identity import normalize
+from projections.memory.news import Dropped, Fact, LogErased, WentBack
+from projections.names import Key, users_log
+from streams.memory.sqlite_store import SqliteMemories
+from streams.memory.store import Filter, MemoryStore
+from tests.support.memories import USER, saved
+
+C1, C2, OWN = Key("acme", "c1"), Key("acme", "c2"), users_log("acme", USER)
+MINUTE = 60_000_000
+ACME = Filter("acme", user=USER)
+
+
+@pytest.fixture(params=["memory", "file"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryStore]:
+    made = SqliteMemories(tmp_path / "memories.db" if request.param == "file" else None)
+    yield made
+    made.close()
+
+
+def fact(offset: int, data: Any, log: Key = C1) -> Fact:
+    learnt_from = tuple(int(one.split("-")[1]) for one in data.positions)
+    return Fact(log, offset, offset * MINUTE, learnt_from, data)
+
+
+def said(offset: int, text: str, log: Key = C1, **more: Any) -> Fact:
+    return fact(offset, saved(log, text, **more), log)
+
+
+def feed(store: MemoryStore, *news: Any) -> None:
+    store.apply(news, {})
+
+
+def texts(store: MemoryStore, query: str, only: Filter = ACME) -> list[str]:
+    return [hit.record.text for hit in store.search(only, normalize(query).split(), 10)]
+
+
+def test_a_record_is_found_by_the_stems_of_its_words_best_first(store: MemoryStore) -> None:
+    feed(store, said(1, "Prefers trains."), said(2, "The train to Oslo leaves at six."))
+    feed(store, said(3, "Likes tea."))
+    assert texts(store, "When does my train leave?") == [
+        "The train to Oslo leaves at six.",
+        "Prefers trains.",
+    ]
+    assert texts(store, "nothing of it") == []
+    assert texts(store, '" OR scope: *') == []
+    assert all(hit.score > 0 for hit in store.search(ACME, ["train"], 10))
+
+
+def test_nobody_finds_or_gets_what_is_another_tenants_or_users(store: MemoryStore) -> None:
+    strangers = [
+        (Key("other", "c1"), {}),
+        (C2, {"user": "u-2"}),
+        (C2, {"user": None}),
+        (C2, {"channel": "web"}),
+    ]
+    feed(store, *(said(n, "Likes tea.", log, **more) for n, (log, more) in enumerate(strangers)))
+    mine = Filter("acme", user=USER, channel="mail")
+    assert texts(store, "tea", mine) == []
+    assert texts(store, "tea", Filter("acme", user="u-9")) == []
+    for log, more in strangers[:3]:
+        memory_id = saved(log, "Likes tea.", **more).memory_id
+        assert store.get(ACME, memory_id) is None
+    assert store.page(mine, None, 10) == []
+    assert len(store.search(Filter("acme"), ["tea"], 10)) == 3
+    assert store.stats(Filter("other")).records == 1
+
+
+def test_a_rollback_hides_what_it_took_and_a_rollback_of_it_brings_it_back(
+    store: MemoryStore,
+) -> None:
+    feed(store, said(4, "Likes tea."), WentBack(C1, 5, 2, 5 * MINUTE))
+    assert texts(store, "tea") == [] and store.page(ACME, None, 10) == []
+    assert texts(store, "tea", Filter("acme", as_of=4 * MINUTE)) == ["Likes tea."]
+    feed(store, WentBack(C1, 8, 4, 8 * MINUTE))
+    assert texts(store, "tea") == ["Likes tea."]
+    assert texts(store, "tea", Filter("acme", as_of=6 * MINUTE)) == []
+
+
+def test_a_dropped_event_takes_what_was_learnt_from_it(store: MemoryStore) -> None:
+    feed(store, said(4, "Likes tea.", positions=["0-1", "0-2"]), said(5, "Likes gin."))
+    feed(store, Dropped(C1, 1), Dropped(C1, 5))
+    assert store.page(ACME, None, 10) == []
+
+
+def test_a_revised_topic_is_found_by_its_present_text_alone(store: MemoryStore) -> None:
+    feed(store, said(1, "Tea at six.", topic="t"), said(90, "Tea at seven.", topic="t"))
+    assert texts(store, "six") == []
+    assert texts(store, "seven") == ["Tea at seven."]
+    assert texts(store, "six", Filter("acme", as_of=50 * MINUTE)) == ["Tea at six."]
+    (record,) = store.page(ACME, None, 10)
+    assert (record.revision, record.topic) == (2, "t")
+
+
+def test_an_erased_log_leaves_nothing_and_what_another_taught_stays(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    feed(store, said(1, "Hides marmalade."), said(2, "Likes tea."), said(3, "Likes tea.", C2))
+    feed(store, LogErased(C1))
+    feed(store, said(1, "Hides marmalade."))
+    assert [one.text for one in store.page(ACME, None, 10)] == ["Likes tea."]
+    assert texts(store, "marmalade") == []
+    store.close()
+    for path in tmp_path.glob("memories.db*"):
+        assert b"armalade" not in path.read_bytes(), path.name
+
+
+def test_a_hard_deletion_is_for_good_and_a_soft_one_is_not(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    tea, gin = saved(C1, "Likes tea."), saved(C1, "Likes gin.")
+    feed(store, said(1, "Likes tea."), said(2, "Likes gin."))
+    feed(store, fact(3, events.MemoryDeleted(memory_id=tea.memory_id, user=USER), OWN))
+    hard = events.MemoryDeleted(memory_id=gin.memory_id, user=USER, hard=True)
+    feed(store, fact(4, hard, OWN), said(2, "Likes gin."))
+    assert store.page(ACME, None, 10) == []
+    shown = store.page(Filter("acme", expired=True), None, 10)
+    assert [(one.text, one.expired_reason) for one in shown] == [("Likes tea.", "deleted")]
+    assert texts(store, "gin", Filter("acme", as_of=2 * MINUTE, expired=True)) == []
+    feed(store, said(9, "Likes tea."), said(9, "Likes gin.", C2))
+    assert {one.text for one in store.page(ACME, None, 10)} == {"Likes tea.", "Likes gin."}
+
+
+def test_pages_and_neighbours_are_in_the_order_of_time(store: MemoryStore) -> None:
+    feed(store, *(said(n, f"Fact {n}.") for n in (5, 1, 4, 2, 3)))
+    feed(store, said(3, "Of another.", C2, user="u-2"))
+    first = store.page(ACME, None, 2)
+    last = first[-1]
+    rest = store.page(ACME, (last.created, last.id), 10)
+    assert [one.text for one in first + rest] == [f"Fact {n}." for n in (5, 4, 3, 2, 1)]
+    middle = saved(C1, "Fact 3.").memory_id
+    around = store.neighbours(ACME, middle, 1, 5)
+    assert around is not None
+    assert [one.text for one in around] == [f"Fact {n}." for n in (2, 3, 4, 5)]
+    assert store.neighbours(ACME, "0" * 64, 1, 1) is None
+
+
+def test_skills_and_composites_are_kinds_of_their_own(store: MemoryStore) -> None:
+    skill = events.SkillSaved(
+        memory_id="5" * 64,
+        intent="Return a parcel",
+        normalized_text="return a parcel",
+        doc_markdown="1. Ask.",
+        trust="user",
+        user=USER,
+    )
+    feed(store, fact(1, skill, OWN), said(2, "Returned a parcel."))
+    assert texts(store, "parcel return") == ["Returned a parcel."]
+    assert texts(store, "parcel", Filter("acme", kinds=("skill",))) == ["Return a parcel"]
+
+
+def test_checkpoints_are_written_with_the_news_and_a_dropped_store_is_empty(
+    store: MemoryStore,
+) -> None:
+    store.apply([said(1, "Likes tea.")], {0: 7, 3: 1})
+    store.apply([], {0: 9})
+    assert store.checkpoints() == {0: 9, 3: 1}
+    before = store.digests()
+    store.drop()
+    assert store.checkpoints() == {} and store.digests() == {}
+    store.apply([said(1, "Likes tea.")], {})
+    assert store.digests() == before
+
+
+def test_a_file_is_opened_again_as_it_was_and_one_of_another_form_is_fed_anew(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memories.db"
+    first = SqliteMemories(path)
+    first.apply([said(1, "Likes tea.")], {0: 7})
+    digests = first.digests()
+    first.close()
+    again = SqliteMemories(path)
+    assert again.digests() == digests and again.checkpoints() == {0: 7}
+    again.close()
+    path.write_bytes(b"no database at all, but something else of some length" * 20)
+    other = SqliteMemories(path)
+    assert other.checkpoints() == {}
+    other.close()

@@ -1,0 +1,92 @@
+"""A Redis that is away, refuses to write, or holds what is not ours."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import redis.asyncio as aredis
+
+from projections.errors import CorruptWindow, RedisUnavailable
+from projections.redis.store import RedisStore
+from projections.storage.records import (
+    Checkpoint,
+)
+from streams.settings.settings import Settings
+from tests.support.ports import closed_port
+from tests.support.store import A, begin, write
+
+
+async def test_without_redis_every_call_says_so_in_bounded_time() -> None:
+    store = RedisStore(f"redis://user:secret@127.0.0.1:{closed_port()}/0", timeout=1.0)
+    began = time.monotonic()
+    for call in (
+        store.checkpoint(1, 0),
+        store.read(1, 0, [A]),
+        store.apply(1, 0, Checkpoint(), [write()]),
+        store.due(1, 0, 0, 1),
+        store.requested(1, 0, [A], 1),
+        store.timers(1, 0, 0, 1),
+        store.put_off(1, 0, {A: 1}),
+        store.drop_partition(1, 0),
+        store.ping(),
+    ):
+        with pytest.raises(RedisUnavailable, match="does not answer") as caught:
+            await call
+        assert "secret" not in str(caught.value)
+    assert time.monotonic() - began < 30
+    await store.close()
+
+
+async def test_a_server_that_refuses_to_write_is_named_with_its_reason(
+    settings: Settings, generation: int
+) -> None:
+    client = aredis.Redis.from_url(settings.redis)
+    user = f"reader{generation}"
+    await client.execute_command(
+        "ACL", "SETUSER", user, "on", ">pass", "~*", "+@read", "+@connection"
+    )
+    store = RedisStore(
+        settings.redis.replace("redis://", f"redis://{user}:pass@"), settings.topic_prefix
+    )
+    try:
+        with pytest.raises(RedisUnavailable, match=r"refused: .*no permissions"):
+            await store.apply(generation, 0, Checkpoint(), [write()])
+    finally:
+        await client.execute_command("ACL", "DELUSER", user)
+        await client.aclose()
+        await store.close()
+
+
+async def test_another_kind_of_value_under_a_key_is_corrupt_and_not_an_outage(
+    settings: Settings, generation: int
+) -> None:
+    client = aredis.Redis.from_url(settings.redis)
+    store = RedisStore(settings.redis, settings.topic_prefix)
+    await client.set(f"{settings.topic_prefix}:{{{generation}:0}}:state", "not a hash")
+    try:
+        for call in (
+            store.apply(generation, 0, Checkpoint(), [write()]),
+            store.checkpoint(generation, 0),
+        ):
+            with pytest.raises(CorruptWindow, match="something else under a key of the windows"):
+                await call
+        await store.drop_partition(generation, 0)
+        assert await store.checkpoint(generation, 0) is None
+    finally:
+        await client.aclose()
+        await store.close()
+
+
+async def test_a_state_that_lost_a_field_counts_as_none(
+    settings: Settings, generation: int
+) -> None:
+    store, client = (
+        RedisStore(settings.redis, settings.topic_prefix),
+        aredis.Redis.from_url(settings.redis),
+    )
+    await begin(store, generation)
+    await client.hdel(f"{settings.topic_prefix}:{{{generation}:0}}:state", "hash")
+    assert await store.checkpoint(generation, 0) is None
+    await client.aclose()
+    await store.close()

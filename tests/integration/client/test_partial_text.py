@@ -1,0 +1,165 @@
+"""Text in progress of the client: few requests, and the message at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from tests.support.clients import DONE, QUICK
+from tests.support.raw_server import answer, problem, raw_server
+from threadfold_client import (
+    AsyncClient,
+    Conflict,
+    Unavailable,
+)
+
+
+class Partials:
+    """A service that holds text in progress, as the contract says, behind the client's ``call``."""
+
+    def __init__(self) -> None:
+        self.held = ""
+        self.requests = 0
+
+    async def take(self, body: dict[str, Any]) -> bytes:
+        self.requests += 1
+        offset = body.get("offset", len(self.held))
+        self.held = self.held[:offset] + body["delta"]
+        await asyncio.sleep(0.01)
+        return answer(202, {"turn_id": body["turn_id"], "offset": len(self.held)})
+
+
+async def test_a_writer_sends_everything_in_few_requests_and_ends_with_its_message() -> None:
+    service = Partials()
+    appended: list[Any] = []
+
+    async def serve(writer: asyncio.StreamWriter) -> None:
+        asked = server.asked[-1]
+        if asked.line.startswith("POST /v1/conversations/c/partial"):
+            writer.write(await service.take(asked.body))
+        else:
+            appended.append(asked.body)
+            writer.write(DONE)
+
+    words = [f"wörd{i} " for i in range(200)]
+    async with (
+        raw_server(serve) as server,
+        AsyncClient(server.url, "k", retries=QUICK) as client,
+        client.partial("c", "t1", fence=7) as writer,
+    ):
+        for word in words:
+            await writer.write(word)
+        await writer.flush()
+        assert service.held == "".join(words)
+        await writer.finish(model="m1")
+    assert service.requests < 60
+    (event,) = appended[0]
+    assert (event["content"], event["model"]) == ("".join(words), "m1")
+    assert all(asked.headers["fencing-token"] == "7" for asked in server.asked)
+
+
+async def test_a_writer_that_fails_midway_keeps_what_was_said_as_interrupted() -> None:
+    async def serve(writer: asyncio.StreamWriter) -> None:
+        body = server.asked[-1].body
+        writer.write(
+            DONE
+            if isinstance(body, list)
+            else answer(202, {"turn_id": "t", "offset": body["offset"] + len(body["delta"])})
+        )
+
+    async with raw_server(serve) as server, AsyncClient(server.url, "k", retries=QUICK) as client:
+        with pytest.raises(ZeroDivisionError):
+            async with client.partial("c", "t") as writer:
+                await writer.write("half a sen")
+                raise ZeroDivisionError
+    (event,) = server.asked[-1].body
+    assert (event["content"], event["status"]) == ("half a sen", "interrupted")
+
+
+async def test_a_writer_whose_turn_is_over_is_reported_so() -> None:
+    async with (
+        raw_server(problem(409, "fenced")) as server,
+        AsyncClient(server.url, "k", retries=QUICK) as client,
+    ):
+        writer = client.partial("c", "t", fence=1)
+        await writer.write("text")
+        with pytest.raises(Conflict):
+            await writer.flush()
+        with pytest.raises(Conflict):
+            await writer.write("more")
+
+
+async def test_a_service_that_lost_the_text_in_progress_is_reported_it_from_the_beginning() -> None:
+    service = Partials()
+
+    async def serve(writer: asyncio.StreamWriter) -> None:
+        body = server.asked[-1].body
+        lost = isinstance(body, dict) and body["offset"] > len(service.held)
+        writer.write(
+            DONE
+            if isinstance(body, list)
+            else problem(409, "partial-conflict")
+            if lost
+            else await service.take(body)
+        )
+
+    async with (
+        raw_server(serve) as server,
+        AsyncClient(server.url, "k", retries=QUICK) as client,
+        client.partial("c", "t") as writer,
+    ):
+        await writer.write("Once upon ")
+        await writer.flush()
+        service.held = ""
+        await writer.write("a time")
+        await writer.flush()
+        assert service.held == "Once upon a time"
+        await writer.finish()
+
+
+async def test_text_in_progress_goes_in_few_requests_and_its_end_waits_for_none() -> None:
+    service = Partials()
+
+    async def serve(writer: asyncio.StreamWriter) -> None:
+        body = server.asked[-1].body
+        writer.write(DONE if isinstance(body, list) else await service.take(body))
+
+    async with (
+        raw_server(serve) as server,
+        AsyncClient(server.url, "k", retries=QUICK) as client,
+        client.partial("c", "t", interval=0.2) as writer,
+    ):
+        begun = time.monotonic()
+        for i in range(100):
+            await writer.write(f"word {i} ")
+            await asyncio.sleep(0.005)
+        took = time.monotonic() - begun
+        assert 2 <= len(server.asked) <= 2 + took / 0.2
+        await writer.write("flushed")
+        begun = time.monotonic()
+        await writer.flush()
+        assert service.held.endswith("flushed")
+        await writer.finish()
+        assert time.monotonic() - begun < 0.2, "neither flush nor the end waits for the interval"
+    assert server.asked[-1].body[0]["content"] == writer.text
+
+
+async def test_text_in_progress_that_cannot_be_sent_now_does_not_fail_the_answer() -> None:
+    async def serve(writer: asyncio.StreamWriter) -> None:
+        writer.write(
+            DONE if isinstance(server.asked[-1].body, list) else problem(503, "overloaded")
+        )
+
+    async with (
+        raw_server(serve) as server,
+        AsyncClient(server.url, "k", retries=1) as client,
+        client.partial("c", "t") as writer,
+    ):
+        await writer.write("said all the same")
+        await writer.flush()
+        assert isinstance(writer.trouble, Unavailable)
+        await writer.finish()
+    assert server.asked[-1].body[0]["content"] == "said all the same"

@@ -1,0 +1,105 @@
+"""What reaches the topic of memories, on real Kafka and Redis: accepted events, sealed as they are
+in their log, to the user's key; and what a rollback and an erasure mean.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from projections.events.codec import full_type
+from projections.memory.news import Fact, LogErased, News, WentBack, read_news
+from projections.names import Key, parse_key, users_log
+from streams.control.control_topic import Control
+from streams.control.state import Generation
+from streams.encryption.master_keys import new_master
+from streams.encryption.payload_cipher import is_sealed, kid_in, open_value
+from streams.settings.settings import Settings
+from tests.support.grep import raw_records
+from tests.support.memories import saved
+from tests.support.worker import running_worker, until
+from threadfold.service.conversations import ConversationService
+from threadfold.service.erasure import Eraser
+
+ANN = "ann"
+
+
+def flat(key: Key, text: str, **more: Any) -> dict[str, Any]:
+    data = saved(key, text, user=ANN, **more)
+    return {"type": "memory.saved", **msgspec.to_builtins(data)}
+
+
+async def told(settings: Settings, backend: ConversationService) -> list[tuple[bytes, News | None]]:
+    found = []
+    for key, value in await raw_records(settings, "memories"):
+        assert key is not None and value is not None
+        source = msgspec.json.decode(value)["source"].split("/")
+        log = Key(source[2], source[4])
+        if (kid := kid_in(value)) is not None:
+            await backend.keys.find([(str(log).encode(), kid)])
+        opened = open_value(backend.keys, str(log).encode(), value)
+        found.append((key, None if opened is None else read_news(log, opened)))
+    return found
+
+
+async def test_accepted_events_reach_the_users_key_and_an_erasure_takes_their_text(
+    settings: Settings,
+) -> None:
+    made = msgspec.structs.replace(settings, master_keys=new_master("first"))
+    control = await Control(made).start()
+    await control.write({"generation/1": Generation(1, made.partitions, {}), "generation/live": 1})
+    await control.ensure_tenant("sealed", {"encryption": True})
+    await control.stop()
+    own, talk = users_log("sealed", ANN), Key("sealed", "talk")
+    async with running_worker(made), ConversationService(made) as backend:
+
+        async def append(key: Key, *flats: dict[str, Any]) -> list[str]:
+            sent = [(key, {"id": f"{key}-{i}-{len(done)}", **one}) for i, one in enumerate(flats)]
+            appended = await backend.append("sealed", sent, operator=True)
+            done.extend(appended)
+            return [one.status for one in await backend.wait_applied("sealed", key, appended)]
+
+        done: list[object] = []
+        opened = {"type": "conversation.opened", "user": ANN}
+        said = {"type": "message", "role": "user", "content": "I like tea."}
+        other = {**flat(talk, "Likes gin."), "user": "bob"}
+        statuses = await append(talk, opened, said, flat(talk, "Likes tea."), other)
+        assert statuses == ["applied", "applied", "applied", "rejected"]
+        assert await append(own, flat(own, "Lives in Oslo.")) == ["applied"]
+        target = str(done[1].position)  # type: ignore[attr-defined]
+        assert await append(talk, {"type": "rollback", "to": target}) == ["applied"]
+
+        async def all_told() -> bool:
+            return len(await told(made, backend)) == 3
+
+        await until(all_told)
+        found = await told(made, backend)
+        assert {key for key, _ in found} == {str(own).encode()}
+        news = [one for _, one in found]
+        texts = {one.data.text for one in news if isinstance(one, Fact)}  # type: ignore[attr-defined]
+        assert texts == {"Likes tea.", "Lives in Oslo."}
+        assert [one.log for one in news if isinstance(one, WentBack)] == [talk]
+        rows = await raw_records(made, "memories")
+        assert sum(is_sealed(value or b"") for _, value in rows) == 2
+        assert not any(b"tea" in (value or b"") or b"Oslo" in (value or b"") for _, value in rows)
+
+        # -- what nobody may reach by a name, and no list shows
+        assert parse_key(str(own).encode()) == own
+        receipts = await Eraser(backend, _no_text).user("sealed", ANN)
+        assert [one.conversation for one in receipts] == ["talk", own.conversation]
+        assert receipts[0].stores["memories"].state == "opaque"
+
+        async def erased() -> bool:
+            return sum(isinstance(one, LogErased) for _, one in await told(made, backend)) == 2
+
+        await until(erased)
+        left = [one for _, one in await told(made, backend)]
+        assert not any(isinstance(one, Fact) for one in left)
+        assert {one.log for one in left if isinstance(one, LogErased)} == {talk, own}
+        kind = full_type("memory.saved").encode()
+        assert sum(kind in (value or b"") for _, value in await raw_records(made, "memories")) == 2
+
+
+async def _no_text(key: Key) -> None:
+    del key
