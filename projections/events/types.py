@@ -202,7 +202,7 @@ class Span(Struct, omit_defaults=True):
     each of ``positions`` a ``1`` where that event was summarised, and a ``0`` where a rollback
     abandoned it, an operator dropped it, it was rejected, or it says nothing to a window; it is
     missing where the writer does not say. ``survives_rollbacks``: a summary of it may be accepted
-    after rollbacks that it does not know, where the window still asks for exactly this span.
+    after rollbacks that it does not know, where the window holds exactly these positions.
     """
 
     from_: str = msgspec.field(name="from")

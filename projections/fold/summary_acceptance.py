@@ -4,11 +4,11 @@ A summary is an event of the log like any other. It is accepted when its predece
 in force, the last rollback it knew is the latest, and its span begins where the window's uncovered
 part begins. So rival, late, repeated and stale answers resolve the same way live and on replay.
 
-A rollback that came while a summary was made does not matter where the window asks for the same
-span still: the events up to the span's end stand or fall with its last one, so the window holds
-those that were summarised. Who wrote the summary says that this may be used
-(``span.survives_rollbacks``): earlier releases refused such answers, and their logs fold as they
-did.
+A rollback that came while a summary was made does not matter where the window holds exactly the
+events that the summary names. Whether a window asks for a summary does not count: that depends on
+its policy, and other rules have to accept the same ones. Who wrote the summary says that this may
+be used (``span.survives_rollbacks``): earlier releases refused such answers, and their logs fold as
+they did.
 
 A span may go around events (``span.kept``); they stay in the tail. Its length does not matter: a
 summary that other rules asked for is cut to what these allow (``projections.fold.summary_length``).
@@ -26,7 +26,7 @@ from projections.window.window import Window
 
 def why_not(window: Window, summary: Summary, *, restoring: bool = False) -> str | None:
     """Why the window does not take this summary, or None when it does. Where a rollback is
-    ``restoring`` an earlier window, only the latest rollback's summaries come back.
+    ``restoring`` an earlier window, only the summaries that knew its last rollback come back.
     """
     meta = window.meta
     if summary.previous != (meta.summary.summary_id if meta.summary else None):
@@ -46,21 +46,19 @@ def why_not(window: Window, summary: Summary, *, restoring: bool = False) -> str
         return "its span has no valid positions"
     if first.partition != window.partition or last.partition != window.partition:
         return "its span lies in another partition"
-    if not known and not _asks_for(window, first.offset, last.offset, summary):
-        return "it does not know the latest rollback, and the window does not ask for its span"
     if last.offset <= window.covered_to:
         return "its span ends within what is summarised already"
     end = _find_end(window.tail, last.offset)
     if end is None:
         return "its span does not end at an event of the window"
+    if not known and not _names_all(window.tail[: end + 1], summary):
+        return "it does not know the latest rollback, nor name all events of its span"
     return _why_not_span(window, summary, first.offset, last.offset, end)
 
 
-def _asks_for(window: Window, first: int, last: int, summary: Summary) -> bool:
-    """Whether the window is due for exactly what a summary covers."""
-    due = window.meta.due
-    asked = None if due is None else (due.first, due.last, due.kept)
-    return asked == (first, last, tuple(absolute(summary.span.kept)))
+def _names_all(span: list[Entry], summary: Summary) -> bool:
+    """Whether a summary's positions can be compared with all of the span's events."""
+    return bool(summary.span.positions) and all(entry.offsets() is not None for entry in span)
 
 
 def _why_not_span(window: Window, summary: Summary, first: int, last: int, end: int) -> str | None:

@@ -143,5 +143,5 @@ class StillDue:
             head = decode_head(fields[HEAD])
         due = head.due
         asked = (request.first, request.last, request.kept)
-        # A rollback since then does not matter: the window takes what covers the span it asks for.
+        # A rollback since then does not matter: the window takes what covers these events.
         return due is not None and (due.first, due.last, delta(list(due.kept))) == asked

@@ -192,8 +192,8 @@ class Conversation:
         return self._why_not_span(data["span"])
 
     def _knows(self, data: dict[str, Any]) -> bool:
-        """Whether a summary knows the last rollback. One that need not may be taken or not: that
-        depends on what its window asks for, which no model of words alone can tell.
+        """Whether a summary knows the last rollback. One that need not may be taken or not: a
+        rollback may have opened a call again that it covers, which this model does not follow.
         """
         return offset_of(data.get("rollback")) == self.state.rollback
 

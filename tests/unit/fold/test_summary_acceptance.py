@@ -356,9 +356,7 @@ def rolled_back(talks: Talks, to: int) -> None:
     assert talks.say(KEY, events.Rollback(f"{PARTITION}-{to}")) is Status.APPLIED
 
 
-def test_a_summary_under_way_at_a_rollback_is_taken_where_the_window_still_asks_for_its_span() -> (
-    None
-):
+def test_a_summary_under_way_at_a_rollback_is_taken_where_the_window_holds_its_events() -> None:
     talks = due_talk()
     request, due = talks.requests[KEY][-1], talks.windows[KEY].meta.due
     assert due is not None
@@ -375,13 +373,31 @@ def test_a_summary_under_way_at_a_rollback_is_taken_where_the_window_still_asks_
     assert replay(KEY, PARTITION, RULES, talks.logs[KEY]).image() == window.image()
 
 
-def test_a_summary_under_way_is_refused_where_a_rollback_left_nothing_to_ask_for() -> None:
+def test_whether_a_window_asks_for_a_summary_under_way_does_not_count() -> None:
+    """Other rules ask for other spans, and have to accept the same summaries."""
     talks = due_talk()
     request, due = talks.requests[KEY][-1], talks.windows[KEY].meta.due
     assert due is not None
     rolled_back(talks, due.at - 1)
     assert talks.windows[KEY].meta.due is None
-    assert talks.summarise(KEY, request) is Status.REJECTED
+    assert talks.summarise(KEY, request) is Status.APPLIED
+    for budget in (100, 5_000):
+        rules = Rules({"working_budget": budget, "keep_recent_tokens": budget // 3})
+        other_rules = replay(KEY, PARTITION, rules, talks.logs[KEY])
+        assert other_rules.meta.summary is not None
+
+
+def test_a_summary_under_way_has_to_name_its_events() -> None:
+    talks = due_talk()
+    good, due = summary(talks), talks.windows[KEY].meta.due
+    assert due is not None
+    rolled_back(talks, due.at)
+    window = talks.windows[KEY]
+    assert why_not(window, good) is None
+    reason = why_not(window, span(positions=[])(good))
+    assert reason is not None and "nor name all events" in reason
+    wrong = why_not(window, span(positions=[0, 1, 1])(good))
+    assert wrong is not None and "positions" in wrong
 
 
 def test_a_summary_under_way_is_refused_where_a_rollback_took_out_what_it_covers() -> None:
