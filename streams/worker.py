@@ -150,6 +150,7 @@ def create_app(settings: Settings, parts: frozenset[str] = PARTS) -> Any:
         async def on_start(self) -> None:
             throttle_logs()
             await runtime.start()
+            await runtime.show_metrics()
             runtime.watch(app.conf.id, assigned, end_process)
             tune_gc()
 
@@ -177,6 +178,8 @@ def _add_agent(app: Any, runtime: Runtime) -> None:
     @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
     async def revoked(sender: Any, revoked: Any, **kwargs: Any) -> None:
         deliveries.forget()
+        # Also here: what is delivered anew may come before its partitions are said to be assigned.
+        runtime.handed_over()
 
     @app.on_partitions_assigned.connect  # type: ignore[untyped-decorator]
     async def assigned(sender: Any, assigned: Any, **kwargs: Any) -> None:
@@ -256,5 +259,6 @@ async def _check_reachable(settings: Settings, parts: frozenset[str]) -> None:
     runtime = Runtime(settings, parts=parts)
     try:
         await runtime.start()
+        await runtime.show_metrics()
     finally:
         await runtime.stop()

@@ -5,24 +5,37 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import socket
 from collections.abc import Callable
 
 from projections.errors import TopicMismatch
+from projections.redis.daily_counts import DailyCounts
+from projections.redis.process_reports import ProcessReports
 from projections.redis.shared_buckets import SharedBuckets
 from projections.redis.store import RedisStore
 from streams.compaction.compactor import Compactor
 from streams.compaction.dispatcher import Dispatcher
+from streams.compaction.summarizers.budgets import Budgets
 from streams.compaction.summarizers.registry import Summarizers, prepare
 from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
 from streams.log.kafka_log import KafkaLog
 from streams.log.topics import partition_count
+from streams.metrics import reports
+from streams.metrics.metrics import Metrics
+from streams.metrics.server import MetricsServer
 from streams.projector.compaction_scheduler import StillDue
 from streams.projector.progress import AnswerProgress, FoldProgress
 from streams.projector.projector import Projector
 from streams.runtime.processor import Processes, Processor
+from streams.runtime.tasks import end_tasks
 from streams.runtime.watchdog import Look, Probe, Watchdog
+from streams.settings.quotas import Quota
 from streams.settings.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 PARTS = frozenset(("projector", "compactor"))
 """What a worker may run; each alone scales apart."""
@@ -57,8 +70,14 @@ class Runtime:
         self._dispatches = asyncio.Event()
         self.processes: Processes | None = None
         self._processor = processor
+        self._default_quota = settings.quota()
+        self.metrics = Metrics()
+        self._served = MetricsServer(self.metrics)
+        self._reports = ProcessReports(settings.redis, settings.topic_prefix, reports.KIND)
+        self._reporting: asyncio.Task[None] | None = None
         self._summarizers: Summarizers | None = None
         self._shared = SharedBuckets(settings.redis, settings.topic_prefix, timeout=5.0)
+        self._counts = DailyCounts(settings.redis, settings.topic_prefix)
         self._still_due: StillDue | None = None
         self.watchdog: Watchdog | None = None
         self._agents: AnswerProgress | None = None
@@ -86,26 +105,55 @@ class Runtime:
             )
         self.log = KafkaLog(self.settings, partitions, seals=self.keys)
         if "projector" in self.parts:
-            self.projector = Projector(self.settings, self.control, self.log, self.store)
+            self.projector = Projector(
+                self.settings, self.control, self.log, self.store, self.metrics
+            )
         if "compactor" in self.parts:
             self._make_compactor(self.log)
 
     def _make_compactor(self, log: KafkaLog) -> None:
         if self._processor is None:
             self._processor = self.processes = Processes(
-                self.settings.compactor_processes, prepare=prepare
+                self.settings.compactor_processes, self._weight, prepare
             )
         self._summarizers = Summarizers(
-            self.settings, processor=self._processor, shared=self._shared
+            self.settings,
+            processor=self._processor,
+            shared=self._shared,
+            weight=self._weight,
+            budgets=Budgets(self._counts, self._quota_of),
+            metrics=self.metrics,
         )
         self._still_due = StillDue(
             self.store, lambda: self.control.state.live_generation.number, log.last_records
         )
-        self.compactor = Compactor(self.settings, log, self._summarizers.get, self._still_due)
+        self.compactor = Compactor(
+            self.settings, log, self._summarizers.get, self._still_due, self.metrics
+        )
         self.dispatcher = Dispatcher(
-            self.compactor, self._summarizers.turns, self.settings.compactor_processes
+            self.compactor,
+            self._summarizers.limits,
+            self.settings.compactor_processes,
+            self._weight,
+            self.metrics,
         )
         self._dispatches.set()
+
+    async def show_metrics(self) -> None:
+        """Serve the metrics, and report them for gateways to show; raises InvalidSettings."""
+        if self.settings.metrics_port:
+            where = await self._served.start(self.settings.metrics_host, self.settings.metrics_port)
+            logger.info("metrics are at %s", where)
+        self._reporting = asyncio.create_task(
+            reports.report(self.metrics, self._reports, f"{socket.gethostname()}:{os.getpid()}"),
+            name="metrics-report",
+        )
+
+    def _quota_of(self, tenant: str) -> Quota:
+        return self.control.state.quota_of(tenant, self._default_quota)
+
+    def _weight(self, tenant: str) -> float:
+        return self._quota_of(tenant).summary_weight or 1.0
 
     async def dispatching(self) -> Dispatcher:
         """The dispatcher, once :meth:`start` made it."""
@@ -170,6 +218,8 @@ class Runtime:
 
     async def stop(self) -> None:
         """Stop the compactor and its processes, and the connections to Kafka and Redis."""
+        await end_tasks([self._reporting])
+        await self._served.stop()
         if self.watchdog is not None:
             self.watchdog.stop()
         if self._agents is not None:
@@ -181,6 +231,8 @@ class Runtime:
         if self.processes is not None:
             await self.processes.close()
         await self._shared.close()
+        await self._counts.close()
+        await self._reports.close()
         if self.log is not None:
             await self.log.stop()
         await self.keys.stop()

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 from projections.fold.timers import KEEP_TIMER
 from projections.names import Key, parse_key
+from projections.redis.deadlines import Deadlines
 from projections.redis.node import Node, RedisErrors, Script, server_info
 from projections.redis.router import RedisRouter
 from projections.redis.values import (
@@ -28,7 +29,7 @@ from projections.redis.values import (
     stored_windows,
 )
 from projections.storage.layout import HEAD
-from projections.storage.listing import IDLE, QUARANTINED, Found, Lists
+from projections.storage.listing import QUARANTINED, Found, Lists
 from projections.storage.protocol import WindowReader
 from projections.storage.records import Applied, Checkpoint, Index, Stored, Verdict, Write
 from projections.storage.stubs import STUB
@@ -36,7 +37,7 @@ from projections.storage.stubs import STUB
 T = TypeVar("T")
 
 
-class RedisStore:
+class RedisStore(Deadlines):
     """A :class:`projections.storage.protocol.WindowStore` on a Redis or Valkey server (6.2 or
     later).
     """
@@ -199,22 +200,6 @@ class RedisStore:
 
         return await self._run(keys[0], work)
 
-    async def due(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
-        return await self._ripe(self._due(generation, partition), now_ms, limit)
-
-    async def requested(
-        self, generation: int, partition: int, keys: list[Key], again_at_ms: int
-    ) -> None:
-        # A conversation whose summary was accepted meanwhile must not come back.
-        await self._again(self._due(generation, partition), dict.fromkeys(keys, again_at_ms))
-
-    async def timers(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
-        return await self._ripe(self._timers(generation, partition), now_ms, limit)
-
-    async def put_off(self, generation: int, partition: int, timers: dict[Key, int]) -> None:
-        # A session that was closed meanwhile must not come back.
-        await self._again(self._timers(generation, partition), timers)
-
     async def listed(
         self,
         generation: int,
@@ -294,9 +279,6 @@ class RedisStore:
 
         return await self._run(self._state(generation, partition), work)
 
-    async def idle(self, generation: int, partition: int, before_ms: int, limit: int) -> list[Key]:
-        return await self._ripe(f"{self._tag(generation, partition)}:{IDLE}", before_ms, limit)
-
     async def drop_partition(self, generation: int, partition: int) -> int:
         state = self._state(generation, partition)
         pattern = self._pattern(generation, partition, "*")
@@ -356,21 +338,6 @@ class RedisStore:
             self.servers.doubt(node)
         return checkpoint
 
-    async def _ripe(self, name: str, now_ms: int, limit: int) -> list[Key]:
-        async def work(node: Node) -> list[Any]:
-            return list(await node.redis.zrangebyscore(name, "-inf", now_ms, start=0, num=limit))
-
-        return [key for key in map(parse_key, await self._run(name, work)) if key is not None]
-
-    async def _again(self, name: str, times: dict[Key, int]) -> None:
-        """Set the times of what is there; what is not does not come back by it."""
-
-        async def work(node: Node) -> Any:
-            return await node.redis.zadd(name, {str(key): at for key, at in times.items()}, xx=True)
-
-        if times:
-            await self._run(name, work)
-
     def _pattern(self, generation: int, partition: int, names: str) -> str:
         return f"{self.prefix}:\\{{{generation}:{partition}\\}}:{names}"
 
@@ -379,12 +346,6 @@ class RedisStore:
 
     def _state(self, generation: int, partition: int) -> str:
         return f"{self._tag(generation, partition)}:state"
-
-    def _due(self, generation: int, partition: int) -> str:
-        return f"{self._tag(generation, partition)}:due"
-
-    def _timers(self, generation: int, partition: int) -> str:
-        return f"{self._tag(generation, partition)}:timers"
 
     def _copies(self, generation: int, partition: int, key: Key) -> str:
         return f"{self._tag(generation, partition)}:copies:{key}"

@@ -73,6 +73,9 @@ class WaitingWork(Protocol):
         first.
         """
 
+    async def due_count(self, generation: int, partition: int) -> int:
+        """How many conversations wait for a summary."""
+
     async def requested(
         self, generation: int, partition: int, keys: list[Key], again_at_ms: int
     ) -> None:

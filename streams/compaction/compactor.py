@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import Any
@@ -26,11 +27,13 @@ from projections.fold.replay import Logged
 from projections.names import Key, Position
 from projections.window.recent_ids import LIMIT
 from streams.compaction.requests import CompactionRequest, Piece, piece_offsets
-from streams.compaction.segments import summarize
 from streams.compaction.summarizers.base import SpanMessage, Summarizer, SummaryInput, SummaryText
 from streams.compaction.summarizers.registry import Summarizers
+from streams.compaction.summarizers.segments import summarize
 from streams.log.history import event_of, read_events
 from streams.log.log import Log
+from streams.metrics.declared import COMPACTIONS, SUMMARY_SECONDS
+from streams.metrics.metrics import Metrics
 from streams.runtime.log_fields import about
 from streams.settings.endpoints import EXTRACTIVE
 from streams.settings.settings import Settings
@@ -55,6 +58,7 @@ class Compactor:
         log: Log,
         summarizers: Callable[[str], Summarizer] | None = None,
         still_due: Callable[[CompactionRequest], Awaitable[bool]] | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         """Nothing is connected yet.
 
@@ -63,6 +67,7 @@ class Compactor:
                 the settings.
             still_due: awaited before each answer of :meth:`answer_if_due`: whether its window
                 still asks for it; None: it always does.
+            metrics: where all is counted; None: nobody looks.
 
         Raises:
             InvalidSettings: a summariser of the settings lacks its key.
@@ -72,6 +77,7 @@ class Compactor:
         self._own = None if summarizers else Summarizers(settings)
         self._summarizers = summarizers or self._own.get  # type: ignore[union-attr]
         self._still_due = still_due
+        self.metrics = metrics or Metrics()
         self._under_way: set[str] = set()
         self._answered: dict[str, float] = {}
         """Requests by the time at which each was answered, in that order: the fold may not have
@@ -84,10 +90,11 @@ class Compactor:
             await self._own.close()
 
     async def answer_if_due(
-        self, request: CompactionRequest, turn: Callable[[], Awaitable[None]] | None = None
+        self, request: CompactionRequest, allowed: Callable[[], Awaitable[None]] | None = None
     ) -> Position | None:
         """Like :meth:`answer`, but None where it was answered just now, by this call or another
-        one, or is not asked for any more. ``turn`` is awaited in between.
+        one, or is not asked for any more. ``allowed`` is awaited in between: until a call may be
+        made.
         """
         name, now = request.request_id, asyncio.get_running_loop().time()
         while (
@@ -101,9 +108,10 @@ class Compactor:
         self._under_way.add(name)
         try:
             if self._still_due is not None and not await self._still_due(request):
+                self.metrics.add(COMPACTIONS, request.reason, request.summarizer, "not_due")
                 return None
-            if turn is not None:
-                await turn()
+            if allowed is not None:
+                await allowed()
             position = await self.answer(request)
             self._answered[name] = asyncio.get_running_loop().time()
             return position
@@ -122,6 +130,7 @@ class Compactor:
         span, logged, whole = await self._read_span(request, key)
         previous = await self._previous(request, key)
         summarizer = self._summarizer(request.summarizer)
+        begun = time.perf_counter()
         answer = await summarize(
             summarizer,
             SummaryInput(
@@ -138,8 +147,10 @@ class Compactor:
             ),
         )
         flat = _summary_event(request, span, logged, previous, answer)
+        made_by = answer.summarizer or summarizer.name
+        self.metrics.observe(SUMMARY_SECONDS, time.perf_counter() - begun, made_by)
         flat |= {
-            "summarizer": answer.summarizer or summarizer.name,
+            "summarizer": made_by,
             "model": answer.model,
             "cost": answer.cost,
         }
@@ -162,7 +173,9 @@ class Compactor:
             encoding=request.encoding,
             max_bytes=self.settings.max_event_bytes,
         )
-        return (await self.log.append([record]))[0]
+        position = (await self.log.append([record]))[0]
+        self.metrics.add(COMPACTIONS, request.reason, made_by, "made")
+        return position
 
     def _summarizer(self, name: str) -> Summarizer:
         """The summariser a policy names; the default one where there is none of that name, so that

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -18,7 +19,11 @@ import msgspec
 from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, ThreadfoldError
 from projections.names import Key
 from streams.compaction.compactor import Compactor, decode_request
-from streams.compaction.summarizers.turns import TurnMissed, Turns
+from streams.compaction.summarizers.endpoint_limits import EndpointLimits
+from streams.compaction.summarizers.failures import CallNotAllowed
+from streams.compaction.summarizers.guarded import count_fallback
+from streams.metrics.declared import COMPACTIONS, WAITING
+from streams.metrics.metrics import Metrics
 from streams.runtime.fair_limit import FairLimit
 from streams.runtime.log_fields import about
 from streams.runtime.process_pool import cores
@@ -47,10 +52,15 @@ class _Asked(msgspec.Struct):
     tenant: str
     conversation: str
     summarizer: str
+    reason: str = ""
 
     @property
     def key(self) -> Key:
         return Key(self.tenant, self.conversation)
+
+
+class _HandedOver(Exception):
+    """A request is another worker's now."""
 
 
 class _Held:
@@ -63,6 +73,11 @@ class _Held:
         self.done: list[Callable[[], None]] = []
         self.current: list[Callable[[], bool]] = []
 
+    def check(self) -> None:
+        """Raise where the request went to another worker: it would be paid for twice."""
+        if not any(current() for current in self.current):
+            raise _HandedOver
+
 
 class Dispatcher:
     """Has a compactor answer requests, as many at once as their summarisers take. For one event
@@ -72,20 +87,23 @@ class Dispatcher:
     def __init__(
         self,
         compactor: Compactor,
-        turns: Mapping[str, Turns],
+        limits: Mapping[str, EndpointLimits],
         processes: int = 0,
         weight: Callable[[str], float] = lambda tenant: 1.0,
+        metrics: Metrics | None = None,
     ) -> None:
-        """Args: ``turns`` are those of each endpoint; ``processes`` is how many extractive
+        """Args: ``limits`` are those of each endpoint; ``processes`` is how many extractive
         summaries are made at once, 0: one a core; ``weight``: a tenant's share.
         """
         self.finished = 0
         """Requests that are done."""
         self._waits = 0
         self._compactor = compactor
-        self._turns = turns
+        self._limits = limits
         self._places = FairLimit((processes or cores()) + AHEAD, weight)
         self._held: dict[str, _Held] = {}
+        self._metrics = metrics or Metrics()
+        self._metrics.read(WAITING, self._waiting)
         self._bytes = 0
         self._room = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -97,7 +115,7 @@ class Dispatcher:
     @property
     def progress(self) -> tuple[int, int]:
         """Changes whenever something was done, or waits for a cause outside of this worker."""
-        return self.finished, self._waits + sum(turns.waits for turns in self._turns.values())
+        return self.finished, self._waits + sum(limits.waits for limits in self._limits.values())
 
     async def take(
         self,
@@ -138,9 +156,9 @@ class Dispatcher:
     # ------------------------------------------------------------------------------------------
 
     def _hold(self, asked: _Asked, value: bytes) -> _Held:
-        turns = self._turns.get(asked.summarizer)
+        limits = self._limits.get(asked.summarizer)
         now = asyncio.get_running_loop().time()
-        held = _Held(asked, value, now + (turns.options.max_wait if turns else 0.0))
+        held = _Held(asked, value, now + (limits.options.max_wait if limits else 0.0))
         self._held[asked.request_id] = held
         self._bytes += len(value)
         task = asyncio.create_task(self._handle(held), name=f"compaction of {asked.key}")
@@ -163,59 +181,72 @@ class Dispatcher:
     async def _until_over(self, held: _Held) -> bool:
         """Try until it is done; False where it is not this worker's any more."""
         key, tries, pause = held.asked.key, 0, PAUSE
-        while any(current() for current in held.current):
+        while True:
             try:
+                held.check()
                 await self._try(held)
                 return True
+            except _HandedOver:
+                return False
             except (KafkaUnavailable, RedisUnavailable, Healing) as error:
                 self._waits += 1
                 level = logging.INFO if isinstance(error, Healing) else logging.WARNING
                 logger.log(level, "compaction of %s waits: %s", key, error, extra=about(key))
             except ThreadfoldError as error:
-                _failed(key, str(error))
+                self._failed(held, str(error))
                 return True
             except TimeoutError:
                 tries += 1
-                _failed(key, "it took too long")
+                self._failed(held, "it took too long")
             except Exception:
                 tries += 1
+                self._count_failure(held)
                 logger.exception(FAILED, key, extra=about(key))
             if tries >= TRIES:
                 return True
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
-        return False
 
     async def _try(self, held: _Held) -> None:
-        tenant, turns = held.asked.tenant, self._turns.get(held.asked.summarizer)
-        if turns is not None:
+        tenant, limits = held.asked.tenant, self._limits.get(held.asked.summarizer)
+        if limits is not None:
             try:
-                async with turns.place(tenant, held.until):
-                    await self._answer(held, turns)
+                async with limits.place(tenant, held.until):
+                    await self._answer(held, limits)
                 return
-            except TurnMissed as error:
+            except CallNotAllowed as error:
+                count_fallback(self._metrics, limits.name, tenant, error)
                 logger.warning(
                     "%s; %s makes the summary", error, EXTRACTIVE, extra=about(held.asked.key)
                 )
         async with self._places.of(tenant):
             await self._answer(held, None)
 
-    async def _answer(self, held: _Held, turns: Turns | None) -> None:
+    async def _answer(self, held: _Held, limits: EndpointLimits | None) -> None:
+        held.check()
         request = decode_request(held.value)
         if request is None:
             logger.warning("a compaction request that cannot be read is passed over")
             return
-        if turns is None:
-            if request.summarizer in self._turns:
+        if limits is None:
+            if request.summarizer in self._limits:
                 request = msgspec.structs.replace(request, summarizer=EXTRACTIVE)
             await self._compactor.answer_if_due(request)
             return
 
-        async def turn() -> None:
-            await turns.take(held.asked.tenant, held.until)
+        async def allowed() -> None:
+            await limits.take(held.asked.tenant, held.until)
+            held.check()
 
-        await self._compactor.answer_if_due(request, turn)
+        await self._compactor.answer_if_due(request, allowed)
 
+    def _failed(self, held: _Held, why: str) -> None:
+        key = held.asked.key
+        self._count_failure(held)
+        logger.warning(FAILED + ": %s", key, why, extra=about(key))
 
-def _failed(key: Key, why: str) -> None:
-    logger.warning(FAILED + ": %s", key, why, extra=about(key))
+    def _count_failure(self, held: _Held) -> None:
+        self._metrics.add(COMPACTIONS, held.asked.reason, held.asked.summarizer, "failed")
+
+    def _waiting(self) -> dict[tuple[str, ...], float]:
+        return {**Counter((held.asked.summarizer,) for held in self._held.values())}

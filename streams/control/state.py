@@ -13,7 +13,7 @@ from projections.errors import TopicMismatch, UnknownTenant
 from projections.policy.policy import Callables, Rules
 from streams.control.custom_projections import ProjectionRecord, take_record
 from streams.control.halts import Halt
-from streams.settings.quotas import ApiKey, Tenant, TokenKeys, hash_key, key_id
+from streams.settings.quotas import ApiKey, Quota, Tenant, TokenKeys, hash_key, key_id
 
 logger = logging.getLogger(__name__)
 
@@ -163,6 +163,11 @@ class State:
         """The tenant's layer of policy that windows are folded with now."""
         live = self.generations.get(self.live) if self.live is not None else None
         return tenant.policy if live is None else live.tenants.get(tenant.name, tenant.policy)
+
+    def quota_of(self, tenant: str, default: Quota) -> Quota:
+        """A tenant's quota in force; ``default`` has the deployment's numbers."""
+        known = self.tenants.get(tenant)
+        return default if known is None else known.quota.over(default)
 
     def encrypted(self, tenant: str) -> bool:
         """Whether a tenant's payloads are encrypted under the live generation; False before there

@@ -35,14 +35,15 @@ from streams.log.clients import (
     stop_client,
 )
 from streams.log.log import Raw, Row
+from streams.log.random_reads import RandomReads
 from streams.log.replication import Replicas
 from streams.runtime.tune_gc import Sweep
 from streams.settings.settings import Settings
 
 PAGE_FETCH = 256 << 10
-"""Bytes the broker answers with where a few records are read at their positions: what comes
-beyond them is dropped.
-"""
+"""Bytes the broker answers with where a short range is read: what comes beyond it is dropped."""
+GAP = 200
+"""Records between two wanted ones that are read over: it is cheaper than another request."""
 APPEND = "append (unknown whether it is in: repeat it with the same ids)"
 READ = "reading the log"
 APPEND_SHARE = 0.85
@@ -82,15 +83,20 @@ class KafkaLog:
         ]
         self._load = load or Load()
         self._replicas = Replicas(settings, topic)
+        self._points = RandomReads(settings, self.topic, READ, gap=GAP)
         self._consumer: AIOKafkaConsumer | None = None
         self._locks = [asyncio.Lock() for _ in range(partitions)]
         self._starting = asyncio.Lock()
-        self.reads = 0
-        """Fetches that were answered so far: a sign of life while something long is read."""
+        self._fetches = 0
         self._sweep = Sweep()
         self._begins: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._tops: dict[int, tuple[int, int]] = {}
+
+    @property
+    def reads(self) -> int:
+        """Fetches that were answered so far: a sign of life while something long is read."""
+        return self._fetches + self._points.reads
 
     async def stop(self) -> None:
         """Close the clients; an append that is still under way fails, unknown whether it is in."""
@@ -98,6 +104,7 @@ class KafkaLog:
             *(appender.stop() for appender in self._appenders), self._replicas.stop()
         )
         await self._producer.stop()
+        await self._points.stop()
         if self._consumer is not None:
             await stop_client(self._consumer, self.settings)
             self._consumer = None
@@ -180,21 +187,11 @@ class KafkaLog:
             if 0 <= position.partition < self.partitions:
                 by_partition.setdefault(position.partition, []).append(position.offset)
         found = await asyncio.gather(
-            *(self._read_partition(p, sorted(offsets)) for p, offsets in by_partition.items())
+            *(self._points.read(p, offsets) for p, offsets in by_partition.items())
         )
-        return {raw.position: raw for part in found for raw in part}
-
-    async def _read_partition(self, partition: int, offsets: list[int]) -> list[Raw]:
-        """Fetch scattered offsets: neighbours come in one fetch, far ones cost a seek each."""
-        rows: list[Raw] = []
-        for run in _runs(offsets):
-            run_offsets = set(run)
-            rows += [
-                raw
-                async for raw in self.scan(partition, run[0], run[-1])
-                if raw.position.offset in run_offsets
-            ]
-        return rows
+        rows = [raw for part in found for raw in part.values()]
+        await self.seals.ready(rows)
+        return {raw.position: raw for raw in rows}
 
     async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
         at = first
@@ -228,7 +225,7 @@ class KafkaLog:
                 batches = await consumer.getmany(*lasts, timeout_ms=1000)
                 now = time.monotonic()
                 heard = now if batches else heard
-                self.reads += len(batches)
+                self._fetches += len(batches)
                 if now - heard > self.settings.append_timeout:
                     raise KafkaUnavailable(
                         f"Kafka at {self.settings.kafka} delivers nothing more of {self.topic}:"
@@ -269,7 +266,7 @@ class KafkaLog:
             self._begins.pop(partition, None)
             self._ends.pop(partition, None)
             return [], at
-        self.reads += 1
+        self._fetches += 1
         rows = [
             Raw(Position(partition, r.offset), r.key, r.value, r.timestamp)
             for r in batch
@@ -385,16 +382,3 @@ class KafkaLog:
 def _place(key: Key, partitions: int) -> tuple[int, bytes]:
     """A conversation's partition, and the key of its records."""
     return partition_of(key, partitions), str(key).encode()
-
-
-def _runs(offsets: list[int], gap: int = 200) -> list[list[int]]:
-    """Split sorted offsets into runs in which neighbours lie at most ``gap`` apart: reading over a
-    gap is cheaper than a seek.
-    """
-    runs: list[list[int]] = []
-    for offset in offsets:
-        if runs and offset - runs[-1][-1] <= gap:
-            runs[-1].append(offset)
-        else:
-            runs.append([offset])
-    return runs

@@ -50,6 +50,8 @@ class Assignment(ABC, Generic[P]):
         """For each partition the offset up to which readers were served."""
         self.waits: Counter[int] = Counter()
         """How often each partition waited for a cause that the log names."""
+        self.fenced = 0
+        """How often another process was found to own a partition."""
         self._folder = folder
         self._batch_events = batch_events or settings.batch_events
         self._queues: dict[int, PartitionQueue] = {}
@@ -127,6 +129,7 @@ class Assignment(ABC, Generic[P]):
                 self.unprepared.discard(number)
         except Fenced:
             # The former owner wrote once more in this moment: load again in the next round.
+            self.fenced += 1
             logger.info("partition %d was written while it was prepared: once more", number)
         except IllegalStateError:
             # The partition was taken away while it was prepared.

@@ -81,6 +81,7 @@ class Partition(PartitionWindows):
         fetch: Fetch = fetch_needed,
         restored: Callable[[], None] | None = None,
         slices: TimeSlices | None = None,
+        counts: Counts | None = None,
     ) -> None:
         """Args:
         learn: awaited before a tenant's first event is folded, so that ``rules`` knows its policy.
@@ -89,10 +90,11 @@ class Partition(PartitionWindows):
         restored: rollbacks beyond their windows are read beside the flow, and this is called when
         :meth:`process` can go on with one, be it without records; None: the flow waits for them.
         slices: shares the event loop with other partitions; None: with none.
+        counts: goes on with these.
         """
         slices = TimeSlices() if slices is None else slices
         super().__init__(number, generation, store, log, rules, learn, cached_windows, slices)
-        self.counts = Counts()
+        self.counts = Counts() if counts is None else counts
         self._sink = sink
         self._fetch = fetch
         self._share = share

@@ -233,6 +233,7 @@ class PartitionRuntime(Assignment[P]):
             return
         self.unprepared.add(number)
         if isinstance(error, Fenced):
+            self.fenced += 1
             logger.warning("%s; loading its checkpoint", error)
             return
         try:

@@ -27,6 +27,8 @@ from streams.compaction.requests import CompactionRequest
 from streams.log.appender import HEADERS
 from streams.log.clients import SharedProducer, kafka_errors
 from streams.log.log import Log, Raw
+from streams.metrics.declared import ASKED, CUT_UTILIZATION, DEAD_LETTERS, SUMMARIES
+from streams.metrics.metrics import Metrics
 from streams.partition.effects import Effects
 from streams.partition.step import RECORD
 from streams.projector.memory_announcements import announcement, memories_key
@@ -42,8 +44,9 @@ _Message = tuple[int, str, bytes, bytes, list[tuple[str, bytes]]]
 class Publisher:
     """One idempotent producer for everything the projector publishes."""
 
-    def __init__(self, settings: Settings, log: Log) -> None:
+    def __init__(self, settings: Settings, log: Log, metrics: Metrics | None = None) -> None:
         self.settings = settings
+        self._metrics = metrics or Metrics()
         self._log = log
         # Others read the summaries, with clients of their own.
         self._producer = SharedProducer(settings, settings.public_codec)
@@ -102,9 +105,22 @@ class Publisher:
         await self._send(
             [(topic, key, value, headers) for _, topic, key, value, headers in messages]
         )
+        self._count(effects, new)
         strays = sum(dead.kind == RECORD and new(dead.position.offset) for dead in effects.dead)
         if strays:
             self.set_aside[partition] += strays
+
+    def _count(self, effects: Effects, new: Callable[[int], bool]) -> None:
+        for outcome, offsets in (
+            ("accepted", [offset for _, offset, _ in effects.accepted]),
+            ("voided", [offset for _, offset, _ in effects.voided]),
+            ("restored", [offset for _, offset, _ in effects.again]),
+        ):
+            if found := sum(map(new, offsets)):
+                self._metrics.add(SUMMARIES, outcome, by=found)
+        for dead in effects.dead:
+            if new(dead.position.offset):
+                self._metrics.add(DEAD_LETTERS, dead.kind)
 
     async def _records(
         self,
@@ -159,6 +175,7 @@ class Publisher:
     def report(self, partition: int, key: Key, cut: Cut) -> None:
         """Report a cut as a span, unless it was made before."""
         if cut.at >= self.announced_before.get(partition, 0):
+            self._metrics.observe(CUT_UTILIZATION, cut.utilization)
             compaction_span(key, cut.utilization, cut.steps, where="fold")
 
     async def _raw(self, rows: dict[Position, Raw], position: Position) -> Raw | None:
@@ -175,6 +192,7 @@ class Publisher:
                 for r in requests
             ]
         )
+        self._metrics.add(ASKED, by=len(requests))
 
     async def _send(
         self, messages: list[tuple[str, bytes, bytes, list[tuple[str, bytes]]]]

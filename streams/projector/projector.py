@@ -27,6 +27,8 @@ from streams.control.control_topic import Control
 from streams.log.log import Log, Row
 from streams.log.retention import check_beginning
 from streams.log.rollback_history import fetch_needed
+from streams.metrics.declared import SNAPSHOTS
+from streams.metrics.metrics import Metrics
 from streams.partition.failure_share import FailureShare
 from streams.partition.folder import Folder, Prepared
 from streams.partition.log_identity import Start, find_start, stored_place
@@ -35,6 +37,7 @@ from streams.partition.runtime import PartitionRuntime
 from streams.projector.compaction_scheduler import CompactionScheduler
 from streams.projector.effect_sink import Publisher
 from streams.projector.halts import Halts
+from streams.projector.projector_counts import ProjectorCounts
 from streams.projector.timers import fire_timers
 from streams.recovery.healing import heal_from_snapshots
 from streams.recovery.hydrating_reader import HydratingReader
@@ -58,13 +61,22 @@ class Projector(Folder[Partition]):
     name = "projector"
     fatal = (KeyUnusable,)
 
-    def __init__(self, settings: Settings, control: Control, log: Log, store: WindowStore) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        control: Control,
+        log: Log,
+        store: WindowStore,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """Args: ``metrics`` is where all is counted; None: nobody looks."""
+        metrics = metrics or Metrics()
         self.settings = settings
         self.control = control
         self.log = log
         self.runtime = PartitionRuntime(settings, log, self, group=settings.group)
         self.partitions = self.runtime.partitions
-        self.publisher = Publisher(settings, log)
+        self.publisher = Publisher(settings, log, metrics)
         self.share = FailureShare(settings.max_poison_share)
         self.halts = Halts(control)
         self.snapshots = KafkaSnapshots(settings, log.partitions)
@@ -82,6 +94,8 @@ class Projector(Folder[Partition]):
         self._tenants: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._slices = TimeSlices()
         self._heals_from_snapshots = False
+        self._counts = ProjectorCounts(metrics, self.runtime, store)
+        metrics.read(SNAPSHOTS, lambda: {(): self.snapshots.written})
 
     async def run(self) -> None:
         """Project until :meth:`stop`; Kafka or Redis being away is waited out, never an end.
@@ -122,7 +136,11 @@ class Projector(Folder[Partition]):
 
     async def process(self, partition: Partition, rows: Sequence[Row]) -> None:
         async with partition.turn:
-            due = await partition.process(rows)
+            begun = time.perf_counter()
+            await partition.fold(rows)
+            folded = time.perf_counter()
+            due = await partition.write()
+            self._counts.batch(len(rows), folded - begun, time.perf_counter() - folded)
             await self._scheduler.ask(partition, due)
         if partition.excess is not None:
             self.halts.begin(partition.number, partition.generation, partition.excess)
@@ -202,6 +220,7 @@ class Projector(Folder[Partition]):
             fetch=partial(self._fetch, generation),
             restored=partial(self.runtime.poke, number),
             slices=self._slices,
+            counts=self._counts.of(number),
         )
         partition.adopt(start.checkpoint)
         # Always written: it makes the state exist for readers, and fences a former owner at once.
@@ -210,8 +229,9 @@ class Projector(Folder[Partition]):
             partition.checkpoint.healing or partition.checkpoint.offset < 0 < start.end
         ):
             # One at a time: each holds windows and their text in memory.
-            async with self._one_heals:
-                await heal_from_snapshots(partition, self.log, self.snapshots, start.target)
+            with self._counts.heals(number):
+                async with self._one_heals:
+                    await heal_from_snapshots(partition, self.log, self.snapshots, start.target)
         now = partition.checkpoint
         check_beginning(
             self.runtime.topic,

@@ -64,10 +64,14 @@ class KafkaSnapshots:
         self.settings = settings
         self.partitions = partitions
         self._log = KafkaLog(settings, partitions, "snapshots")
-        self._points = RandomReads(settings, settings.topic("snapshots"))
+        self._points = RandomReads(
+            settings, settings.topic("snapshots"), "reading snapshots", damaged=True
+        )
         # A producer of its own: what the projector has to say does not queue behind snapshots.
         self._producer = SharedProducer(settings)
         self._usable = False
+        self.written = 0
+        """Records written so far, deletions included."""
 
     @property
     def reads(self) -> int:
@@ -102,6 +106,7 @@ class KafkaSnapshots:
                 for key, value in rows
             ]
             offsets = [int(done.offset) for done in await asyncio.gather(*sent)]
+        self.written += len(offsets)
         if any(offset < 0 for offset in offsets):
             raise KafkaUnavailable("writing snapshots: Kafka does not tell where they are")
         return offsets

@@ -21,6 +21,8 @@ DEFAULT_SCOPES = ("append", "read", "subscribe")
 RATES = ("requests_per_second", "events_per_second", "tokens_per_minute", "rollbacks_per_minute")
 BURSTS = ("requests_burst", "events_burst", "tokens_burst", "rollbacks_burst")
 COUNTS = ("concurrent_requests", "streams", "body_bytes")
+DAILY = ("summary_tokens_per_day", "summary_cost_per_day")
+WEIGHT = "summary_weight"
 _MOST = 1e12
 
 
@@ -31,6 +33,11 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     seconds of its rate that may be used at once after a pause. Rates hold over all gateways
     together (``threadfold.quotas``), ``concurrent_requests`` and ``streams`` in each. The body of
     one request may have ``body_bytes``.
+
+    ``summary_tokens_per_day`` and ``summary_cost_per_day`` are what summaries by models may use in
+    a day of UTC, over all workers (``streams.compaction.summarizers.budgets``). Of several tenants
+    that wait for summaries, one of ``summary_weight`` 2 is served twice as often as one of 1; a
+    weight is never 0.
     """
 
     requests_per_second: float | None = None
@@ -44,6 +51,9 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     body_bytes: int | None = None
     rollbacks_per_minute: float | None = None
     rollbacks_burst: float | None = None
+    summary_tokens_per_day: float | None = None
+    summary_cost_per_day: float | None = None
+    summary_weight: float | None = None
 
     def over(self, wider: Quota) -> Quota:
         """This quota, with the wider one's values where it has none."""
@@ -54,6 +64,13 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 NO_QUOTA = Quota()
+
+
+def bounds_of(name: str) -> tuple[float, float]:
+    """The least and the most that a quota's number may be."""
+    if name in BURSTS:
+        return 0.1, 86_400
+    return (0.01, 100) if name == WEIGHT else (0, _MOST)
 
 
 def read_quota(values: object, onto: Quota = NO_QUOTA) -> Quota:
@@ -83,9 +100,12 @@ def read_quota(values: object, onto: Quota = NO_QUOTA) -> Quota:
             raise InvalidQuota(
                 f"quota {name}: expected {'a whole number' if whole else 'a number'} or null"
             )
-        if not 0 <= value <= _MOST or (name in BURSTS and not 0.1 <= value <= 86_400):
-            least, most = ("0.1", "86400") if name in BURSTS else ("0 (no limit)", f"{_MOST:g}")
-            raise InvalidQuota(f"quota {name} is {value}: it must be {least} to {most}")
+        least, most = bounds_of(name)
+        if not least <= value <= most:
+            raise InvalidQuota(
+                f"quota {name} is {value}: it must be {f'{least:g}' if least else '0 (no limit)'}"
+                f" to {most:g}"
+            )
     # As it will be read back: rates are fractions. To JSON Schema 1.0 is a whole number.
     numbers = {
         name: value if value is None else int(value) if name in COUNTS else float(value)

@@ -21,6 +21,7 @@ from projections.errors import InvalidName, InvalidPolicy, InvalidQuota, Invalid
 from projections.names import check_name
 from projections.policy.policy import check_deployment
 from projections.redis.address import read_address
+from streams.settings.bounds import BOUNDS
 from streams.settings.callables import read_callables
 from streams.settings.endpoints import CHEAP, EXTRACTIVE, EndpointSettings, read_endpoints
 from streams.settings.quotas import Quota, read_quota
@@ -84,6 +85,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     A worker that has something to do, does nothing of it and does not say why ends after
     ``watchdog_seconds`` (``streams.runtime.watchdog``; 0: it never does so).
 
+    A worker serves its metrics at ``metrics_host`` and ``metrics_port``; 0: it does not.
+
     ``cors_origins`` and ``gateway_hosts`` are lists joined by commas
     (``threadfold.gateway.origins``). ``token_secret`` is part of what signs the tokens of end
     users; ``user_requests_per_second`` and ``user_streams`` are one user's share in a gateway, 0:
@@ -143,6 +146,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     stream_heartbeat: float = 10.0
     partial_timeout: float = 30.0
     log_level: str = "info"
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = 0
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8080
     connections_per_address: int = 0
@@ -171,6 +176,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     quota_body_bytes: int = 0
     quota_rollbacks_per_minute: float = 0.0
     quota_rollbacks_burst: float = 60.0
+    quota_summary_tokens_per_day: float = 0.0
+    quota_summary_cost_per_day: float = 0.0
+    quota_summary_weight: float = 1.0
 
     @classmethod
     def load(
@@ -228,37 +236,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                 f"setting 'public_codec' is {self.public_codec[:60]!r}: it must be one of"
                 f" {', '.join(_CODECS)}"
             )
-        for name, least, most in (
-            ("partitions", 1, 100_000),
-            ("replication", 0, 100),
-            ("min_isr", 0, 100),
-            ("max_event_bytes", 1, 1 << 30),
-            ("batch_events", 1, 10_000_000),
-            ("batch_bytes", 1, 1 << 30),
-            ("cached_windows", 0, 1_000_000_000),
-            ("read_cache_bytes", 0, 1 << 50),
-            ("snapshot_events", 0, 1_000_000_000),
-            ("gateway_port", 0, 65_535),
-            ("connections_per_address", 0, 1_000_000),
-            ("append_timeout", 0.1, 3600),
-            ("session_timeout", 1, 3600),
-            ("watchdog_seconds", 0, 86_400),
-            ("stream_heartbeat", 0.05, 3600),
-            ("partial_timeout", 0.2, 86_400),
-            ("max_poison_share", 0, 1),
-            ("compactor_processes", 0, 1024),
-            ("summary_time_cap", 1, 3600),
-            ("summary_input_tokens", 1, 10_000_000),
-            ("summary_attempts", 1, 20),
-            ("summary_output_tokens", 16, 1_000_000),
-            ("summary_breaker_failures", 1, 1_000_000),
-            ("summary_breaker_seconds", 0, 86_400),
-            ("user_requests_per_second", 0, 1_000_000),
-            ("user_streams", 0, 1_000_000),
-            ("stale_after", 0, 86_400),
-            ("hibernate_after", 0, 31_536_000_000),
-            ("key_compaction_lag", 1, 31_536_000),
-        ):
+        for name, (least, most) in BOUNDS.items():
             if not least <= getattr(self, name) <= most:
                 raise InvalidSettings(
                     f"setting {name!r} is {getattr(self, name)}: it must be {least} to {most}"

@@ -38,10 +38,10 @@ class Service:
     """One service of threadfold and its current process."""
 
     def __init__(
-        self, name: str, command: str, data: Path, env: dict[str, str], hold: Sequence[int]
+        self, name: str, command: list[str], data: Path, env: dict[str, str], hold: Sequence[int]
     ) -> None:
         self.name = name
-        self.command = [sys.executable, "-m", "threadfold.cli", command]
+        self.command = [sys.executable, "-m", "threadfold.cli", *command]
         self.log = data / "logs" / f"{name}.log"
         self.process: GuardedProcess | None = None
         self._data, self._env, self._hold = data, env, hold
@@ -67,11 +67,12 @@ class Fleet:
         data: Path,
         *,
         workers: int,
+        metrics_port: int | None = None,
         servers: Sequence[EmbeddedServer] = (),
         hold: Sequence[int] = (),
     ) -> None:
-        """Args: ``servers`` restart on their ports when they end; every service inherits the
-        descriptors in ``hold``.
+        """Args: ``metrics_port`` is the first worker's, the others have the next ones; ``servers``
+        restart on their ports when they end; every service inherits the descriptors in ``hold``.
         """
         self.settings = settings
         self.data = data
@@ -80,9 +81,15 @@ class Fleet:
         names = {PREFIX + name.upper() for name in Settings.__struct_fields__}
         env = {name: value for name, value in os.environ.items() if name not in names}
         env[PREFIX + "CONFIG"] = str(data / CONFIG_FILE)
-        self.gateway = Service("gateway", "gateway", data, env, hold)
+        self.gateway = Service("gateway", ["gateway"], data, env, hold)
         self.workers = [
-            Service(f"worker-{number}", "worker", data, env, hold)
+            Service(
+                f"worker-{number}",
+                ["worker", *_metrics_at(metrics_port and metrics_port + number - 1)],
+                data,
+                env,
+                hold,
+            )
             for number in range(1, workers + 1)
         ]
         self._services = [
@@ -173,6 +180,10 @@ class Fleet:
                 if kept.is_starting:
                     server.stop()
             ending.join(POLL)
+
+
+def _metrics_at(port: int | None) -> list[str]:
+    return ["--metrics-port", str(port)] if port else []
 
 
 def _on_its_port(server: EmbeddedServer) -> Callable[[], None]:

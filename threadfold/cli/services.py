@@ -16,16 +16,23 @@ from threadfold.cli.common import data_option, load_settings
     type=click.Choice(["projector", "compactor"]),
     help="Run this part alone; others run the other.",
 )
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65535),
+    help="Serve Prometheus metrics at /metrics of this port [default: not at all].",
+)
 @data_option
 @click.pass_context
-def worker(ctx: click.Context, only: str | None, data: Path | None) -> None:
+def worker(
+    ctx: click.Context, only: str | None, metrics_port: int | None, data: Path | None
+) -> None:
     """Run one worker: the projector and the compactor. Workers share the partitions. SIGTERM or
     Ctrl-C stops it.
 
     The projector applies events to windows. The compactor makes summaries. With --only each scales
     apart from the other.
     """
-    settings = load_settings(data)
+    settings = load_settings(data, metrics_port=metrics_port)
     # Before Faust sets up logging, a client's log line would only repeat the error's own line.
     logging.lastResort = logging.NullHandler()
     from streams.worker import run_worker

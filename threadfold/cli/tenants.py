@@ -1,4 +1,4 @@
-"""``tenants add|policy|list|revoke``: the tenants, their policies and their keys."""
+"""``tenants add|policy|list|show|revoke``: the tenants, their policies, quotas and keys."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import Any
 import click
 import msgspec
 
-from projections.errors import InvalidKey
+from projections.errors import InvalidKey, RedisUnavailable
 from projections.events.times import rfc3339
 from projections.names import check_name
+from projections.redis.daily_counts import DailyCounts
+from streams.compaction.summarizers.budgets import Spending, spent_today
 from streams.control.state import State
 from streams.settings.quotas import (
     DEFAULT_SCOPES,
@@ -34,6 +36,7 @@ from threadfold.cli.common import (
     run,
     say,
 )
+from threadfold.quotas.quotas import shown_quota
 
 
 @click.group()
@@ -209,18 +212,55 @@ def list_(as_json: bool, data: Path | None) -> None:
         _print_tenant(state, name, as_json)
 
 
-def _print_tenant(state: State, name: str, as_json: bool) -> None:
+@tenants.command()
+@click.argument("name")
+@data_option
+def show(name: str, data: Path | None) -> None:
+    """Print one tenant as JSON: what `list --json` prints of it, its quota in force with the
+    deployment's defaults (null: no limit), and what its summaries by models have used of the
+    daily budgets since 00:00 UTC (null while Redis does not answer).
+    """
+    check_name("tenant", name)
+    settings = load_settings(data)
+    state = read_state(data)
+    shown = _shown(state, name)
+    quota = state.quota_of(name, settings.quota())
+    spent = run(_spent_today(settings, name))
+    used = spent and {"summary_tokens": spent.tokens, "summary_cost": spent.cost}
+    print_json({**shown, "quota_in_force": shown_quota(quota), "used_today": used})
+
+
+async def _spent_today(settings: Settings, name: str) -> Spending | None:
+    counts = DailyCounts(settings.redis, settings.topic_prefix)
+    try:
+        return await spent_today(counts, name)
+    except RedisUnavailable:
+        return None
+    finally:
+        await counts.close()
+
+
+def _shown(state: State, name: str) -> dict[str, Any]:
     tenant, now = state.tenant(name), time.time()
-    keys = [shown_key(hashed, key, now) for hashed, key in state.keys_of(name).items()]
-    quota = {
-        kind: value
-        for kind, value in msgspec.structs.asdict(tenant.quota).items()
-        if value is not None
+    return {
+        "name": name,
+        "policy": state.policy_of(tenant),
+        "next_policy": tenant.next_policy,
+        "encryption": state.encrypted(name),
+        "quota": {
+            kind: value
+            for kind, value in msgspec.structs.asdict(tenant.quota).items()
+            if value is not None
+        },
+        "keys": [shown_key(hashed, key, now) for hashed, key in state.keys_of(name).items()],
     }
+
+
+def _print_tenant(state: State, name: str, as_json: bool) -> None:
+    shown, tenant = _shown(state, name), state.tenant(name)
+    keys, quota = shown["keys"], shown["quota"]
     if as_json:
-        policies = {"policy": state.policy_of(tenant), "next_policy": tenant.next_policy}
-        sealed = state.encrypted(name)
-        print_json({"name": name, **policies, "encryption": sealed, "quota": quota, "keys": keys})
+        print_json(shown)
         return
     policy = ",".join(sorted(state.policy_of(tenant))) or "-"
     if tenant.next_policy is not None:

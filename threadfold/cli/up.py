@@ -54,7 +54,14 @@ class _Stop(BaseException):
     metavar="N",
     help="How many workers.",
 )
-def up(port: int | None, data: Path, workers: int) -> None:
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Serve the first worker's Prometheus metrics at /metrics of this port, the second's at the"
+    " next, and so on [default: not at all].",
+)
+def up(port: int | None, data: Path, workers: int, metrics_port: int | None) -> None:
     """Start Kafka, Redis, topics, workers and the gateway; print `ready: URL` when serving. Ctrl-C
     or SIGTERM stops all.
 
@@ -82,7 +89,12 @@ def up(port: int | None, data: Path, workers: int) -> None:
         # The services hold the folder as well: if this process is killed, the folder is free once
         # the last of them has ended.
         fleet = Fleet(
-            settings, data, workers=workers, servers=stack.servers, hold=(folder.descriptor,)
+            settings,
+            data,
+            workers=workers,
+            metrics_port=metrics_port or base.metrics_port or None,
+            servers=stack.servers,
+            hold=(folder.descriptor,),
         )
         fleet.start()
         fleet.wait_ready(lambda: click.echo(f"ready: {settings.gateway_url}"))
@@ -158,6 +170,7 @@ def _start(stack: EmbeddedStack, base: Settings, data: Path, port: int) -> Setti
         "gateway_host": HOST,
         "gateway_port": port,
         "gateway_url": url,
+        "metrics_port": 0,  # each worker has its own
     }
     if not base.kafka:
         changes |= {"replication": 1, "min_isr": 1}

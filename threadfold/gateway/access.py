@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from streams.settings.settings import Settings
 from threadfold.gateway.credentials import Credentials
-from threadfold.gateway.metrics import Metrics
+from threadfold.gateway.metrics import GatewayMetrics
 from threadfold.gateway.problems import NotConnected
 from threadfold.gateway.tokens import EndUser
 from threadfold.quotas import Quotas
@@ -78,7 +78,7 @@ class GatewayState:
     """
 
     connection: Connection
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
     live: Live | None = None
     memory: Memories | None = None
     ending: bool = False

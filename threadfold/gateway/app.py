@@ -22,6 +22,7 @@ from projections.errors import QuotaExceeded, ThreadfoldError
 from projections.events.codec import full_type
 from projections.events.tokenizer import count_all
 from projections.events.validation import Record
+from projections.redis.daily_counts import DailyCounts
 from projections.redis.shared_buckets import SharedBuckets
 from streams.encryption.master_keys import master_keys_of
 from streams.runtime.tasks import end_tasks
@@ -224,10 +225,11 @@ def _quotas(settings: Settings, backend: ConversationService) -> Quotas:
     default = settings.quota()
 
     def quota_of(name: str) -> Quota:
-        tenant = backend.control.state.tenants.get(name)
-        return default if tenant is None else tenant.quota.over(default)
+        return backend.control.state.quota_of(name, default)
 
-    quotas = Quotas(SharedBuckets(settings.redis, settings.topic_prefix), quota_of)
+    buckets = SharedBuckets(settings.redis, settings.topic_prefix)
+    counts = DailyCounts(settings.redis, settings.topic_prefix, timeout=0.5)
+    quotas = Quotas(buckets, quota_of, counts=counts)
     backend.control.on_change(lambda _: quotas.refresh())
     return quotas
 

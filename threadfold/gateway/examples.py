@@ -113,6 +113,8 @@ _VALUES: dict[str, Any] = {
         for name, (state, deadline, how) in _STORES.items()
     },
     "summaries": [_SUMMARY],
+    "summary_cost": 1.25,
+    "summary_tokens": 812000,
     "suspension_id": "refund-1",
     "text": QUESTION["content"],
     "time": TIME,
@@ -121,6 +123,7 @@ _VALUES: dict[str, Any] = {
     "tool_call_id": "call_2",
     "trace": [],
     "turn_id": "t-1",
+    "used_today": {"summary_tokens": 812000, "summary_cost": 1.25},
     "user": "u-7",
     "utilization": 0.00025,
     "waiting": ["t-2"],

@@ -21,7 +21,9 @@ from collections.abc import Callable
 import msgspec
 
 from projections.errors import QuotaExceeded, RedisUnavailable
+from projections.redis.daily_counts import DailyCounts
 from projections.redis.shared_buckets import Settling, SharedBuckets
+from streams.compaction.summarizers.budgets import Spending, spent_today
 from streams.runtime.tasks import end_tasks
 from streams.settings.quotas import Quota
 from threadfold.quotas.bucket import Lease
@@ -79,9 +81,13 @@ class Quotas:
         buckets: SharedBuckets,
         quota_of: Callable[[str], Quota],
         clock: Callable[[], float] = time.monotonic,
+        counts: DailyCounts | None = None,
     ) -> None:
-        """Args: ``quota_of`` returns a tenant's quota in force, with the deployment's defaults."""
+        """Args: ``quota_of`` returns a tenant's quota in force, with the deployment's defaults.
+        ``counts`` are what workers charge summaries to.
+        """
         self._buckets = buckets
+        self._counts = counts
         self._quota_of = quota_of
         self._clock = clock
         self._tenants: dict[str, _Tenant] = {}
@@ -97,10 +103,12 @@ class Quotas:
         return self
 
     async def stop(self) -> None:
-        """Lease no more, and close the connection."""
+        """Lease no more, and close the connections."""
         await end_tasks([self._task])
         self._task = None
         await self._buckets.close()
+        if self._counts is not None:
+            await self._counts.close()
 
     def refresh(self) -> None:
         """Take in changed quotas, of the tenants that use this gateway."""
@@ -112,6 +120,15 @@ class Quotas:
     def of(self, name: str) -> Quota:
         """A tenant's quota in force."""
         return self._tenant(name).quota
+
+    async def spent_today(self, name: str) -> Spending | None:
+        """What a tenant's summaries have used of its daily budgets; None where that is unknown."""
+        if self._counts is None:
+            return None
+        try:
+            return await spent_today(self._counts, name)
+        except RedisUnavailable:
+            return None
 
     async def admit(self, name: str, *, appends: bool) -> None:
         """Let one request in, and charge it; one that ``appends`` only while there are events and

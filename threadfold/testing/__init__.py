@@ -9,11 +9,18 @@ from typing import Any
 
 from streams.custom.memory_store import MemoryProjectionStore
 from threadfold.renamed import renamed
+from threadfold.testing.memory_counts import MemoryDailyCounts
 from threadfold.testing.memory_log import MemoryLog
 from threadfold.testing.memory_projection import MemoryProjection
 from threadfold.testing.memory_store import MemoryStore
 
-__all__ = ["MemoryLog", "MemoryProjection", "MemoryProjectionStore", "MemoryStore"]
+__all__ = [
+    "MemoryDailyCounts",
+    "MemoryLog",
+    "MemoryProjection",
+    "MemoryProjectionStore",
+    "MemoryStore",
+]
 
 
 def __getattr__(name: str) -> Any:

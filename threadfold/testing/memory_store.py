@@ -124,6 +124,9 @@ class MemoryStore:
     async def due(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
         return _ripe(self._of(generation, partition).due, now_ms, limit)
 
+    async def due_count(self, generation: int, partition: int) -> int:
+        return len(self._of(generation, partition).due)
+
     async def requested(
         self, generation: int, partition: int, keys: list[Key], again_at_ms: int
     ) -> None:

@@ -19,20 +19,23 @@ import msgspec
 from projections.errors import RedisUnavailable
 from projections.events.tokenizer import count
 from streams.compaction.summarizers.base import SummaryInput, SummaryText
+from streams.compaction.summarizers.budgets import NOTHING, Budgets, Reserved, Spending
 from streams.compaction.summarizers.checks import finish
+from streams.compaction.summarizers.endpoint_limits import EndpointLimits
 from streams.compaction.summarizers.failures import (
     AnswerUnreadable,
+    CallNotAllowed,
     EndpointBusy,
     EndpointRefused,
     EndpointTimedOut,
     EndpointUnreachable,
     InputRefused,
-    NoTurn,
     SummaryAttemptFailed,
     SummaryRejected,
 )
 from streams.compaction.summarizers.prompt import Prompt, make_prompt
-from streams.compaction.summarizers.turns import TurnMissed, Turns
+from streams.metrics.declared import COST, TOKENS
+from streams.metrics.metrics import Metrics
 from streams.runtime.processor import Processor
 from streams.settings.endpoints import EndpointSettings
 
@@ -167,21 +170,25 @@ class EndpointSummarizer:
     def __init__(
         self,
         endpoint: ChatEndpoint,
-        turns: Turns,
+        limits: EndpointLimits,
+        budgets: Budgets,
         processor: Processor,
         input_tokens: int,
         output_tokens: int,
+        metrics: Metrics,
     ) -> None:
         self.name = endpoint.name
-        self.turns = turns
+        self._metrics = metrics
+        self.limits = limits
+        self._budgets = budgets
         self._endpoint = endpoint
-        self._processor = processor
+        self.processor = processor
         self._input_tokens = input_tokens
         self._output_tokens = output_tokens
 
     async def prepare(self, request: SummaryInput) -> Prompt:
         """The prompt that every attempt at a request sends."""
-        return await self._processor.run(request.tenant, make_prompt, request, self._input_tokens)
+        return await self.processor.run(request.tenant, make_prompt, request, self._input_tokens)
 
     async def attempt(self, request: SummaryInput, prompt: Prompt, until: float) -> SummaryText:
         """One call, one summary, by the loop's time ``until``. Twice the budget is asked for at
@@ -193,10 +200,20 @@ class EndpointSummarizer:
         """
         options = self._endpoint.options
         asked = max(16, min(2 * request.max_tokens, self._output_tokens))
-        answer = await self._call(prompt, asked, until)
-        cost, made = await self._processor.run(
+        sent = sum(len(message["content"]) for message in prompt.messages) // CHARACTERS
+        reserved = await self._reserve(request.tenant, sent, asked)
+        try:
+            answer = await self._call(prompt, asked, sent + asked, until)
+        except SummaryAttemptFailed as error:
+            # One that timed out may be billed.
+            if not isinstance(error, EndpointTimedOut):
+                await self._budgets.settle(reserved, NOTHING)
+            raise
+        tokens, cost, made = await self.processor.run(
             request.tenant, _judge, options, request, prompt, answer
         )
+        self._metrics.add_of_tenant(request.tenant, {TOKENS: tokens, COST: cost or 0.0})
+        await self._budgets.settle(reserved, Spending(tokens, cost or 0.0))
         if isinstance(made, SummaryRejected):
             raise SummaryRejected(
                 f"summarizer {self.name!r}: {made}", reason=made.reason, cost=cost
@@ -204,53 +221,58 @@ class EndpointSummarizer:
         text, tokens = made
         return SummaryText(text, tokens, self.name, options.model, cost)
 
-    async def _call(self, prompt: Prompt, asked: int, until: float) -> Completion:
-        """One call, within the endpoint's limits."""
-        guessed = sum(len(message["content"]) for message in prompt.messages) // CHARACTERS + asked
+    async def _reserve(self, tenant: str, sent: int, asked: int) -> Reserved:
+        """Charge the tenant's budget with what a call is likely to use."""
+        estimate = Spending(sent + asked, cost_of(self._endpoint.options, sent, asked) or 0.0)
         try:
-            async with self.turns.call(until):
+            return await self._budgets.reserve(tenant, estimate)
+        except RedisUnavailable as error:
+            raise CallNotAllowed(
+                f"what tenant {tenant} may spend on summaries is unknown now: {error}"
+            ) from None
+
+    async def _call(self, prompt: Prompt, asked: int, guessed: int, until: float) -> Completion:
+        """One call, within the endpoint's limits."""
+        try:
+            async with self.limits.call(until):
                 seconds = until - asyncio.get_running_loop().time()
-                await self.turns.charge(guessed)
+                await self.limits.charge(guessed)
                 answer = await self._endpoint.complete(
                     prompt.messages, asked, min(seconds, self._endpoint.options.timeout)
                 )
-        except TurnMissed as error:
-            raise NoTurn(str(error)) from None
         except RedisUnavailable as error:
-            raise NoTurn(f"summarizer {self.name!r} has no turn: {error}") from None
+            raise CallNotAllowed(f"summarizer {self.name!r} may not be called: {error}") from None
         except EndpointBusy as error:
             if error.retry_after:
-                await self.turns.pause(error.retry_after)
+                await self.limits.pause(error.retry_after)
             raise
         if answer.input_tokens is not None and answer.output_tokens is not None:
-            await self.turns.charge(answer.input_tokens + answer.output_tokens - guessed)
+            await self.limits.charge(answer.input_tokens + answer.output_tokens - guessed)
         return answer
 
 
 def _judge(
     options: EndpointSettings, request: SummaryInput, prompt: Prompt, answer: Completion
-) -> tuple[float | None, tuple[str, int] | SummaryRejected]:
-    """What an answer cost, and the summary it makes, or why it makes none."""
-    cost = cost_of(options, prompt, answer, request.encoding)
-    try:
-        return cost, finish(request, answer.text, prompt.mark, answer.cut)
-    except SummaryRejected as error:
-        return cost, error
-
-
-def cost_of(
-    options: EndpointSettings, prompt: Prompt, answer: Completion, encoding: str
-) -> float | None:
-    """What a call cost at the prices configured; by our own count of tokens where the endpoint did
-    not say its own; None without prices.
+) -> tuple[int, float | None, tuple[str, int] | SummaryRejected]:
+    """The tokens of a call, what it cost, and the summary its answer makes, or why it makes
+    none. Tokens are our own count where the endpoint did not say its own.
     """
-    if options.input_price is None and options.output_price is None:
-        return None
     sent, got = answer.input_tokens, answer.output_tokens
     if sent is None:
-        sent = sum(count(message["content"], encoding) for message in prompt.messages)
+        sent = sum(count(message["content"], request.encoding) for message in prompt.messages)
     if got is None:
-        got = count(answer.text, encoding)
+        got = count(answer.text, request.encoding)
+    cost = cost_of(options, sent, got)
+    try:
+        return sent + got, cost, finish(request, answer.text, prompt.mark, answer.cut)
+    except SummaryRejected as error:
+        return sent + got, cost, error
+
+
+def cost_of(options: EndpointSettings, sent: int, got: int) -> float | None:
+    """What a call costs at the prices configured, by its tokens; None without prices."""
+    if options.input_price is None and options.output_price is None:
+        return None
     return round(
         (sent * (options.input_price or 0.0) + got * (options.output_price or 0.0)) / 1e6, 9
     )

@@ -27,6 +27,7 @@ from streams.compaction.summarizers.lines import (
     write_summary,
 )
 from streams.compaction.summarizers.ranking import MOST_FACTS, Candidates, lexrank, select
+from streams.compaction.summarizers.segments import grow_at_once
 from streams.compaction.summarizers.terms import Array, Places, similarities
 from streams.compaction.summarizers.worth import SpanFacts, facts_of, worth_of
 from streams.runtime.processor import Processor, Threads
@@ -61,6 +62,12 @@ class ExtractiveSummarizer:
     async def summarize(self, request: SummaryInput) -> SummaryText:
         """The summary."""
         return await self._processor.run(request.tenant, summarize_extractive, request)
+
+    async def grow(self, request: SummaryInput) -> SummaryText:
+        """As :func:`streams.compaction.summarizers.segments.summarize`, in one call."""
+        return await self._processor.run(
+            request.tenant, grow_at_once, summarize_extractive, request
+        )
 
 
 def summarize_extractive(request: SummaryInput) -> SummaryText:

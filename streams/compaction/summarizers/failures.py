@@ -17,6 +17,8 @@ class SummaryAttemptFailed(ThreadfoldError):
     """
 
     problem = 503
+    kind = "failed"
+    """The cause in a word, for metrics."""
     again = True
     faulty = True
 
@@ -28,24 +30,37 @@ class SummaryAttemptFailed(ThreadfoldError):
         self.cost = cost
 
 
-class NoTurn(SummaryAttemptFailed):
+class CallNotAllowed(SummaryAttemptFailed):
     """The endpoint was not called: its limits are used up, or it asked for a pause, for longer than
     the summary may wait.
     """
 
+    kind = "limited"
     again = False
+
+
+class BudgetUsedUp(CallNotAllowed):
+    """The tenant's budget of this day is used up: a quota of its own, not the endpoint's."""
+
+    kind = "budget"
 
 
 class EndpointUnreachable(SummaryAttemptFailed):
     """No connection, or it broke before the answer was whole."""
 
+    kind = "unreachable"
+
 
 class EndpointTimedOut(SummaryAttemptFailed):
     """The answer was not there in time."""
 
+    kind = "timed_out"
+
 
 class EndpointBusy(SummaryAttemptFailed):
     """The endpoint answered that it cannot now: 408, 409, 425, 429 or 5xx."""
+
+    kind = "busy"
 
 
 class EndpointRefused(SummaryAttemptFailed):
@@ -53,12 +68,14 @@ class EndpointRefused(SummaryAttemptFailed):
     redirect).
     """
 
+    kind = "refused"
     again = False
 
 
 class InputRefused(SummaryAttemptFailed):
     """The endpoint does not take this very request (400, 413, 422 and the like)."""
 
+    kind = "input_refused"
     again = False
     faulty = False
 
@@ -66,12 +83,15 @@ class InputRefused(SummaryAttemptFailed):
 class AnswerUnreadable(SummaryAttemptFailed):
     """The answer is not a chat completion, or larger than is read."""
 
+    kind = "unreadable"
+
 
 class SummaryRejected(SummaryAttemptFailed):
     """There is an answer, and it is no summary of what was sent; it is thrown away. ``reason``: one
     word for why, for metrics.
     """
 
+    kind = "rejected"
     faulty = False
 
     def __init__(self, message: str, *, reason: str = "", cost: float | None = None) -> None:

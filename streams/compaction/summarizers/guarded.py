@@ -19,17 +19,22 @@ from tenacity import (
 from tenacity.stop import stop_base
 
 from projections.errors import RedisUnavailable
+from projections.names import Key
 from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
 from streams.compaction.summarizers.breaker import Breaker
 from streams.compaction.summarizers.endpoint import EndpointSummarizer
 from streams.compaction.summarizers.failures import (
+    BudgetUsedUp,
+    CallNotAllowed,
     EndpointTimedOut,
-    NoTurn,
     SummaryAttemptFailed,
     SummaryRejected,
 )
 from streams.compaction.summarizers.prompt import Prompt
-from streams.compaction.summarizers.turns import TurnMissed
+from streams.compaction.summarizers.segments import grow
+from streams.metrics.declared import CALLS, FALLBACKS, OVER_BUDGET, REFUSED
+from streams.metrics.metrics import Metrics
+from streams.runtime.log_fields import about
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +51,7 @@ LEAST_SECONDS = 0.5
 class EndpointResting(SummaryAttemptFailed):
     """The breaker is open: the endpoint is left alone after failures in a row."""
 
+    kind = "breaker_open"
     again = False
 
 
@@ -65,8 +71,10 @@ class GuardedSummarizer:
         breaker: Breaker,
         attempts: int,
         seconds: float,
+        metrics: Metrics,
     ) -> None:
         self.name = inner.name
+        self._metrics = metrics
         self._inner = inner
         self._fallback = fallback
         self._breaker = breaker
@@ -75,16 +83,21 @@ class GuardedSummarizer:
 
     async def summarize(self, request: SummaryInput) -> SummaryText:
         """The endpoint's summary, else the fallback's; raises only what the fallback raises."""
-        run = _Run()
+        run, whose = _Run(), about(Key(request.tenant, request.conversation))
         if any(message.text for message in request.messages):
             try:
                 answer = await self._try(request, run)
                 return msgspec.structs.replace(answer, cost=run.cost, refused=tuple(run.refused))
             except SummaryAttemptFailed as error:
-                logger.warning("%s; %s makes the summary", error, self._fallback.name)
-            except Exception:
+                logger.warning("%s; %s makes the summary", error, self._fallback.name, extra=whose)
+                count_fallback(self._metrics, self.name, request.tenant, error)
+            except Exception as error:
+                count_fallback(self._metrics, self.name, request.tenant, error)
                 logger.exception(
-                    "summarizer %r failed; %s makes the summary", self.name, self._fallback.name
+                    "summarizer %r failed; %s makes the summary",
+                    self.name,
+                    self._fallback.name,
+                    extra=whose,
                 )
         answer = await self._fallback.summarize(request)
         return msgspec.structs.replace(
@@ -93,6 +106,10 @@ class GuardedSummarizer:
             cost=run.cost,
             refused=tuple(run.refused),
         )
+
+    async def grow(self, request: SummaryInput) -> SummaryText:
+        """As :func:`streams.compaction.summarizers.segments.summarize`."""
+        return await grow(self, request, self._inner.processor)
 
     async def _try(self, request: SummaryInput, run: _Run) -> SummaryText:
         if self._breaker.open:
@@ -121,7 +138,7 @@ class GuardedSummarizer:
                 f"summarizer {self.name!r} was not asked: the time for this summary is up"
             )
         if run.attempted:
-            await self._turn(request, deadline)
+            await self._wait(request, deadline)
         run.attempted = True
         ticket = self._breaker.admit()
         if ticket is None:
@@ -133,6 +150,7 @@ class GuardedSummarizer:
         try:
             answer = await self._inner.attempt(request, prompt, deadline)
             good = True
+            self._metrics.add(CALLS, self.name, "ok")
             run.pay(answer.cost)
             return answer
         except SummaryAttemptFailed as error:
@@ -140,6 +158,8 @@ class GuardedSummarizer:
             run.pay(error.cost)
             if isinstance(error, SummaryRejected):
                 run.refused.append(f"{self.name}: {error.reason}")
+                self._metrics.add(REFUSED, self.name, error.reason)
+            self._metrics.add(CALLS, self.name, error.kind)
             logger.info("an attempt failed: %s", error)
             raise
         finally:
@@ -152,14 +172,22 @@ class GuardedSummarizer:
                     # A pause and another attempt would only meet the open breaker.
                     failure.again = False
 
-    async def _turn(self, request: SummaryInput, deadline: float) -> None:
-        """Take a turn for another attempt; the first one's was taken before the request was
+    async def _wait(self, request: SummaryInput, deadline: float) -> None:
+        """Wait until another call may be made; the first one was allowed before the request was
         begun.
         """
         try:
-            await self._inner.turns.take(request.tenant, deadline)
-        except (TurnMissed, RedisUnavailable) as error:
-            raise NoTurn(str(error)) from None
+            await self._inner.limits.take(request.tenant, deadline)
+        except RedisUnavailable as error:
+            raise CallNotAllowed(str(error)) from None
+
+
+def count_fallback(metrics: Metrics, endpoint: str, tenant: str, error: Exception) -> None:
+    """Count a summary that is not made by its endpoint, and why."""
+    reason = error.kind if isinstance(error, SummaryAttemptFailed) else "error"
+    metrics.add(FALLBACKS, endpoint, reason)
+    if isinstance(error, BudgetUsedUp):
+        metrics.add_of_tenant(tenant, {OVER_BUDGET: 1})
 
 
 class _Run:
@@ -181,7 +209,7 @@ class _Run:
         """What is reported to the breaker of a failure: False, or None for a further one that the
         input may be to blame for.
         """
-        if isinstance(error, NoTurn):
+        if isinstance(error, CallNotAllowed):
             return None
         if error.faulty:
             return False

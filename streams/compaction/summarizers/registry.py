@@ -13,10 +13,13 @@ from projections.policy.policy import Policy
 from projections.redis.shared_buckets import SharedBuckets
 from streams.compaction.summarizers.base import Summarizer
 from streams.compaction.summarizers.breaker import Breaker
+from streams.compaction.summarizers.budgets import Budgets
 from streams.compaction.summarizers.endpoint import ChatEndpoint, EndpointSummarizer
+from streams.compaction.summarizers.endpoint_limits import EndpointLimits
 from streams.compaction.summarizers.extractive import ExtractiveSummarizer
 from streams.compaction.summarizers.guarded import GuardedSummarizer
-from streams.compaction.summarizers.turns import Turns
+from streams.metrics.declared import BREAKER_OPEN, IN_FLIGHT, LIMIT_WAITS
+from streams.metrics.metrics import Metrics
 from streams.runtime.processor import Processor, Threads
 from streams.settings.endpoints import CHEAP, EXTRACTIVE
 from streams.settings.settings import Settings
@@ -47,39 +50,58 @@ class Summarizers:
         processor: Processor | None = None,
         shared: SharedBuckets | None = None,
         weight: Callable[[str], float] = lambda tenant: 1.0,
+        budgets: Budgets | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         """Args:
             processor: where what takes long is worked out; None: in threads.
             shared: the limits that all workers share; None: there is but this one.
             weight: a tenant's share of what several want.
+            budgets: the tenants' budgets; None: there are none.
+            metrics: where all is counted; None: nobody looks.
 
         Raises:
             InvalidSettings: an endpoint's key is not in the environment variable that should hold
                 it.
         """
         env = os.environ if env is None else env
-        processor = processor or Threads()
+        processor, budgets = processor or Threads(), budgets or Budgets()
+        metrics = metrics or Metrics()
         self._http: aiohttp.ClientSession | None = None
-        self.turns: dict[str, Turns] = {}
-        """The turns of each endpoint, by its name."""
+        self.limits: dict[str, EndpointLimits] = {}
+        """The limits of each endpoint, by its name."""
+        self._breakers: dict[str, Breaker] = {}
         extractive: Summarizer = ExtractiveSummarizer(processor)
         self._by_name: dict[str, Summarizer] = {EXTRACTIVE: extractive, CHEAP: extractive}
         for name, options in settings.summarizers.items():
             endpoint = ChatEndpoint(name, options, options.find_key(name, env), self._session)
-            self.turns[name] = turns = Turns(name, options, shared, weight)
+            self.limits[name] = limits = EndpointLimits(name, options, shared, weight, budgets)
+            self._breakers[name] = breaker = Breaker(
+                settings.summary_breaker_failures, settings.summary_breaker_seconds
+            )
             self._by_name[name] = GuardedSummarizer(
                 EndpointSummarizer(
                     endpoint,
-                    turns,
+                    limits,
+                    budgets,
                     processor,
                     settings.summary_input_tokens,
                     settings.summary_output_tokens,
+                    metrics,
                 ),
                 extractive,
-                Breaker(settings.summary_breaker_failures, settings.summary_breaker_seconds),
+                breaker,
                 settings.summary_attempts,
                 settings.summary_time_cap * ENDPOINT_SHARE,
+                metrics,
             )
+        self._show(metrics)
+
+    def _show(self, metrics: Metrics) -> None:
+        limits, breakers = self.limits, self._breakers
+        metrics.read(IN_FLIGHT, lambda: {(name,): one.calls for name, one in limits.items()})
+        metrics.read(LIMIT_WAITS, lambda: {(name,): one.waits for name, one in limits.items()})
+        metrics.read(BREAKER_OPEN, lambda: {(name,): one.open for name, one in breakers.items()})
 
     def get(self, name: str) -> Summarizer:
         """The summariser of that name; raises ``InvalidPolicy`` that names the known ones for any
@@ -102,7 +124,7 @@ class Summarizers:
         if self._http is None or self._http.closed:
             # Cookies of one conversation's call have no business in another's.
             self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),  # turns are the limit
+                connector=aiohttp.TCPConnector(limit=0),  # EndpointLimits are the limit
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": "threadfold"},
             )

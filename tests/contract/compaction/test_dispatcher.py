@@ -7,105 +7,19 @@ import os
 import signal
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 from projections.errors import KafkaUnavailable
-from projections.events.codec import decode_event
-from projections.events.types import SummaryEvent
-from projections.events.validation import Record, make_record
-from projections.fold.replay import replay
-from projections.names import Key, Position, partition_of
-from projections.policy.policy import Rules
+from projections.events.validation import Record
+from projections.names import Position
 from streams.compaction import dispatcher as dispatcher_module
-from streams.compaction.compactor import Compactor
 from streams.compaction.deliveries import Deliveries
-from streams.compaction.dispatcher import Dispatcher
-from streams.compaction.requests import request_for
-from streams.compaction.summarizers.registry import Summarizers
-from streams.runtime.processor import Processes, Processor
-from streams.settings.settings import Settings
-from tests.support.compaction import SMALL
+from streams.runtime.processor import Processes
+from tests.support.dispatch import SUMMARY, World, endpoint
 from tests.support.model_server import model_server, stalls, takes
 from tests.support.worker import until
 from threadfold.testing import MemoryLog
-
-SUMMARY = "They talk about the garden, the weather of the week and what they would like to plant."
-
-
-class World:
-    """Conversations that are due, and a dispatcher for their requests."""
-
-    def __init__(
-        self, log: MemoryLog, endpoints: dict[str, Any], processor: Processor | None = None
-    ) -> None:
-        self.log = log
-        settings = Settings.load(
-            env={}, kafka="h:1", redis="redis://h:1/0", summarizers=endpoints or None
-        )
-        self.summarizers = Summarizers(settings, processor=processor)
-        self.compactor = Compactor(settings, log, self.summarizers.get)
-        self.dispatcher = Dispatcher(self.compactor, self.summarizers.turns, 1)
-        self.done: list[str] = []
-
-    async def request(self, tenant: str, name: str, summarizer: str) -> bytes:
-        """The request of a conversation that has just become due."""
-        key = Key(tenant, name)
-        for i in range(16):
-            await MemoryLog.append(
-                self.log,
-                [
-                    make_record(
-                        key,
-                        {
-                            "type": "message",
-                            "role": ("user", "assistant")[i % 2],
-                            "content": "the garden and the weather of this week " * 4,
-                        },
-                        where="e",
-                        now="2026-01-01T00:00:00Z",
-                        new_id=f"{key}-{i}",
-                    )
-                ],
-            )
-        partition = partition_of(key, self.log.partitions)
-        end = (await self.log.end_offsets())[partition]
-        rows = [
-            (raw.position.offset, decode_event(raw.value or b""))
-            async for raw in self.log.scan(partition, 0, end - 1)
-            if raw.key == str(key).encode()
-        ]
-        rules = Rules(SMALL | {"summarizer": summarizer})
-        request = request_for(replay(key, partition, rules, rows), 1)
-        assert request is not None
-        return msgspec.json.encode(request)
-
-    async def ask(self, tenant: str, name: str, summarizer: str = "extractive") -> bytes:
-        value = await self.request(tenant, name, summarizer)
-        await self.dispatcher.take(value, lambda: self.done.append(f"{tenant}/{name}"))
-        return value
-
-    async def until_done(self, *names: str, limit: float = 30.0) -> None:
-        async def all_are() -> bool:
-            return set(names) <= set(self.done)
-
-        await until(all_are, limit, f"{names}")
-
-    async def made_by(self) -> dict[str, list[str]]:
-        """Who made the summaries of each conversation that are in the log."""
-        found: dict[str, list[str]] = {}
-        for partition, end in (await self.log.end_offsets()).items():
-            async for raw in self.log.scan(partition, 0, end - 1):
-                event = decode_event(raw.value or b"")
-                if isinstance(event, SummaryEvent):
-                    found.setdefault((raw.key or b"").decode(), []).append(event.data.summarizer)
-        return found
-
-    async def close(self) -> None:
-        await self.dispatcher.close()
-        await self.summarizers.close()
 
 
 @pytest.fixture
@@ -113,10 +27,6 @@ async def world() -> AsyncIterator[World]:
     made = World(MemoryLog(3), {})
     yield made
     await made.close()
-
-
-def endpoint(url: str, **options: Any) -> dict[str, Any]:
-    return {"base_url": url, "model": "small", **options}
 
 
 async def test_a_slow_endpoint_holds_up_nobody_who_does_not_ask_it() -> None:
@@ -145,6 +55,23 @@ async def test_a_tenant_with_few_requests_does_not_wait_for_one_with_many() -> N
         await world.until_done("few/a", "few/b")
         # Those whose places were taken already, and one for each of few's.
         assert len(world.done) - before <= 25
+        await world.close()
+
+
+async def test_a_tenant_of_thrice_the_weight_is_answered_thrice_as_often() -> None:
+    async with model_server(takes(0.01, SUMMARY)) as server:
+        weights = {"heavy": 3.0, "light": 1.0}
+        options = endpoint(server.url, max_concurrent=1)
+        world = World(MemoryLog(1), {"cheap": options}, weight=weights.__getitem__)
+        values = [
+            (tenant, await world.request(tenant, str(i), "cheap"))
+            for tenant in weights
+            for i in range(40)
+        ]
+        for tenant, value in values:
+            await world.dispatcher.take(value, lambda tenant=tenant: world.done.append(tenant))  # type: ignore[misc]
+        await until(lambda: asyncio.sleep(0, len(world.done) >= 40))
+        assert 27 <= world.done[:40].count("heavy") <= 33
         await world.close()
 
 
@@ -182,6 +109,22 @@ async def test_a_request_that_went_to_another_worker_is_let_go(world: World) -> 
     await world.dispatcher.take(value, done, current)
     await world.dispatcher.idle()
     assert await world.made_by() == {} and acknowledged == []
+
+
+async def test_a_request_that_goes_to_another_worker_while_it_waits_is_not_paid_for() -> None:
+    async with model_server(takes(0.3, SUMMARY)) as server:
+        world = World(MemoryLog(1), {"cheap": endpoint(server.url, max_concurrent=1)})
+        await world.ask("acme", "first", "cheap")
+        await until(lambda: asyncio.sleep(0, server.under_way == 1))
+        deliveries, acknowledged = Deliveries(), []
+        value = await world.request("acme", "second", "cheap")
+        await world.dispatcher.take(value, *deliveries.add(0, lambda: acknowledged.append(1)))
+        await asyncio.sleep(0)  # it waits for its place
+        deliveries.forget()
+        await world.dispatcher.idle()
+        assert await world.made_by() == {"acme/first": ["cheap"]}
+        assert len(server.calls) == 1 and acknowledged == []
+        await world.close()
 
 
 class AwayLog(MemoryLog):

@@ -87,7 +87,7 @@ async def test_a_topic_that_is_gone_has_no_records_and_one_made_anew_has_its_own
 
 async def test_brokers_that_are_away_are_named_in_bounded_time() -> None:
     settings = Settings(kafka=f"127.0.0.1:{closed_port()}", append_timeout=1.0)
-    reads = RandomReads(settings, "threadfold.snapshots")
+    reads = RandomReads(settings, "threadfold.snapshots", "reading snapshots")
     with pytest.raises(KafkaUnavailable, match="does not answer"):
         await reads.read(0, [1])
     await reads.stop()

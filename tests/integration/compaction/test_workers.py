@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -14,14 +11,7 @@ from typing import Any
 
 import pytest
 
-from projections.events.types import SummaryEvent
-from projections.events.validation import make_record
-from projections.names import Key, partition_of
-from projections.redis.store import RedisStore
-from streams.log.history import event_of
-from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
-from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.support.generations import open_generation
 from tests.support.model_server import (
@@ -32,82 +22,9 @@ from tests.support.model_server import (
     takes,
 )
 from tests.support.pipeline import POLICY
+from tests.support.summary_workers import SUMMARY, TALKS, World
 from tests.support.worker import until
-from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.stack import EmbeddedStack
-
-SUMMARY = (
-    "They talk about the garden, the weather of the week and what they would like to plant there"
-    " once the rain is over and the soil is warm again."
-)
-TALKS = 80
-
-
-class World:
-    """A log, and workers on it."""
-
-    def __init__(self, settings: Settings, folder: Path) -> None:
-        self.settings = settings
-        self.folder = folder
-        self.log = KafkaLog(settings, settings.partitions)
-        self.store = RedisStore(settings.redis, settings.topic_prefix)
-        self.keys = [Key("acme", f"talk{i}") for i in range(TALKS)]
-        self.workers: list[GuardedProcess] = []
-
-    async def append(self) -> None:
-        """Let every conversation become due for one summary."""
-        await self.log.append(
-            [
-                make_record(
-                    key,
-                    {
-                        "type": "message",
-                        "role": ("user", "assistant")[i % 2],
-                        "content": "the garden and the weather of this week " * 5,
-                    },
-                    where="event",
-                    now="2026-01-01T00:00:00Z",
-                    new_id=f"{key}-{i}",
-                )
-                for key in self.keys
-                for i in range(12)
-            ]
-        )
-
-    def start(self, url: str, *only: str, **endpoint: Any) -> GuardedProcess:
-        names = ("kafka", "redis", "topic_prefix", "group", "partitions", "session_timeout")
-        options = {"base_url": url, "model": "small", **endpoint}
-        env = {
-            **os.environ,
-            **{f"THREADFOLD_{name.upper()}": str(getattr(self.settings, name)) for name in names},
-            "THREADFOLD_SUMMARIZERS": json.dumps({"cheap": options}),
-        }
-        log = self.folder / f"worker{len(self.workers)}.log"
-        process = GuardedProcess(
-            [sys.executable, "-m", "threadfold.cli", "worker", *only], env=env, log=log
-        )
-        process.start()
-        self.workers.append(process)
-        return process
-
-    async def summaries(self) -> list[tuple[Key, SummaryEvent]]:
-        """All summary events that stand in the log."""
-        found = []
-        for partition, end in (await self.log.end_offsets()).items():
-            keys = [key for key in self.keys if partition_of(key, self.log.partitions) == partition]
-            async for raw in self.log.scan(partition, 0, end - 1):
-                for key in keys:
-                    event = event_of(raw, key, self.log.seals)
-                    if isinstance(event, SummaryEvent):
-                        found.append((key, event))
-        return found
-
-    async def all_summarised(self) -> list[tuple[Key, SummaryEvent]]:
-        async def all_are() -> Any:
-            found = await self.summaries()
-            return found if {key for key, _ in found} == set(self.keys) else None
-
-        return await until(all_are, 120, "a summary of every conversation")
 
 
 @pytest.fixture

@@ -323,6 +323,7 @@ async def test_a_tenant_is_made_changed_and_its_keys_come_and_go_seen_by_the_oth
     assert changed["quota"] == {"requests_per_second": 50, "streams": 2}
     assert changed["quota_in_force"]["streams"] == 2
     shown = (await world("GET", "/v1/tenants/newco", "root", gateway=1)).json()
+    assert shown.pop("used_today") == {"summary_tokens": 0, "summary_cost": 0}
     assert {**shown, "keys": []} == {**changed, "keys": []}
     back = (
         await world("PATCH", "/v1/tenants/newco", "root", {"policy": {"min_messages": 5}})

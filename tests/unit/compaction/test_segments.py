@@ -5,16 +5,22 @@ full.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from itertools import pairwise
+from typing import TypeVar
 
 import msgspec
 import pytest
 
 from projections.errors import ThreadfoldError
 from projections.events.tokenizer import count
-from streams.compaction.segments import ANEW, LEAST, SEGMENT, SPAN, summarize
 from streams.compaction.summarizers.base import SpanMessage, SummaryInput, SummaryText
 from streams.compaction.summarizers.extractive import ExtractiveSummarizer, summarize_extractive
+from streams.compaction.summarizers.registry import Summarizers
+from streams.compaction.summarizers.segments import ANEW, LEAST, SEGMENT, SPAN, summarize
+from streams.settings.settings import Settings
+
+T = TypeVar("T")
 
 ENCODING = "o200k_base"
 WORDS = [
@@ -127,6 +133,28 @@ async def test_an_earlier_summary_longer_than_the_budget_is_written_anew_within_
     assert before.tokens > 800
     after = await summarize(ExtractiveSummarizer(), asked(before.text, span(3), 800))
     assert after.tokens <= 800 // ANEW and after.text
+
+
+class Reached(Exception):
+    """A processor was asked for something."""
+
+
+class Refusing:
+    """A processor that does nothing."""
+
+    async def run(self, tenant: str, function: Callable[..., T], *args: object) -> T:
+        raise Reached(function.__name__)
+
+
+@pytest.mark.parametrize("name", ["extractive", "cheap"])
+async def test_a_spans_texts_are_counted_where_its_summary_is_made(name: str) -> None:
+    """An event loop that counted them would find that there is no such encoding."""
+    options = {"cheap": {"base_url": "http://h:1/v1", "model": "small"}}
+    settings = Settings.load(env={}, kafka="h:1", redis="redis://h:1/0", summarizers=options)
+    summarizers = Summarizers(settings, processor=Refusing())
+    request = msgspec.structs.replace(asked("user: hello", span(1)), encoding="unknown")
+    with pytest.raises(Reached):
+        await summarize(summarizers.get(name), request)
 
 
 class Wordy:

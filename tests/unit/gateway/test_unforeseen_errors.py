@@ -7,7 +7,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from tests.support.gateway import is_problem
-from threadfold.gateway.metrics import Measured, Metrics
+from threadfold.gateway.metrics import GatewayMetrics, Measured
 
 
 async def broken(scope: Scope, receive: Receive, send: Send) -> None:
@@ -21,7 +21,7 @@ async def test_an_error_before_the_routes_is_answered_with_a_problem_that_says_n
     None
 ):
     async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(Measured(broken, Metrics())), base_url="http://x"
+        transport=httpx.ASGITransport(Measured(broken, GatewayMetrics())), base_url="http://x"
     ) as client:
         response = await client.get("/v1/conversations")
         is_problem(response, 500, "OverflowError", "the gateway's log has it")

@@ -23,7 +23,7 @@ class Failing:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    async def answer_if_due(self, request: CompactionRequest, turn: Any = None) -> None:
+    async def answer_if_due(self, request: CompactionRequest, allowed: Any = None) -> None:
         raise self.error
 
 

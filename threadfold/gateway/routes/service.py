@@ -1,4 +1,5 @@
-"""The routes that need no key: health, metrics, the documents, and the page ``/docs``.
+"""The routes about the service: health, metrics, the documents, and the page ``/docs``. All but
+the workers' metrics need no key.
 
 The page shows the OpenAPI document with Swagger UI, whose files come from a package. It loads
 nothing from another host: that would fail behind a firewall and tell others who reads. Its security
@@ -20,7 +21,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import FileResponse, Response
 
 from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, ThreadfoldError
-from threadfold.gateway.access import Connection
+from projections.redis.process_reports import ProcessReports
+from streams.metrics.reports import KIND, reported_page
+from threadfold.gateway.access import Caller, Connection
 from threadfold.gateway.answers import Count
 from threadfold.gateway.declaration import Answer, Cost, Routes
 from threadfold.gateway.parameters import Path
@@ -112,7 +115,7 @@ async def readyz(request: Request) -> dict[str, object]:
     ),
 )
 async def metrics_page(request: Request) -> Response:
-    """The gateway's metrics, for Prometheus."""
+    """The gateway's metrics, for Prometheus. No label names a tenant."""
     backend = request.state.connection.backend
     halted = {} if backend is None else backend.control.state.halted()
     server = None
@@ -126,7 +129,33 @@ async def metrics_page(request: Request) -> Response:
         with suppress(ThreadfoldError, TimeoutError):
             async with asyncio.timeout(METRICS_TIMEOUT):
                 behind = await backend.behind()
-    page = request.state.metrics.page(halted, behind, set_aside, server)
+    page = request.state.metrics.show(halted, behind, set_aside, server)
+    return Response(page, media_type=CONTENT_TYPE_LATEST)
+
+
+@routes.add(
+    "GET",
+    "/v1/workers/metrics",
+    "Metrics of all workers",
+    Answer(
+        str,
+        "Prometheus' text format.",
+        "# TYPE threadfold_events_total counter\n",
+        "text/plain",
+    ),
+    scope="admin",
+    cost=Cost.ADMINISTRATION,
+)
+async def workers_metrics(caller: Caller) -> Response:
+    """The metrics that workers reported in the last 45 s, for Prometheus: with a label `worker` for
+    each process. Labels name tenants, so this needs the scope `admin`.
+    """
+    settings = caller.backend.settings
+    found = ProcessReports(settings.redis, settings.topic_prefix, KIND)
+    try:
+        page = reported_page(await found.all())
+    finally:
+        await found.close()
     return Response(page, media_type=CONTENT_TYPE_LATEST)
 
 

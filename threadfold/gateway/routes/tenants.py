@@ -17,10 +17,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from projections.errors import InvalidRequest
 from projections.names import check_name
 from streams.settings.quotas import (
-    BURSTS,
     COUNTS,
     Quota,
     Tenant,
+    bounds_of,
     check_expiry,
     check_key_name,
     check_scopes,
@@ -48,8 +48,8 @@ _KEYS = f"{_ONE}/keys"
 def _quota_schema(name: str) -> dict[str, Any]:
     return {
         "type": ["integer" if name in COUNTS else "number", "null"],
-        "minimum": 0.1 if name in BURSTS else 0,
-        "maximum": 86_400 if name in BURSTS else 1e12,
+        "minimum": bounds_of(name)[0],
+        "maximum": bounds_of(name)[1],
     }
 
 
@@ -150,6 +150,23 @@ class ShownTenant(Struct):
     keys: list[Key]
 
 
+class SummaryUse(Struct):
+    """What summaries by models have used since 00:00 UTC, over all workers, calls under way
+    included: tokens of prompts and answers, and money at the prices of the settings.
+    """
+
+    summary_tokens: float
+    summary_cost: float
+
+
+class TenantInUse(ShownTenant, kw_only=True):
+    """A tenant with what it has used of its daily budgets. `used_today` is null while Redis does
+    not answer.
+    """
+
+    used_today: SummaryUse | None
+
+
 class MadeTenant(ShownTenant, kw_only=True):
     """A new tenant. `key` is the secret of its first key, shown in this answer and never again."""
 
@@ -222,10 +239,15 @@ async def post_tenant(caller: Caller, body: NewTenant) -> dict[str, Any]:
     return {**_shown(caller, tenant), "key": key}
 
 
-@_admin("GET", _ONE, "Show a tenant", ShownTenant)
+@_admin("GET", _ONE, "Show a tenant", TenantInUse)
 async def get_tenant(caller: Caller, tenant: TenantName) -> dict[str, Any]:
-    """One tenant with its policy, its quota and its keys without their secrets."""
-    return _shown(caller, await _known(caller, tenant))
+    """One tenant with its policy, its quota, what it has used of its daily budgets, and its keys
+    without their secrets.
+    """
+    known, quotas = await _known(caller, tenant), caller.quotas
+    spent = None if quotas is None else await quotas.spent_today(tenant)
+    used = spent and {"summary_tokens": spent.tokens, "summary_cost": spent.cost}
+    return {**_shown(caller, known), "used_today": used}
 
 
 @_admin(

@@ -1,4 +1,4 @@
-"""The turns of one endpoint that several workers call, by way of a real Redis."""
+"""The limits of one endpoint that several workers call, by way of a real Redis."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from typing import Any
 import pytest
 
 from projections.redis.shared_buckets import SharedBuckets
-from streams.compaction.summarizers.turns import TurnMissed, Turns
+from streams.compaction.summarizers.endpoint_limits import EndpointLimits
+from streams.compaction.summarizers.failures import CallNotAllowed
 from streams.settings.endpoints import EndpointSettings
 from streams.settings.settings import Settings
 from tests.support.worker import until
 
-Make = Callable[..., Awaitable[list[Turns]]]
+Make = Callable[..., Awaitable[list[EndpointLimits]]]
 
 
 @pytest.fixture
 async def workers(settings: Settings, request: pytest.FixtureRequest) -> AsyncIterator[Make]:
     opened: list[SharedBuckets] = []
 
-    async def make(**options: Any) -> list[Turns]:
+    async def make(**options: Any) -> list[EndpointLimits]:
         endpoint = EndpointSettings(base_url="http://127.0.0.1:1", model="m", **options)
         opened.extend(
             SharedBuckets(settings.redis, settings.topic_prefix, timeout=5.0) for _ in range(2)
         )
-        return [Turns(request.node.name, endpoint, shared) for shared in opened]
+        return [EndpointLimits(request.node.name, endpoint, shared) for shared in opened]
 
     yield make
     for shared in opened:
@@ -39,11 +40,11 @@ def later(seconds: float) -> float:
 
 
 async def test_requests_a_minute_hold_over_all_workers(workers: Make) -> None:
-    turns = await workers(requests_per_minute=600)
+    limits = await workers(requests_per_minute=600)
     taken: list[float] = []
 
     async def one(i: int) -> None:
-        await turns[i % 2].take(f"tenant{i % 3}", later(60))
+        await limits[i % 2].take(f"tenant{i % 3}", later(60))
         taken.append(time.monotonic())
 
     await asyncio.gather(*map(one, range(40)))
@@ -59,7 +60,7 @@ async def test_tokens_that_one_worker_used_are_missing_to_the_other(workers: Mak
     await other.take("acme", later(10))
     assert 1.8 < time.monotonic() - begin < 8
     await one.charge(10_000)
-    with pytest.raises(TurnMissed):
+    with pytest.raises(CallNotAllowed):
         await other.take("acme", later(5))
     await one.charge(-10_000)
     await other.take("acme", later(10))
@@ -70,13 +71,13 @@ async def test_a_pause_holds_for_all_workers_and_is_never_shortened(workers: Mak
     await one.pause(1.5)
     await other.pause(0.2)
     begin = time.monotonic()
-    for turns in (one, other):
-        with pytest.raises(TurnMissed):
-            await turns.take("acme", later(0.5))
-        assert turns.waits == 0, "who has no time for it does not wait in vain"
+    for limits in (one, other):
+        with pytest.raises(CallNotAllowed):
+            await limits.take("acme", later(0.5))
+        assert limits.waits == 0, "who has no time for it does not wait in vain"
 
-    async def call(turns: Turns) -> float:
-        async with turns.call(later(10)):
+    async def call(limits: EndpointLimits) -> float:
+        async with limits.call(later(10)):
             return time.monotonic() - begin
 
     assert min(await asyncio.gather(call(one), call(other), call(other))) > 1.4
@@ -84,11 +85,11 @@ async def test_a_pause_holds_for_all_workers_and_is_never_shortened(workers: Mak
 
 
 async def test_a_tenant_that_has_just_come_is_next_in_a_long_line(workers: Make) -> None:
-    turns, _ = await workers(requests_per_minute=62 * 5)
+    limits, _ = await workers(requests_per_minute=62 * 5)
     order: list[str] = []
 
     async def one(tenant: str) -> None:
-        await turns.take(tenant, later(60))
+        await limits.take(tenant, later(60))
         order.append(tenant)
 
     many = [asyncio.create_task(one("many")) for _ in range(100)]

@@ -11,8 +11,10 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from projections.errors import RedisUnavailable, ThreadfoldError
+from projections.errors import RedisUnavailable
 from projections.redis.shared_buckets import Settling, SharedBuckets
+from streams.compaction.summarizers.budgets import Budgets
+from streams.compaction.summarizers.failures import CallNotAllowed
 from streams.runtime.fair_limit import FairLimit
 from streams.settings.endpoints import EndpointSettings
 
@@ -31,14 +33,8 @@ sees more than the endpoint allows.
 """
 
 
-class TurnMissed(ThreadfoldError):
-    """An endpoint had no turn for a summary in time."""
-
-    problem = 503
-
-
-class Turns:
-    """The turns of one endpoint in one worker. For one event loop."""
+class EndpointLimits:
+    """The limits of one endpoint in one worker. For one event loop."""
 
     def __init__(
         self,
@@ -46,9 +42,10 @@ class Turns:
         options: EndpointSettings,
         shared: SharedBuckets | None = None,
         weight: Callable[[str], float] = lambda tenant: 1.0,
+        budgets: Budgets | None = None,
     ) -> None:
         """Args: ``shared`` is what all workers share; None: this worker's limits hold alone,
-        without rates.
+        without rates. ``budgets`` are the tenants'; None: there are none.
         """
         self.name = name
         self.options = options
@@ -59,6 +56,7 @@ class Turns:
         self.waits = 0
         """How often a summary had to wait for the endpoint's limits so far."""
         self._shared = shared
+        self._budgets = budgets or Budgets()
         self._owner = f"endpoint:{name}"
         self._line = FairLimit(1, weight)
         self._call = asyncio.Semaphore(options.max_concurrent)
@@ -74,23 +72,29 @@ class Turns:
 
     @asynccontextmanager
     async def place(self, tenant: str, until: float) -> AsyncIterator[None]:
-        """Hold one of the places; raises TurnMissed if there is none until ``until``, the loop's
-        time.
+        """Hold one of the places, while the tenant's budget is not used up. ``until``: the loop's
+        time at which the wait ends.
+
+        Raises:
+            CallNotAllowed: none was free in time, or the budget is used up.
+            RedisUnavailable: unknown what is left of the budget.
         """
+        await self._budgets.check(tenant)
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout_at(until):
                     await stack.enter_async_context(self.places.of(tenant))
             except TimeoutError:
                 raise self._missed() from None
+            await self._budgets.check(tenant)  # others of the tenant's may have used up the rest
             yield
 
     async def take(self, tenant: str, until: float) -> None:
-        """Wait for the turn to make one call, and take it. ``until``: the loop's time at which the
-        wait ends.
+        """Wait until one more call may be made, and count it. ``until``: the loop's time at which
+        the wait ends.
 
         Raises:
-            TurnMissed: there was none in time.
+            CallNotAllowed: none may be made in time.
             RedisUnavailable: unknown what others have used.
         """
         try:
@@ -108,7 +112,7 @@ class Turns:
         """Hold one of the calls at once, as soon as no pause holds.
 
         Raises:
-            TurnMissed, RedisUnavailable: as :meth:`take`.
+            CallNotAllowed, RedisUnavailable: as :meth:`take`.
         """
         try:
             async with asyncio.timeout_at(until):
@@ -187,10 +191,10 @@ class Turns:
         if self._now() + wait > until:
             raise self._missed()
 
-    def _missed(self) -> TurnMissed:
-        return TurnMissed(
-            f"summarizer {self.name!r} had no turn in time: its limits are used up, or it asked for"
-            " a pause"
+    def _missed(self) -> CallNotAllowed:
+        return CallNotAllowed(
+            f"summarizer {self.name!r} may not be called in time: its limits are used up, or it"
+            " asked for a pause"
         )
 
     @staticmethod

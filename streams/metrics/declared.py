@@ -1,0 +1,227 @@
+"""Every metric of every service, declared once: name, kind, help and labels.
+
+Names and units follow Prometheus' conventions: a prefix, base units, ``_total`` for what only
+grows. No label names a conversation; ``tenant`` is a tenant that uses much, or ``other``
+(``streams.metrics.top_labels``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["counter", "gauge", "histogram"]
+Service = Literal["worker", "gateway"]
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+LONG_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+EVENTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
+SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.25, 1.5, 2, 4)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Metric:
+    """One metric. ``bounds`` are those of a histogram's buckets."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...]
+    service: Service
+    bounds: tuple[float, ...] = ()
+
+
+METRICS: list[Metric] = []
+"""All of them, in the order in which pages and docs show them."""
+
+
+def _of(service: Service) -> Callable[..., Metric]:
+    def declare(
+        kind: Kind, name: str, about: str, *labels: str, bounds: tuple[float, ...] = ()
+    ) -> Metric:
+        metric = Metric(f"threadfold_{name}", kind, about, labels, service, bounds)
+        METRICS.append(metric)
+        return metric
+
+    return declare
+
+
+_gateway, _worker = _of("gateway"), _of("worker")
+
+REQUESTS = _gateway(
+    "counter", "http_requests_total", "Requests answered.", "route", "method", "status"
+)
+REQUEST_SECONDS = _gateway(
+    "histogram",
+    "http_seconds",
+    "Seconds from a request's begin to its answer's end; not of streams.",
+    "route",
+    "method",
+    bounds=SECONDS,
+)
+UNDER_WAY = _gateway("gauge", "http_under_way", "Requests that are not answered yet.")
+HALTED = _gateway(
+    "gauge",
+    "partition_halted",
+    "1 for each partition that is halted: `threadfold doctor` says why.",
+    "partition",
+)
+SET_ASIDE = _gateway(
+    "gauge",
+    "records_set_aside",
+    "Records of each partition that are nobody's events, since Redis began.",
+    "partition",
+)
+BEHIND = _gateway(
+    "gauge",
+    "partition_behind",
+    "Events of each partition that are in the log and not in the windows yet.",
+    "partition",
+)
+REDIS_UP = _gateway("gauge", "redis_up", "1 if Redis answers.")
+REDIS_USED = _gateway("gauge", "redis_used_bytes", "Memory that Redis uses, of all its servers.")
+REDIS_MAXIMUM = _gateway("gauge", "redis_maxmemory_bytes", "What Redis may use; 0: no limit.")
+REDIS_REFUSES = _gateway(
+    "gauge",
+    "redis_refuses_writes",
+    "1 if Redis is full or cannot write its file: windows stand still.",
+)
+
+FOLDED = _worker(
+    "counter",
+    "events_total",
+    "Records folded, by outcome: applied, duplicate, rejected, passed (a window had it already),"
+    " waiting (its conversation is parked), dead (a dead letter).",
+    "partition",
+    "outcome",
+)
+LAG = _worker(
+    "gauge",
+    "partition_lag",
+    "Records beyond the checkpoint, as far as the worker knows, of partitions that it folds.",
+    "partition",
+)
+SECONDS_BEHIND = _worker(
+    "gauge",
+    "partition_seconds_behind",
+    "Age of the last folded record while there are later ones; 0: there are none.",
+    "partition",
+)
+HEALING = _worker(
+    "gauge",
+    "partition_healing",
+    "1 while a partition's windows are brought back from snapshots and the log.",
+    "partition",
+)
+HEALINGS = _worker("counter", "healings_total", "Partitions whose healing this worker began.")
+FENCED = _worker(
+    "counter", "fenced_total", "Writes without effect, as another process owned the partition."
+)
+BATCH_EVENTS = _worker("histogram", "batch_events", "Records of a batch.", bounds=EVENTS)
+BATCH_SECONDS = _worker(
+    "histogram",
+    "batch_seconds",
+    "Seconds a batch takes, by step: fold (with what it publishes), write (to Redis).",
+    "step",
+    bounds=SECONDS,
+)
+CUT_UTILIZATION = _worker(
+    "histogram",
+    "cut_utilization_ratio",
+    "Tokens of a window over its ceiling, before each cut.",
+    bounds=SHARES,
+)
+SNAPSHOTS = _worker("counter", "snapshots_total", "Snapshots of windows written.")
+DEAD_LETTERS = _worker(
+    "counter",
+    "dead_letters_total",
+    "Dead letters published, by kind: record, poison, waiting.",
+    "kind",
+)
+SUMMARIES = _worker(
+    "counter",
+    "summaries_total",
+    "Summaries in windows, by what became of them: accepted, voided, restored (by rollbacks).",
+    "outcome",
+)
+DUE = _worker(
+    "gauge",
+    "conversations_due",
+    "Conversations whose tail is over its budget and that wait for a summary.",
+    "partition",
+)
+ASKED = _worker(
+    "counter", "compaction_requests_total", "Compaction requests sent, repeats included."
+)
+
+COMPACTIONS = _worker(
+    "counter",
+    "compactions_total",
+    "Compaction requests answered, by outcome: made, not_due (any more), failed. `summarizer` made"
+    " the summary, or was asked for it.",
+    "reason",
+    "summarizer",
+    "outcome",
+)
+WAITING = _worker(
+    "gauge",
+    "compactions_waiting",
+    "Compaction requests that this worker holds, those under way included.",
+    "summarizer",
+)
+SUMMARY_SECONDS = _worker(
+    "histogram",
+    "summary_seconds",
+    "Seconds of the making of a summary, calls that failed included.",
+    "summarizer",
+    bounds=LONG_SECONDS,
+)
+FALLBACKS = _worker(
+    "counter",
+    "summary_fallbacks_total",
+    "Summaries that the extractive summariser made in place of an endpoint, by reason.",
+    "endpoint",
+    "reason",
+)
+CALLS = _worker(
+    "counter",
+    "model_calls_total",
+    "Attempts at a summary, by outcome: ok, or why there was none.",
+    "endpoint",
+    "outcome",
+)
+REFUSED = _worker(
+    "counter",
+    "model_answers_refused_total",
+    "Answers that are no summary of what was sent, by reason.",
+    "endpoint",
+    "reason",
+)
+IN_FLIGHT = _worker("gauge", "model_calls_in_flight", "Calls under way.", "endpoint")
+LIMIT_WAITS = _worker(
+    "counter",
+    "model_limit_waits_total",
+    "How often a summary waited for the endpoint's limits.",
+    "endpoint",
+)
+BREAKER_OPEN = _worker(
+    "gauge", "model_breaker_open", "1 while the endpoint is left alone after failures.", "endpoint"
+)
+TOKENS = _worker(
+    "counter",
+    "summary_tokens_total",
+    "Tokens of prompts and answers of summaries by models.",
+    "tenant",
+)
+COST = _worker(
+    "counter",
+    "summary_cost_total",
+    "What summaries by models cost, in the currency of the configured prices.",
+    "tenant",
+)
+OVER_BUDGET = _worker(
+    "counter",
+    "summaries_over_budget_total",
+    "Summaries that were extractive as the tenant's budget of the day was used up.",
+    "tenant",
+)

@@ -1,0 +1,36 @@
+"""What each number of the settings may be: the least and the most."""
+
+from __future__ import annotations
+
+BOUNDS: dict[str, tuple[float, float]] = {
+    "partitions": (1, 100_000),
+    "replication": (0, 100),
+    "min_isr": (0, 100),
+    "max_event_bytes": (1, 1 << 30),
+    "batch_events": (1, 10_000_000),
+    "batch_bytes": (1, 1 << 30),
+    "cached_windows": (0, 1_000_000_000),
+    "read_cache_bytes": (0, 1 << 50),
+    "snapshot_events": (0, 1_000_000_000),
+    "gateway_port": (0, 65_535),
+    "metrics_port": (0, 65_535),
+    "connections_per_address": (0, 1_000_000),
+    "append_timeout": (0.1, 3600),
+    "session_timeout": (1, 3600),
+    "watchdog_seconds": (0, 86_400),
+    "stream_heartbeat": (0.05, 3600),
+    "partial_timeout": (0.2, 86_400),
+    "max_poison_share": (0, 1),
+    "compactor_processes": (0, 1024),
+    "summary_time_cap": (1, 3600),
+    "summary_input_tokens": (1, 10_000_000),
+    "summary_attempts": (1, 20),
+    "summary_output_tokens": (16, 1_000_000),
+    "summary_breaker_failures": (1, 1_000_000),
+    "summary_breaker_seconds": (0, 86_400),
+    "user_requests_per_second": (0, 1_000_000),
+    "user_streams": (0, 1_000_000),
+    "stale_after": (0, 86_400),
+    "hibernate_after": (0, 31_536_000_000),
+    "key_compaction_lag": (1, 31_536_000),
+}

@@ -1,0 +1,75 @@
+"""Budgets of summaries over several worker processes, on real Kafka and Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from projections.names import Key
+from projections.redis.daily_counts import DailyCounts
+from streams.compaction.summarizers.budgets import spent_today
+from streams.control.control_topic import Control
+from streams.log.topics import create_topics
+from streams.settings.quotas import Quota
+from tests.conftest import fresh_settings
+from tests.support.generations import open_generation
+from tests.support.model_server import model_server, says
+from tests.support.pipeline import POLICY
+from tests.support.summary_workers import SUMMARY, World
+from threadfold.embedded.stack import EmbeddedStack
+
+pytestmark = pytest.mark.long
+TALKS = 40
+CALLS = 10
+"""Calls of 1,000 tokens that the budget has room for."""
+USAGE = {"prompt_tokens": 900, "completion_tokens": 100}
+
+
+@pytest.fixture
+async def world(stack: EmbeddedStack, tmp_path: Path) -> AsyncIterator[World]:
+    settings = fresh_settings(stack, session_timeout=6.0)
+    await create_topics(settings)
+    await open_generation(settings, {**POLICY, "summarizer": "cheap"}, acme={}, other={})
+    control = await Control(settings).start()
+    await control.change_tenant(
+        "acme", None, lambda _: Quota(summary_tokens_per_day=CALLS * 1_000.0)
+    )
+    await control.stop()
+    made = World(settings, tmp_path)
+    made.keys = [Key(tenant, f"talk{i}") for tenant in ("acme", "other") for i in range(TALKS)]
+    yield made
+    for worker in made.workers:
+        await asyncio.to_thread(worker.stop)
+    await made.log.stop()
+    await made.store.close()
+
+
+async def test_two_workers_keep_one_budget_and_the_other_tenant_has_its_model(
+    world: World,
+) -> None:
+    async with model_server(says(SUMMARY, usage=USAGE)) as server:
+        options: dict[str, Any] = {"max_concurrent": 2, "input_price": 1.0, "output_price": 1.0}
+        for _ in range(2):
+            world.start(server.url, **options)
+        await world.append()
+        found = await world.all_summarised()
+    # A request that another worker takes over may be answered twice, under one id.
+    by_talk = {key: event.data.summarizer for key, event in reversed(found)}
+    made = Counter((key.tenant, summarizer) for key, summarizer in by_talk.items())
+    assert made["other", "cheap"] == TALKS and ("other", "extractive") not in made
+    # Prompts are a few hundred tokens: calls under way are estimated at less than they used.
+    assert CALLS <= made["acme", "cheap"] <= CALLS + 4
+    assert made["acme", "cheap"] + made["acme", "extractive"] == TALKS
+    counts = DailyCounts(world.settings.redis, world.settings.topic_prefix)
+    spent = [await spent_today(counts, tenant) for tenant in ("acme", "other")]
+    await counts.close()
+    assert CALLS * 1_000 <= spent[0].tokens <= (CALLS + 4) * 1_000
+    assert sum(one.tokens for one in spent) == 1_000 * len(server.calls)
+    assert sum(one.cost for one in spent) == pytest.approx(len(server.calls) / 1_000)
+    lines = (worker.log.read_text() for worker in world.workers if worker.log is not None)
+    assert any("tenant acme has used up its quota summary_tokens_per_day" in text for text in lines)

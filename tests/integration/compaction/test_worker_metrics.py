@@ -1,0 +1,96 @@
+"""What a worker process shows of itself, at its own port and by way of a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from streams.control.control_topic import Control
+from streams.log.topics import create_topics
+from tests.conftest import fresh_settings
+from tests.support.generations import open_generation
+from tests.support.metrics import read
+from tests.support.model_server import model_server, says
+from tests.support.pipeline import POLICY
+from tests.support.ports import closed_port
+from tests.support.serving import serving
+from tests.support.summary_workers import SUMMARY, TALKS, World
+from tests.support.worker import until
+from threadfold.embedded.stack import EmbeddedStack
+from threadfold.gateway import create_gateway
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture
+async def world(stack: EmbeddedStack, tmp_path: Path) -> AsyncIterator[World]:
+    settings = fresh_settings(stack, session_timeout=6.0)
+    await create_topics(settings)
+    await open_generation(settings, {**POLICY, "summarizer": "cheap"}, acme={})
+    made = World(settings, tmp_path)
+    yield made
+    for worker in made.workers:
+        await asyncio.to_thread(worker.stop)
+    await made.log.stop()
+    await made.store.close()
+
+
+async def test_a_worker_counts_events_and_summaries_and_a_gateway_shows_them_to_an_admin(
+    world: World,
+) -> None:
+    port = closed_port()
+    usage = {"prompt_tokens": 900, "completion_tokens": 100}
+    async with model_server(says(SUMMARY, usage=usage)) as server, httpx.AsyncClient() as http:
+        world.start(server.url, "--metrics-port", str(port))
+        await world.append()
+        await world.all_summarised()
+
+        async def accepted() -> dict[str, dict[tuple[str, ...], float]]:
+            samples = read((await http.get(f"http://127.0.0.1:{port}/metrics")).content)
+            done = samples.get("threadfold_summaries_total", {}).get(("accepted",), 0) >= TALKS
+            return samples if done else {}
+
+        found = await until(accepted, 60, "all summaries are accepted")
+    assert "threadfold_http_requests_total" not in found
+    applied = [n for labels, n in found["threadfold_events_total"].items() if "applied" in labels]
+    assert sum(applied) >= TALKS * 13
+    assert found["threadfold_compactions_total"]["made", "budget", "cheap"] == TALKS
+    assert found["threadfold_summary_seconds_count"]["cheap",] == TALKS
+    assert found["threadfold_model_calls_total"]["cheap", "ok"] == TALKS
+    assert found["threadfold_summary_tokens_total"] == {("acme",): 1_000 * TALKS}
+    assert found["threadfold_model_breaker_open"] == {("cheap",): 0}
+    partitions = {(str(number),) for number in range(world.settings.partitions)}
+    for name in ("lag", "seconds_behind", "healing"):
+        assert found[f"threadfold_partition_{name}"].keys() == partitions
+    assert found["threadfold_batch_events_count"][()] > 0
+    assert found["threadfold_conversations_due"].keys() == partitions
+
+
+async def test_a_gateway_shows_the_metrics_of_all_workers_to_an_admin_alone(world: World) -> None:
+    control = await Control(world.settings).start()
+    admin = await control.add_key("acme", ["admin"])
+    reader = await control.add_key("acme", ["read"])
+    await control.stop()
+    world.start("http://127.0.0.1:1", "--only", "projector")
+    world.start("http://127.0.0.1:1", "--only", "compactor")
+    async with serving(create_gateway(world.settings)) as url, httpx.AsyncClient() as http:
+
+        async def page(key: str) -> httpx.Response:
+            headers = {"Authorization": f"Bearer {key}"}
+            return await http.get(f"{url}/v1/workers/metrics", headers=headers)
+
+        async def both() -> dict[str, dict[tuple[str, ...], float]]:
+            answer = await page(admin)
+            if answer.status_code == 503:  # the gateway is starting
+                return {}
+            samples = read(answer.raise_for_status().content)
+            return samples if len(samples.get("threadfold_healings_total", ())) == 2 else {}
+
+        found = await until(both, 60, "both workers report")
+        assert len(found["threadfold_fenced_total"]) == 2
+        assert (await page(reader)).status_code == 403
+        assert (await http.get(f"{url}/v1/workers/metrics")).status_code == 401
