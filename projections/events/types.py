@@ -38,6 +38,8 @@ from projections.events.memories import MemorySaved as MemorySaved
 from projections.events.memories import MemorySavedEvent as MemorySavedEvent
 from projections.events.memories import MemorySuperseded as MemorySuperseded
 from projections.events.memories import MemorySupersededEvent as MemorySupersededEvent
+from projections.events.memories import MemoryTags as MemoryTags
+from projections.events.memories import MemoryTime as MemoryTime
 from projections.events.memories import MemoryVoided as MemoryVoided
 from projections.events.memories import SkillSaved as SkillSaved
 from projections.events.memories import SkillSavedEvent as SkillSavedEvent
