@@ -21,7 +21,7 @@ from projections.events import types as events
 from projections.events.times import present
 from projections.events.token_cost import trusted_tokens
 from projections.events.types import AnyEvent, absolute, delta
-from projections.events.validation import make_record
+from projections.events.validation import Record, make_record
 from projections.fold.apply import id_hash_of
 from projections.fold.replay import Logged
 from projections.names import Key, Position
@@ -35,6 +35,7 @@ from streams.log.log import Log
 from streams.metrics.declared import COMPACTIONS, SUMMARY_SECONDS
 from streams.metrics.metrics import Metrics
 from streams.runtime.log_fields import about
+from streams.runtime.processor import Here, Processor
 from streams.settings.endpoints import EXTRACTIVE
 from streams.settings.settings import Settings
 
@@ -59,6 +60,7 @@ class Compactor:
         summarizers: Callable[[str], Summarizer] | None = None,
         still_due: Callable[[CompactionRequest], Awaitable[bool]] | None = None,
         metrics: Metrics | None = None,
+        processor: Processor | None = None,
     ) -> None:
         """Nothing is connected yet.
 
@@ -68,6 +70,7 @@ class Compactor:
             still_due: awaited before each answer of :meth:`answer_if_due`: whether its window
                 still asks for it; None: it always does.
             metrics: where all is counted; None: nobody looks.
+            processor: where a summary's text is counted; None: on the event loop.
 
         Raises:
             InvalidSettings: a summariser of the settings lacks its key.
@@ -78,6 +81,7 @@ class Compactor:
         self._summarizers = summarizers or self._own.get  # type: ignore[union-attr]
         self._still_due = still_due
         self.metrics = metrics or Metrics()
+        self._processor = processor or Here()
         self._under_way: set[str] = set()
         self._answered: dict[str, float] = {}
         """Requests by the time at which each was answered, in that order: the fold may not have
@@ -164,14 +168,8 @@ class Compactor:
             )
         if not whole:
             _shorten(flat, request, span[-1][0])
-        record = make_record(
-            key,
-            flat,
-            where=f"summary of {key}",
-            now=present(),
-            new_id=f"summary-{flat['summary_id']}",
-            encoding=request.encoding,
-            max_bytes=self.settings.max_event_bytes,
+        record = await self._processor.run(
+            request.tenant, _record_of, key, flat, request.encoding, self.settings.max_event_bytes
         )
         position = (await self.log.append([record]))[0]
         self.metrics.add(COMPACTIONS, request.reason, made_by, "made")
@@ -257,6 +255,21 @@ class Compactor:
                 f" {request.previous_offset}"
             )
         return event.data
+
+
+def _record_of(key: Key, flat: dict[str, Any], encoding: str, max_bytes: int) -> Record:
+    """The record of a summary event. It counts the text: the first time in a process that takes
+    half a second.
+    """
+    return make_record(
+        key,
+        flat,
+        where=f"summary of {key}",
+        now=present(),
+        new_id=f"summary-{flat['summary_id']}",
+        encoding=encoding,
+        max_bytes=max_bytes,
+    )
 
 
 def _tokens(event: AnyEvent, encoding: str) -> int:
