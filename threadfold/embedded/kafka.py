@@ -204,8 +204,8 @@ class EmbeddedKafka(EmbeddedServer):
     def _run(
         self, java: Java, jars: list[Path], flags: list[str], main: list[str]
     ) -> GuardedProcess:
-        # With its second compiler the JVM takes three times the processor for its start, and twice
-        # as much an append for the first 30,000.
+        # With its second compiler the JVM takes twice the processor for its start, and for each of
+        # the first 30,000 appends; few stacks on a laptop live long enough to earn that back.
         jit = "-XX:TieredStopAtLevel=1"
         options = [f"-Xmx{self.heap}", "-XX:+UseSerialGC", jit, "-Djava.awt.headless=true", *flags]
         options += [f"-Dlog4j2.configurationFile={_LOGGING_FILE}"]
