@@ -26,10 +26,17 @@ from projections.fold.apply import id_hash_of
 from projections.fold.replay import Logged
 from projections.names import Key, Position
 from projections.window.recent_ids import LIMIT
-from streams.compaction.requests import CompactionRequest, Piece, piece_offsets
-from streams.compaction.summarizers.base import SpanMessage, Summarizer, SummaryInput, SummaryText
+from streams.compaction.requests import (
+    Asked,
+    CompactionRequest,
+    Piece,
+    piece_offsets,
+    what_is_asked,
+)
+from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
 from streams.compaction.summarizers.registry import Summarizers
 from streams.compaction.summarizers.segments import summarize
+from streams.compaction.summarizers.span_messages import messages_of
 from streams.log.history import event_of, read_events
 from streams.log.log import Log
 from streams.metrics.declared import COMPACTIONS, SUMMARY_SECONDS
@@ -82,10 +89,10 @@ class Compactor:
         self._still_due = still_due
         self.metrics = metrics or Metrics()
         self._processor = processor or Here()
-        self._under_way: set[str] = set()
-        self._answered: dict[str, float] = {}
-        """Requests by the time at which each was answered, in that order: the fold may not have
-        come to the summary yet.
+        self._under_way: set[Asked] = set()
+        self._answered: dict[Asked, float] = {}
+        """What was asked, by the time at which it was answered, in that order: the fold may not
+        have come to the summary yet.
         """
 
     async def close(self) -> None:
@@ -99,8 +106,10 @@ class Compactor:
         """Like :meth:`answer`, but None where it was answered just now, by this call or another
         one, or is not asked for any more. ``allowed`` is awaited in between: until a call may be
         made.
+
+        What is asked again after a rollback is not made twice: the window takes the first answer.
         """
-        name, now = request.request_id, asyncio.get_running_loop().time()
+        name, now = what_is_asked(request), asyncio.get_running_loop().time()
         while (
             self._answered
             and (first := next(iter(self._answered.items())))[1]
@@ -304,6 +313,7 @@ def _summary_event(
             "digest": ids.hexdigest(),
             "stands": "".join("1" if offset in summarised else "0" for offset, _ in span),
             **({"kept": request.kept} if request.kept else {}),
+            "survives_rollbacks": True,
         },
         "previous": request.previous,
         "previous_position": (
@@ -360,39 +370,6 @@ def _trust(logged: list[Logged], previous: events.Summary | None) -> str:
         if isinstance(event, events.MessageEvent) and event.data.role == "assistant":
             least = max(least, 1)
     return _TRUST[least]
-
-
-def messages_of(event: AnyEvent, position: str) -> list[SpanMessage]:
-    """What a summariser reads of an event; empty for events that say nothing."""
-    data = event.data if not isinstance(event, events.OtherEvent) else None
-    if isinstance(data, events.Message):
-        if data.role in ("system", "developer"):
-            return []
-        text = _text(data.content)
-        for call in data.tool_calls or ():
-            text += f"\ncalls {call.name}({call.arguments})"
-        return [SpanMessage(position, data.role, text.strip(), data.name)]
-    if isinstance(data, events.ToolResult):
-        return [SpanMessage(position, "tool", _text(data.content), data.name, data.is_error)]
-    if isinstance(data, events.Suspension) and data.prompt:
-        return [SpanMessage(position, "assistant", f"asks for {data.kind}: {data.prompt}")]
-    if isinstance(data, events.Resolution):
-        return [SpanMessage(position, "user", f"{data.outcome}. {_text(data.content)}".strip())]
-    return []
-
-
-def _text(content: events.Content) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    parts = []
-    for part in content:
-        if isinstance(part, events.TextPart):
-            parts.append(part.text)
-        elif isinstance(part, events.ImagePart):
-            parts.append("[an image]")
-        elif isinstance(part, events.FilePart):
-            parts.append("[a file]")
-    return "\n".join(parts)
 
 
 def decode_request(value: bytes | None) -> CompactionRequest | None:
