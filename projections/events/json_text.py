@@ -7,7 +7,7 @@ its bytes: 60 MB of ``[]`` are 30 million lists. The bounds here cost a search t
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,8 @@ MAX_DEPTH = 500
 own check names the event.
 """
 _EXPLAINED = 1 << 20
+PIECE = 1 << 20
+"""Bytes of a text that are looked at together."""
 
 
 def values_at_most(text: bytes) -> int:
@@ -34,20 +36,41 @@ def check_values(text: bytes, most: int = MAX_VALUES) -> None:
     if (
         len(text) >= most
         and values_at_most(text) > most
-        and values_at_most(_outside_strings(text, most)) > most
+        and _outside_strings(text, most).values > most
     ):
         raise _too_many(most)
 
 
-def _outside_strings(text: bytes, most: int) -> bytes:
-    """What of a JSON text stands outside of its strings; raises :class:`InvalidRequest` if there
-    are more than ``most`` strings.
+class _Outside(NamedTuple):
+    """What stands outside of a JSON text's strings: a bound of its values and keys, and colons."""
+
+    values: int
+    colons: int
+
+
+def _outside_strings(text: bytes, most: int) -> _Outside:
+    """Count outside of a JSON text's strings, a piece of it at a time: large texts are not copied.
+
+    Raises:
+        InvalidRequest: there are more than ``most`` strings.
     """
-    if b"\\" in text:
-        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if text.count(b'"') > 2 * most:
-        raise _too_many(most)
-    return b"".join(text.split(b'"')[::2])
+    values, colons, quotes, inside, begin = 1, 0, 0, False, 0
+    while begin < len(text):
+        piece = text[begin : begin + PIECE]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
+            piece = text[begin : begin + PIECE + 1]  # with what its last character escapes
+        begin += len(piece)
+        if b"\\" in piece:
+            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = piece.split(b'"')
+        quotes += len(parts) - 1
+        if quotes > 2 * most:
+            raise _too_many(most)
+        outside = b"".join(parts[inside::2])
+        values += values_at_most(outside) - 1
+        colons += outside.count(b":")
+        inside ^= len(parts) % 2 == 0
+    return _Outside(values, colons)
 
 
 def _too_many(most: int) -> InvalidRequest:
@@ -82,7 +105,7 @@ def decode(text: bytes, what: str = "the body") -> Any:
 def _repeated_key(text: bytes, keys: int) -> str | None:
     """A key that stands twice in one object of the text, of which a parser kept ``keys``."""
     # Each key has a colon behind it. Colons inside of strings make the first count too large.
-    if text.count(b":") == keys or _outside_strings(text, MAX_VALUES).count(b":") == keys:
+    if text.count(b":") == keys or _outside_strings(text, MAX_VALUES).colons == keys:
         return None
     found: list[str] = []
 

@@ -38,6 +38,8 @@ from projections.events.memories import MemorySaved as MemorySaved
 from projections.events.memories import MemorySavedEvent as MemorySavedEvent
 from projections.events.memories import MemorySuperseded as MemorySuperseded
 from projections.events.memories import MemorySupersededEvent as MemorySupersededEvent
+from projections.events.memories import MemoryTags as MemoryTags
+from projections.events.memories import MemoryTime as MemoryTime
 from projections.events.memories import MemoryVoided as MemoryVoided
 from projections.events.memories import SkillSaved as SkillSaved
 from projections.events.memories import SkillSavedEvent as SkillSavedEvent
@@ -201,7 +203,8 @@ class Span(Struct, omit_defaults=True):
     of events in between that it does not cover: they are still in the window. ``stands`` has for
     each of ``positions`` a ``1`` where that event was summarised, and a ``0`` where a rollback
     abandoned it, an operator dropped it, it was rejected, or it says nothing to a window; it is
-    missing where the writer does not say.
+    missing where the writer does not say. ``survives_rollbacks``: a summary of it may be accepted
+    after rollbacks that it does not know, where the window holds exactly these positions.
     """
 
     from_: str = msgspec.field(name="from")
@@ -211,14 +214,14 @@ class Span(Struct, omit_defaults=True):
     digest: str
     kept: list[int] = []
     stands: str | None = None
+    survives_rollbacks: bool = False
 
 
 class Summary(Struct, omit_defaults=True):
     """A summary of a span of events; it is in force once the fold accepted it.
 
     ``previous_position`` and ``rollback`` are threadfold's own: the way back, and the last rollback
-    known.
-    """
+    known."""
 
     summary_id: str
     text: str

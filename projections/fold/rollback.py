@@ -103,7 +103,8 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
     for at, event in reversed(chain):
         data = event.data
         tokens = trusted_tokens(data, event.tokens, restored.policy.encoding)
-        if parse_position(data.span.to).offset <= target and why_not(restored, data) is None:
+        fits = parse_position(data.span.to).offset <= target
+        if fits and why_not(restored, data, restoring=True) is None:
             accept_summary(restored, at, data, tokens, history.texts)
     new = restored.meta.summary
     gone = abandoned_since(window.recent_ids, target, offset)

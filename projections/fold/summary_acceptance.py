@@ -2,8 +2,15 @@
 
 A summary is an event of the log like any other. It is accepted when its predecessor is the summary
 in force, the last rollback it knew is the latest, and its span begins where the window's uncovered
-part begins. So rival, late, repeated and stale answers resolve the same way live and on replay. A
-span may go around events (``span.kept``); they stay in the tail. Its length does not matter: a
+part begins. So rival, late, repeated and stale answers resolve the same way live and on replay.
+
+A rollback that came while a summary was made does not matter where the window holds exactly the
+events that the summary names. Whether a window asks for a summary does not count: that depends on
+its policy, and other rules have to accept the same ones. Who wrote the summary says that this may
+be used (``span.survives_rollbacks``): earlier releases refused such answers, and their logs fold as
+they did.
+
+A span may go around events (``span.kept``); they stay in the tail. Its length does not matter: a
 summary that other rules asked for is cut to what these allow (``projections.fold.summary_length``).
 """
 
@@ -17,8 +24,10 @@ from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 
 
-def why_not(window: Window, summary: Summary) -> str | None:
-    """Why the window does not take this summary, or None when it does."""
+def why_not(window: Window, summary: Summary, *, restoring: bool = False) -> str | None:
+    """Why the window does not take this summary, or None when it does. Where a rollback is
+    ``restoring`` an earlier window, only the summaries that knew its last rollback come back.
+    """
     meta = window.meta
     if summary.previous != (meta.summary.summary_id if meta.summary else None):
         return "its predecessor is not the summary in force"
@@ -26,7 +35,10 @@ def why_not(window: Window, summary: Summary) -> str | None:
         window.position_of(meta.summary.offset) if meta.summary else None
     ):
         return "its previous_position is not where its predecessor stands"
-    if summary.rollback != (None if meta.rollback is None else window.position_of(meta.rollback)):
+    known = summary.rollback == (
+        None if meta.rollback is None else window.position_of(meta.rollback)
+    )
+    if not known and (restoring or not summary.span.survives_rollbacks):
         return "it does not know the latest rollback"
     try:
         first, last = parse_position(summary.span.from_), parse_position(summary.span.to)
@@ -39,7 +51,14 @@ def why_not(window: Window, summary: Summary) -> str | None:
     end = _find_end(window.tail, last.offset)
     if end is None:
         return "its span does not end at an event of the window"
+    if not known and not _names_all(window.tail[: end + 1], summary):
+        return "it does not know the latest rollback, nor name all events of its span"
     return _why_not_span(window, summary, first.offset, last.offset, end)
+
+
+def _names_all(span: list[Entry], summary: Summary) -> bool:
+    """Whether a summary's positions can be compared with all of the span's events."""
+    return bool(summary.span.positions) and all(entry.offsets() is not None for entry in span)
 
 
 def _why_not_span(window: Window, summary: Summary, first: int, last: int, end: int) -> str | None:

@@ -26,7 +26,13 @@ from projections.fold.apply import id_hash_of
 from projections.fold.replay import Logged
 from projections.names import Key, Position
 from projections.window.recent_ids import LIMIT
-from streams.compaction.requests import CompactionRequest, Piece, piece_offsets
+from streams.compaction.requests import (
+    Asked,
+    CompactionRequest,
+    Piece,
+    piece_offsets,
+    what_is_asked,
+)
 from streams.compaction.summarizers.base import SpanMessage, Summarizer, SummaryInput, SummaryText
 from streams.compaction.summarizers.registry import Summarizers
 from streams.compaction.summarizers.segments import summarize
@@ -78,10 +84,10 @@ class Compactor:
         self._summarizers = summarizers or self._own.get  # type: ignore[union-attr]
         self._still_due = still_due
         self.metrics = metrics or Metrics()
-        self._under_way: set[str] = set()
-        self._answered: dict[str, float] = {}
-        """Requests by the time at which each was answered, in that order: the fold may not have
-        come to the summary yet.
+        self._under_way: set[Asked] = set()
+        self._answered: dict[Asked, float] = {}
+        """What was asked, by the time at which it was answered, in that order: the fold may not
+        have come to the summary yet.
         """
 
     async def close(self) -> None:
@@ -95,8 +101,10 @@ class Compactor:
         """Like :meth:`answer`, but None where it was answered just now, by this call or another
         one, or is not asked for any more. ``allowed`` is awaited in between: until a call may be
         made.
+
+        What is asked again after a rollback is not made twice: the window takes the first answer.
         """
-        name, now = request.request_id, asyncio.get_running_loop().time()
+        name, now = what_is_asked(request), asyncio.get_running_loop().time()
         while (
             self._answered
             and (first := next(iter(self._answered.items())))[1]
@@ -291,6 +299,7 @@ def _summary_event(
             "digest": ids.hexdigest(),
             "stands": "".join("1" if offset in summarised else "0" for offset, _ in span),
             **({"kept": request.kept} if request.kept else {}),
+            "survives_rollbacks": True,
         },
         "previous": request.previous,
         "previous_position": (

@@ -140,3 +140,20 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
 def piece_offsets(piece: Piece) -> list[int] | None:
     """The absolute offsets of a piece, None when they have to be scanned for."""
     return None if piece.offsets is None else absolute(piece.offsets)
+
+
+Asked = tuple[int, str, str, int, int, tuple[int, ...], int | None, str]
+
+
+def what_is_asked(request: CompactionRequest) -> Asked:
+    """What a request asks for, whichever rollback it knows."""
+    return (
+        request.generation,
+        request.tenant,
+        request.conversation,
+        request.first,
+        request.last,
+        tuple(request.kept),
+        request.previous_offset,
+        request.policy,
+    )

@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from projections.errors import KafkaUnavailable, ThreadfoldError, TopicMismatch, WaitTimedOut
+from projections.errors import KafkaUnavailable, ThreadfoldError, WaitTimedOut
 from projections.events.codec import Undecodable
 from projections.memory.news import News, log_of, read_news
 from projections.names import partition_of, users_log
@@ -27,6 +27,7 @@ from streams.log.clients import (
     stop_client,
 )
 from streams.log.log import Row
+from streams.log.topics import partition_count
 from streams.memory.store import MemoryStore
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
@@ -121,22 +122,20 @@ class MemoryFeed:
                 if str(error) != self.reason:
                     logger.warning("the memory store is not fed: %s", error)
                 self.reason = str(error)
+            except Exception as error:  # whatever it is, the gateway has to go on
+                logger.exception("the memory store is not fed")
+                self.reason = f"an error that was not foreseen ({type(error).__name__})"
             await self._close()
             await asyncio.sleep(AGAIN)
 
     async def _open(self) -> None:
         """Go on where the store is; one that is ahead of the topic is of another and is dropped."""
         async with kafka_errors(self._settings, f"reading topic {self._topic}"):
+            count = await partition_count(self._settings, "memories")
+            self._places = [TopicPartition(self._topic, p) for p in range(count)]
             consumer = make_consumer(self._settings)
             await start_client(consumer, self._settings)
             self._consumer = consumer
-            partitions = consumer.partitions_for_topic(self._topic)
-            if not partitions and self._topic not in await consumer.topics():
-                raise TopicMismatch(
-                    f"topic {self._topic} is missing: run `threadfold topics create`"
-                )
-            partitions = partitions or consumer.partitions_for_topic(self._topic) or set()
-            self._places = [TopicPartition(self._topic, p) for p in sorted(partitions)]
             consumer.assign(self._places)
             done = await asyncio.to_thread(self.store.checkpoints)
             ends = await consumer.end_offsets(self._places)
@@ -149,6 +148,7 @@ class MemoryFeed:
                 consumer.seek(tp, self._next[tp.partition])
             self._begun = {tp.partition: end for tp, end in ends.items()}
             self.reason = ""
+        await self._advance(self._next)
 
     async def _close(self) -> None:
         if self._consumer is not None:
@@ -168,9 +168,12 @@ class MemoryFeed:
             checkpoints = {tp.partition: found[-1].offset for tp, found in batches.items()}
             await asyncio.to_thread(self.store.apply, news, checkpoints)
         if positions != self._next:
-            async with self._advanced:
-                self._next = positions
-                self._advanced.notify_all()
+            await self._advance(positions)
+
+    async def _advance(self, positions: dict[int, int]) -> None:
+        async with self._advanced:
+            self._next = positions
+            self._advanced.notify_all()
 
     async def _news(self, rows: Sequence[Row]) -> list[News]:
         logs = [None if row.value is None else log_of(row.value) for row in rows]

@@ -155,6 +155,9 @@ class PartitionSnapshots:
             asleep = await sleepers(self.partition, latest)
             again -= {key for key, stub in asleep.items() if stub.at == latest[key]}
         self.again |= again
+        # Whoever folded an erasure may not have come to the round that takes its text away.
+        erased = {key for key in again if self._log.seals.is_erased(str(key).encode())}
+        self.partition.erased |= erased
         self._clean = end
         self.ready = True
 

@@ -41,6 +41,8 @@ def cores() -> int:
 class WorkerLost(ThreadfoldError):
     """A process of the pool ended while it worked, twice for the same work."""
 
+    problem = 503
+
 
 class ProcessPool:
     """Runs functions in other processes.

@@ -121,6 +121,7 @@ class Intruder:
             "digest": "0" * 64,
         }
         span["positions"] = [b - a for a, b in zip([0, *spoken], spoken, strict=False)]
+        span["survives_rollbacks"] = self.rng.random() < 0.5
         if request.get("kept"):
             span["kept"] = request["kept"]
         rollback = request.get("rollback")

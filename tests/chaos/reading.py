@@ -32,6 +32,8 @@ few is usual.
 """
 COLLECTED = 20
 """How often the evidence is read until nothing comes in between."""
+COMPACTED = frozenset({"snapshots", "control", "keys"})
+"""Topics of which the broker keeps the latest record of each key."""
 _FAR = 1 << 53
 
 
@@ -161,7 +163,7 @@ async def read_topic(platform: Platform, name: str) -> list[Row]:
                         )
                         for r in found
                     ]
-        assert len(rows) >= sum(ends.values()), (
+        assert name in COMPACTED or len(rows) >= sum(ends.values()), (
             f"{len(rows)} of {sum(ends.values())} records of {topic} were read"
         )
         return rows

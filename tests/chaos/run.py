@@ -20,12 +20,12 @@ from streams.settings.settings import Settings
 from tests.chaos.evidence import Evidence, Findings, keep
 from tests.chaos.faults import carry_out
 from tests.chaos.intruders import Intruder, intruding
-from tests.chaos.operators import still_held, still_served
 from tests.chaos.oracle import judge
 from tests.chaos.platform import Platform, Stack, keep_logs, platform, until_ready
 from tests.chaos.producers import Producer, producers_of
 from tests.chaos.readers import reading
 from tests.chaos.reading import collect, differing, settle
+from tests.chaos.remains import remains
 from tests.chaos.schedule import Plan, plan_of
 from tests.chaos.spans import RIVAL
 
@@ -132,7 +132,7 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
     for producer in producers:
         outcome.trouble += [f"producer {producer.number}: {text}" for text in producer.refused]
     outcome.trouble += [f"while it ran, {text}" for reader in readers for text in reader.found]
-    outcome.trouble += made.wrongs + await still_served(made) + await still_held(made)
+    outcome.trouble += made.wrongs + await remains(made)
     outcome.trouble += await made.end()
     asked = (
         f"{sum(p.unknown for p in producers)} unknown answers,"

@@ -219,6 +219,7 @@ def summary_of(request: CompactionRequest, log: list[Logged], flavour: str = "")
             delta(offsets),
             "0" * 64,
             request.kept,
+            survives_rollbacks=not flavour,
         ),
         previous=request.previous,
         previous_position=None if request.previous_offset is None else at(request.previous_offset),

@@ -15,6 +15,7 @@ from threadfold.gateway.tokens import EndUser
 from threadfold.quotas import Quotas
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
+from threadfold.service.memories import Memories
 from threadfold.streaming import Live
 
 INSIDE = "threadfold.caller"
@@ -79,8 +80,18 @@ class GatewayState:
     connection: Connection
     metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
     live: Live | None = None
+    memory: Memories | None = None
     ending: bool = False
     openapi: Callable[[], dict[str, Any]] = dict
+
+    def memories(self, backend: ConversationService) -> Memories:
+        """The long-term memory; it is opened when it is first asked for, and closed with the
+        backend.
+        """
+        if self.memory is None:
+            self.memory = Memories(backend)
+            backend.on_stop = self.memory.stop
+        return self.memory
 
     def streams(self) -> Live:
         """The gateway's streams; raises :class:`NotConnected` before they are there."""

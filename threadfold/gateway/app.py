@@ -127,6 +127,7 @@ class Gateway:
         """Call a route's handler with its arguments; what it raises is answered by its class, but
         for :class:`QuotaExceeded`, which is admission's to answer.
         """
+        request: Request | None = None
         try:
             arguments: dict[str, Any] = dict(zip(route.names, parts, strict=False))
             injected = route.injected
@@ -151,6 +152,9 @@ class Gateway:
         except Exception as error:
             logger.exception("an error that was not foreseen")
             return problems.unforeseen(error)
+        finally:
+            if request is not None:
+                request.close()
 
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
@@ -184,6 +188,7 @@ class Gateway:
                 connection.quotas = quotas = await _quotas(self._settings, backend).start()
                 state.live.on_kept(_charging(backend, quotas))
                 backend.on_drafts = _admitting(quotas)
+                state.metrics.follow(quotas, backend.windows.cache)
                 connection.backend = backend
             except (
                 Exception

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,9 @@ from starlette.types import Receive, Scope
 from projections.errors import InvalidRequest, RequestTooLarge
 from projections.events.json_text import decode
 from projections.events.validation import explain
+from streams.runtime.shared_bytes import SharedBytes
 from threadfold.gateway.access import CREDENTIAL, PRINCIPAL, GatewayState
+from threadfold.service.append_body import THREAD_BYTES
 
 MAX_BODY = 1 << 20
 """Bytes of one request's body, where its route declares no other limit."""
@@ -26,7 +28,8 @@ class Body:
     ``type`` is a msgspec type: the body is converted to it, and its schema is made from it. Or it
     is a schema: then the handler gets the decoded JSON and validates it. ``limit`` is in bytes.
     Without ``required`` an empty body stands for an empty
-    object. ``noun`` is what errors call it. ``raw``: the handler gets the bytes as they came.
+    object. ``noun`` is what errors call it. ``raw``: the handler gets the bytes as they came; of a
+    large body, :class:`streams.runtime.shared_bytes.SharedBytes`, which end with the request.
     """
 
     type: Any
@@ -40,12 +43,13 @@ class Body:
 class Request:
     """A request that has been admitted: its ASGI scope, and the gateway's state."""
 
-    __slots__ = ("_receive", "scope", "state")
+    __slots__ = ("_receive", "_shared", "scope", "state")
 
     def __init__(self, scope: Scope, receive: Receive, state: GatewayState) -> None:
         self.scope = scope
         self.state = state
         self._receive = receive
+        self._shared: SharedBytes | None = None
 
     async def body(self, limit: int) -> bytes:
         """The body; raises :class:`RequestTooLarge` over ``limit`` bytes, and reads no more of it.
@@ -53,20 +57,49 @@ class Request:
         Raises:
             ClientDisconnect: the request ended before its body did.
         """
+        chunks = [chunk async for chunk in self._chunks(limit)]
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def raw_body(self, limit: int) -> bytes | SharedBytes:
+        """The body as :meth:`body` gives it; a large one lies where another process takes it, until
+        :meth:`close`.
+        """
+        chunks: list[bytes] = []
+        size, shared = 0, self._shared
+        async for chunk in self._chunks(limit):
+            if shared is not None:
+                shared.write(chunk)
+                continue
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > THREAD_BYTES:
+                shared = self._shared = SharedBytes()
+                for earlier in chunks:
+                    shared.write(earlier)
+                chunks.clear()
+        if shared is not None:
+            return shared
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def close(self) -> None:
+        """Free what is left of a large body."""
+        if self._shared is not None:
+            self._shared.close()
+
+    async def _chunks(self, limit: int) -> AsyncIterator[bytes]:
         if announced_length(self.scope) > limit:
             raise _too_large(limit)
-        chunks, size, more = [], 0, True
+        size, more = 0, True
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             if chunk := message.get("body", b""):
-                chunks.append(chunk)
                 size += len(chunk)
                 if size > limit:
                     raise _too_large(limit)
+                yield chunk
             more = message.get("more_body", False)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def read(self, body: Body) -> Any:
         """The body as it is declared: decoded, and converted to its type if that is no schema.
@@ -75,9 +108,9 @@ class Request:
             RequestTooLarge, MalformedInput: the body is over its limit, or not JSON.
             InvalidRequest: it is not of its type; the message names the field.
         """
-        raw = await self.body(body.limit)
         if body.raw:
-            return raw
+            return await self.raw_body(body.limit)
+        raw = await self.body(body.limit)
         value = decode(raw) if raw or body.required else {}
         if isinstance(body.type, dict):
             return value

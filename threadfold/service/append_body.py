@@ -19,6 +19,7 @@ from projections.formats import anthropic_input
 from projections.formats.anthropic_input import from_anthropic
 from projections.window import bodies
 from projections.window.bodies import to_flat
+from streams.runtime.shared_bytes import SharedBytes
 from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter
 from threadfold.service.spill import Drafts
 from threadfold.service.user_messages import check_message
@@ -35,6 +36,10 @@ THREAD_VALUES = 20_000
 """A body of more bytes or JSON values is read in another process: a thread would share the
 interpreter's lock with the event loop.
 """
+
+
+RawBody = bytes | SharedBytes
+"""A body as it came; a large one lies where the process that reads it takes it."""
 
 
 def prepare() -> None:
@@ -66,7 +71,7 @@ class AppendBody(NamedTuple):
     send messages of the role user only.
     """
 
-    text: bytes
+    text: RawBody
     form: Form
     conversation: str = ""
     lenient: bool = False
@@ -74,10 +79,11 @@ class AppendBody(NamedTuple):
 
     def place(self) -> Place:
         """Where it is to be read."""
-        size = len(self.text)
-        if size > THREAD_BYTES:
+        text = self.text
+        size = len(text)
+        if size > THREAD_BYTES or isinstance(text, SharedBytes):
             return Place.PROCESS  # what follows would take long already
-        values = values_at_most(self.text) if size > LOOP_VALUES else size
+        values = values_at_most(text) if size > LOOP_VALUES else size
         if size <= LOOP_BYTES and values <= LOOP_VALUES:
             return Place.LOOP
         return Place.THREAD if values <= THREAD_VALUES else Place.PROCESS
@@ -93,9 +99,12 @@ class AppendBody(NamedTuple):
             InvalidName, InvalidEvent, EventTooLarge, InvalidPolicy: the first item that is wrong,
                 named.
             Forbidden: an end user may not send an item.
+            WorkerLost: the process that took a shared body ended.
         """
         fields = _FIELDS.get(self.form)
-        items = as_list(decode(self.text), "message" if fields else "event")
+        text = self.text.take() if isinstance(self.text, SharedBytes) else self.text
+        items = as_list(decode(text), "message" if fields else "event")
+        del text  # a large one is not held while its events are made
         if fields is not None and self.lenient:
             items = without_unknown(items, fields)
         elif fields is not None:

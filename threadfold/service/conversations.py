@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from projections.errors import KafkaUnavailable
+from projections.errors import KafkaUnavailable, RequestTooLarge
 from projections.events.validation import Record
 from projections.names import Key, Position
 from projections.policy.policy import Rules
@@ -127,6 +127,8 @@ class ConversationService(ConversationReader):
 
         Raises:
             MalformedInput, InvalidRequest: the body is not JSON, or has too many items or values.
+            RequestTooLarge: it takes more memory than a process that reads bodies may have.
+            WorkerLost: the process that read it ended.
             All that :meth:`append` raises.
         """
         drafts = await self._drafts_of(tenant, body, id_seed, conditions)
@@ -142,7 +144,12 @@ class ConversationService(ConversationReader):
         async with self._turns_to_read.of(f"{place.name} {tenant}"):
             if place is Place.PROCESS:
                 drafter = self._drafter(tenant, self.live_rules().alone(tenant))
-                return await self._pool.run(body.drafts, drafter, id_seed, conditions)
+                try:
+                    return await self._pool.run(body.drafts, drafter, id_seed, conditions)
+                except MemoryError:
+                    raise RequestTooLarge(
+                        "the body takes too much memory to read: send it in several requests"
+                    ) from None
             drafter = self._drafter(tenant)
             if place is Place.THREAD:
                 return await asyncio.to_thread(body.drafts, drafter, id_seed, conditions)

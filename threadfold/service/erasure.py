@@ -114,7 +114,7 @@ class Eraser:
                 verdict = await self._verdict(key)
             except UnknownConversation:
                 # Its text in progress would become its first message.
-                await self._forget_partial(key)
+                await self._forget_text(key)
                 raise
             tag = None if user is None else user_tag(key.tenant, user)
             erasure = Erasure("begun", _now(), verdict, user=tag)
@@ -130,7 +130,7 @@ class Eraser:
         else:
             await self._elsewhere(key, erasure.position or "")
             await self._keys.wipe(name)
-        await self._forget_partial(key)
+        await self._forget_text(key)
         return await self._receipt(key, erasure)
 
     async def user(self, tenant: str, user: str) -> list[Receipt]:
@@ -167,6 +167,11 @@ class Eraser:
 
     # -- the steps
     # ------------------------------------------------------------------------------------------
+
+    async def _forget_text(self, key: Key) -> None:
+        """Delete text in progress; in a user's own log there is none."""
+        if not key.of_user:
+            await self._forget_partial(key)
 
     async def _verdict(self, key: Key) -> Literal["opaque", "kept"]:
         """What remains of the log: ``opaque`` if all events of the conversation are sealed.

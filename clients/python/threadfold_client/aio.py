@@ -13,6 +13,7 @@ from threadfold_client.calls import Call, CallName, Retries, Transport
 from threadfold_client.errors import Fault
 from threadfold_client.http import HttpTransport
 from threadfold_client.ids import new_id, with_id
+from threadfold_client.memories import MemoryCalls
 from threadfold_client.models import (
     Appended,
     Context,
@@ -31,7 +32,7 @@ TIMEOUT = 20.0
 """Seconds one attempt may take. A call that waits for the window takes up to 10 of them."""
 
 
-class AsyncClient:
+class AsyncClient(MemoryCalls):
     """A tenant's conversations over HTTP.
 
     A call that fails for a while (503, 429, a broken connection, no answer) is repeated as

@@ -239,6 +239,16 @@ class Client(Face[AsyncClient]):
     record_call = blocking(AsyncClient.record_call)
     erase = blocking(AsyncClient.erase)
     erase_user = blocking(AsyncClient.erase_user)
+    save_memories = blocking(AsyncClient.save_memories)
+    save_skill = blocking(AsyncClient.save_skill)
+    search_memories = blocking(AsyncClient.search_memories)
+    memory = blocking(AsyncClient.memory)
+    memory_timeline = blocking(AsyncClient.memory_timeline)
+    memories = wrapping(AsyncClient.memories, _each)
+    skills = wrapping(AsyncClient.skills, _each)
+    delete_memory = blocking(AsyncClient.delete_memory)
+    report_outcome = blocking(AsyncClient.report_outcome)
+    memory_stats = blocking(AsyncClient.memory_stats)
 
     def __init__(
         self, url: str, key: str, *, timeout: float = TIMEOUT, retries: Retries | int = Retries()

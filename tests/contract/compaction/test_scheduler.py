@@ -102,9 +102,23 @@ async def test_a_request_that_was_answered_is_not_answered_again_before_the_fold
 
 async def test_what_a_rollback_changed_is_not_answered(desk: Desk) -> None:
     request = await desk.asked()
-    await append(desk.log, [{"type": "rollback", "to": "e30"}], start=100)
+    await append(desk.log, [{"type": "rollback", "to": "e10"}], start=100)
     await desk.keep()
     assert await desk.compactor.answer_if_due(request) is None
+
+
+async def test_what_is_asked_again_after_a_rollback_is_made_once_and_taken(desk: Desk) -> None:
+    request = await desk.asked()
+    await append(desk.log, [{"type": "rollback", "to": "e39"}], start=100)
+    again = await desk.asked()
+    assert (again.first, again.last) == (request.first, request.last)
+    assert again.request_id != request.request_id
+    answers = await asyncio.gather(*map(desk.compactor.answer_if_due, (request, again)))
+    assert [answer is not None for answer in answers] == [True, False]
+    window = await desk.keep()
+    assert window.meta.summary is not None
+    assert window.meta.summary.summary_id == request.request_id
+    assert await desk.compactor.answer_if_due(again) is None
 
 
 async def test_a_generation_that_is_not_live_any_more_gets_no_answers(desk: Desk) -> None:

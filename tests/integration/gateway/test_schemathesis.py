@@ -5,8 +5,8 @@ server error, of another status, content type or form than the document says, or
 problem document. 503 is one the document knows, for a stack that is away or
 heals; this one is neither, so here it is a failure like any other.
 
-``THREADFOLD_SCHEMATHESIS=full`` draws many examples of each operation; otherwise it is a minute's
-worth, always the same.
+``THREADFOLD_SCHEMATHESIS=full`` draws many examples of each operation, a number as many; otherwise it
+is a minute's worth, always the same.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ from threadfold.gateway import create_gateway
 from threadfold.gateway.declaration import EVENT_STREAM, PROBLEM
 
 EXAMPLES_RENDER = "AAAAAwAAAAAAAAARkDcrvJ9jZJbB"
-FULL = os.environ.get("THREADFOLD_SCHEMATHESIS") == "full"
-EXAMPLES = 300 if FULL else 12
+ASKED = os.environ.get("THREADFOLD_SCHEMATHESIS", "")
+FULL = ASKED == "full" or ASKED.isdecimal()
+EXAMPLES = int(ASKED) if ASKED.isdecimal() else 300 if FULL else 12
 LONGEST_URL = 60_000
 """Characters; the HTTP parser refuses an address of 64 KiB before the application sees it, with 400
 and no problem document.
@@ -196,7 +197,7 @@ def left_out(case: Case) -> bool:
     """
     many = case.method == "POST" and case.path.endswith("/events")
     return (
-        not FULL
+        ASKED != "full"
         and many
         and case.meta is not None
         and case.meta.phase.name.name == "COVERAGE"

@@ -51,6 +51,7 @@ class Place:
     token: str = "0"
     listed: str = ""
     summary: str = "summary-1"
+    memory: str = "b" * 64
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,31 @@ TABLE: dict[tuple[str, str], Entry] = {
     ("POST", "/v1/conversations/{conversation}/partial"): at(
         "/v1/conversations/{c}/partial", lambda p: {"turn_id": p.turn, "delta": "mine", "offset": 0}
     ),
+    ("GET", "/v1/memories"): lambda p: [
+        Attempt(f"/v1/memories{query}")
+        for query in ("", f"?conversation={p.conversation}", f"?before={p.listed}")
+    ],
+    ("GET", "/v1/memories/stats"): at("/v1/memories/stats"),
+    ("GET", "/v1/memories/{memory_id}"): at("/v1/memories/{p.memory}"),
+    ("GET", "/v1/memories/{memory_id}/timeline"): at("/v1/memories/{p.memory}/timeline"),
+    ("GET", "/v1/skills"): at("/v1/skills"),
+    ("POST", "/v1/memories"): at(
+        "/v1/memories", lambda p: {"text": "mine", "conversation": p.conversation}
+    ),
+    ("POST", "/v1/memories/search"): at(
+        "/v1/memories/search",
+        lambda p: {"query": SECRET},
+        lambda p: {"query": SECRET, "conversation": p.conversation},
+    ),
+    ("POST", "/v1/memories/{memory_id}/outcome"): at(
+        "/v1/memories/{p.memory}/outcome", lambda p: {"succeeded": False}
+    ),
+    ("POST", "/v1/skills"): at(
+        "/v1/skills",
+        lambda p: {"intent": "mine", "doc_markdown": "mine", "conversation": p.conversation},
+    ),
+    ("DELETE", "/v1/memories/{memory_id}"): at("/v1/memories/{p.memory}?hard=true"),
+    ("DELETE", "/v1/skills/{memory_id}"): at("/v1/skills/{p.memory}"),
     ("GET", "/asyncapi.json"): at("/asyncapi.json"),
     ("GET", "/schemas/{name}.json"): at("/schemas/message.json"),
     # A tenant mints for itself alone, and a key without the scope sees no keys of tokens.
@@ -200,6 +226,16 @@ TABLE: dict[tuple[str, str], Entry] = {
     ("DELETE", "/v1/tenants/{tenant}/keys/{key}"): at("/v1/tenants/{p.tenant}/keys/{p.key}"),
 }
 """What another tenant tries at each route. Streams: ``lambda p: [Attempt(path, live=True)]``."""
+
+
+LISTS = {
+    ("GET", "/v1/conversations"),
+    ("GET", "/v1/memories"),
+    ("GET", "/v1/memories/stats"),
+    ("GET", "/v1/skills"),
+    ("POST", "/v1/memories/search"),
+}
+"""Routes that answer an end user with what is the user's own."""
 
 
 class World:
@@ -239,8 +275,9 @@ class World:
             f"conversations/{c}/history?limit=500",
             f"conversations/{c}/events/{p.position}",
         ]
-        answers = [await self.acme.get(f"/v1/{path}") for path in (*paths, f"renders/{p.render}")]
-        assert [answer.status_code for answer in answers] == [200] * 4
+        paths += [f"renders/{p.render}", f"memories/{p.memory}"]
+        answers = [await self.acme.get(f"/v1/{path}") for path in paths]
+        assert [answer.status_code for answer in answers] == [200] * 5
         return [answer.text for answer in answers]
 
 
@@ -322,6 +359,9 @@ async def _talk(world: World, partitions: int, key: str) -> None:
     )
     await world.acme.post("/v1/conversations/another/events?wait=applied", json=say("another"))
     listed = (await world.acme.get("/v1/conversations?limit=1")).json()["next_before"]
+    taught = {"text": f"It is {SECRET}.", "conversation": name}
+    saved = await world.acme.post("/v1/memories?wait=applied", json=taught)
+    memory = saved.json()["memories"][0]["id"]
     event = answer["events"][0]
     assert cursor
     assert listed
@@ -337,6 +377,7 @@ async def _talk(world: World, partitions: int, key: str) -> None:
         key,
         token=token,
         listed=listed,
+        memory=memory,
     )
     # The same positions and cursor, but of a conversation that never was; ids like theirs that
     # nothing has.
@@ -392,6 +433,7 @@ def _plain(text: str, place: Place) -> str:
         place.tenant,
         place.key,
         place.turn,
+        place.memory,
     ):
         text = text.replace(name, "X")
     text = re.sub(r'"fencing_token":[0-9]+|token [0-9]+', "token", text)
@@ -462,7 +504,7 @@ async def test_another_users_answers_equal_those_for_what_does_not_exist(
     for method, path, status in tried:
         if path.startswith("/v1/"):
             expected = {403} if (method, path) not in opened else {404}
-            if path == "/v1/conversations":
+            if (method, path) in LISTS:
                 expected = {200, 422}  # a list without any of theirs; a cursor of another list
             assert status in expected, (method, path, status)
 

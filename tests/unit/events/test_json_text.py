@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from projections.errors import InvalidRequest, MalformedInput
-from projections.events.json_text import MAX_DEPTH, MAX_VALUES, decode, values_at_most
+from projections.events.json_text import MAX_DEPTH, MAX_VALUES, PIECE, decode, values_at_most
 from tests.support.profiles import examples
 
 TEXT = st.text(st.sampled_from('ab"\\:,{}[] \n\u00e9')) | st.text()
@@ -75,6 +75,15 @@ def test_more_values_than_allowed_are_refused_before_they_are_parsed(text: bytes
 def test_a_text_full_of_separators_is_one_value() -> None:
     text = "[{,:" * MAX_VALUES
     assert decode(json.dumps([text]).encode()) == [text]
+
+
+@pytest.mark.parametrize("before", range(8))
+def test_strings_end_where_they_do_wherever_a_piece_of_a_large_text_ends(before: int) -> None:
+    separators = "," * (MAX_VALUES + 1)
+    texts = ["x" * before + '\\"' * (PIECE // 3) + separators, '"' * PIECE, "\\" * PIECE, "{:"]
+    assert decode(json.dumps(texts).encode()) == texts
+    with pytest.raises(InvalidRequest, match="JSON values"):
+        decode(json.dumps([*texts, [1] * MAX_VALUES]).encode())
 
 
 @pytest.mark.parametrize(("opened", "closed"), [(b"[", b"]"), (b'{"a":', b"}")])

@@ -225,12 +225,12 @@ def test_falling_back_along_a_chain_keeps_the_summary_that_still_holds() -> None
     assert now is not None and now.summary_id == accepted[1]
 
 
-def test_a_summary_asked_for_before_a_rollback_is_refused_after_it() -> None:
+def test_a_summary_asked_for_before_a_rollback_is_refused_after_one_into_its_span() -> None:
     talks = talk()
     while not talks.requests[KEY]:
         talks.say(KEY, events.Message("user", "word " * 40), tokens=40)
     request = talks.requests[KEY][-1]
-    back(talks, "3-6")
+    back(talks, f"3-{request.last - 1}")
     assert talks.summarise(KEY, request) is Status.REJECTED
 
 

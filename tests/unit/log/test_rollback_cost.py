@@ -34,9 +34,9 @@ def test_rollbacks_over_rollbacks_do_not_double_the_time_of_a_replay() -> None:
             log.append((len(log), make_event(events.Message("user", text), f"e{len(log)}", 5)))
         log.append((len(log), make_event(events.Rollback(f"{PARTITION}-{target}"), f"e{len(log)}")))
         del k
-    begun = time.monotonic()
+    begun = time.thread_time()
     window = replay(KEY, PARTITION, Rules({"working_budget": 1, "compaction": False}), log)
-    assert time.monotonic() - begun < 5
+    assert time.thread_time() - begun < 5
     assert window.meta.count == len(log)
 
 

@@ -12,6 +12,8 @@ import pytest
 from projections.errors import InvalidEvent, InvalidRequest, MalformedInput, RequestTooLarge
 from projections.events.token_cost import MOST_SLOW
 from projections.policy.policy import Rules
+from streams.runtime.process_pool import WorkerLost
+from streams.runtime.shared_bytes import SharedBytes
 from threadfold.service.append_body import (
     LOOP_BYTES,
     LOOP_VALUES,
@@ -56,6 +58,17 @@ def test_a_body_read_in_another_process_gives_the_same_records() -> None:
     assert [record.id for record in there.drafts(drafts_there, "seed").records] == [
         record.id for record in here
     ]
+
+
+def test_a_shared_body_is_read_once_in_another_process() -> None:
+    shared = SharedBytes()
+    shared.write(json.dumps([SAY, SAY]).encode())
+    made = AppendBody(shared, Form.OPENAI, "c")
+    assert made.place() is Place.PROCESS
+    assert len(made.drafts(drafter(), "seed").records) == 2
+    with pytest.raises(WorkerLost):
+        made.drafts(drafter(), "seed")
+    shared.close()
 
 
 @pytest.mark.parametrize(

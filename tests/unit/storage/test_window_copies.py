@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from projections.events import types as events
 from projections.fold.apply import apply
+from projections.storage.records import NOTHING, write_of
 from projections.storage.window_copies import (
     BACK,
     EVERY,
@@ -63,6 +64,16 @@ def test_what_is_taken_out_ends_all_copies() -> None:
     window = grown(EVERY)
     window.quarantine(7, "spoiled")
     assert not changed_copies(window, 0, back=False, ends=False)
+
+
+def test_an_erasure_ends_the_copies_of_a_window_whoever_writes_it() -> None:
+    window = grown(EVERY)
+    stored = write_of(window).after
+    apply(window, 9, event_for(KEY, events.Erased(), "e2"))
+    assert window.meta.count < EVERY
+    # In a generation that nobody folds the window is erased where it lies, or written anew.
+    for mark in (stored, NOTHING):
+        assert write_of(window, mark).copies.clear
 
 
 def test_a_copy_that_cannot_be_read_is_left_out() -> None:

@@ -38,7 +38,7 @@ from threadfold.gateway.routes.common import (
 from threadfold.schemas.structs import ID as ID_SCHEMA
 from threadfold.schemas.structs import TIME, TRACEPARENT
 from threadfold.service import append_result as service
-from threadfold.service.append_body import AppendBody, Form
+from threadfold.service.append_body import AppendBody, Form, RawBody
 from threadfold.service.documents import check_format
 from threadfold.service.drafts import UNCONDITIONED
 
@@ -127,7 +127,7 @@ def _answers(
 
 @_append_route(f"{C}/events", "Append events", _answers(), body=_EVENTS, end_users=True)
 async def post_events(
-    caller: Caller, body: bytes, conversation: Conversation, options: AppendOptions = NO_OPTIONS
+    caller: Caller, body: RawBody, conversation: Conversation, options: AppendOptions = NO_OPTIONS
 ) -> Response:
     """Append one event, or a list of at most 500, to a conversation. All are checked before any is
     appended. They land in order.
@@ -138,7 +138,7 @@ async def post_events(
 @_append_route(f"{C}/messages", "Append messages", _answers(), body=_MESSAGES, end_users=True)
 async def post_messages(
     caller: Caller,
-    body: bytes,
+    body: RawBody,
     conversation: Conversation,
     format: Annotated[  # noqa: A002 (the contract's name)
         str,
@@ -175,7 +175,7 @@ async def post_messages(
 )
 async def post_events_of_several(
     caller: Caller,
-    body: bytes,
+    body: RawBody,
     wait: Wait = None,
     idempotency_key: IdempotencyKey = None,
     conditions: Unconditional = UNCONDITIONED,

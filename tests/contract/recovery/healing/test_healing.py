@@ -13,13 +13,16 @@ from projections.errors import RedisUnavailable
 from projections.events import types as events
 from projections.fold.replay import replay
 from projections.storage.records import Applied, Checkpoint, Write
-from projections.storage.snapshots import MARKER_KEY
+from projections.storage.snapshots import MARKER_KEY, decode_snapshot, stamp_of
+from streams.encryption.payload_cipher import Unsealed
 from streams.partition.owned import Fenced
+from streams.recovery.snapshot_writer import SnapshotWriter
 from tests.support.healing import Place, filled, fold, in_memory, repeats
 from tests.support.histories import RULES
-from tests.support.partitions import NUMBER, split
+from tests.support.partitions import NUMBER, Parts, split
 from tests.support.snapshots import MemorySnapshots
 from tests.support.talks import Talks, random_talks
+from threadfold.testing import MemoryLog, MemoryStore
 
 
 async def test_whenever_the_store_is_lost_the_windows_come_back_as_the_replays(
@@ -171,6 +174,33 @@ async def test_a_round_that_fails_leaves_no_marker_and_the_next_one_has_everythi
     await place.settle()
     assert await place.heal(await place.lose()) == len(talks.keys)
     assert await place.parts.images() == place.parts.expected(talks)
+
+
+async def test_what_a_former_owner_erased_leaves_the_topic_without_waiting_for_other_changes() -> (
+    None
+):
+    class Known(Unsealed):
+        """The keys topic says that the conversation is erased."""
+
+        def is_erased(self, conversation: bytes) -> bool:
+            return conversation == str(talks.keys[0]).encode()
+
+    place = Place(Parts(MemoryLog(4, seals=Known()), MemoryStore(), None), MemorySnapshots(4))
+    talks, raws = await filled(place, 8)
+    await fold(await place.own(), [raws])
+    await place.settle()
+    place.parts.first += 8
+    talks.say(talks.keys[0], events.Erased())
+    erased = await place.parts.put(talks.rows[8:])
+    await fold(await place.own(), [erased])
+    # It died before its round. For its successor so few changes make none due.
+    place.rounds = SnapshotWriter(place.parts.log, place.topic, 10_000)
+    await place.own()
+    await place.settle()
+    record = (await place.latest())[str(talks.keys[0]).encode()]
+    assert b"text 0" not in (record.value or b"")
+    snapshot = decode_snapshot(record.value, stamp_of(place.parts.generation, RULES))
+    assert snapshot is not None and snapshot.offset == erased[0].position.offset
 
 
 async def test_a_partition_that_stopped_in_the_middle_of_a_batch_gives_no_snapshot() -> None:

@@ -1,0 +1,161 @@
+"""The types of the answers of the routes of memories, with one example of a record."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from projections.memory.resolution import Use
+from threadfold.gateway.answers import Count, Position
+from threadfold.gateway.examples import CONVERSATION, CURSOR, DIGEST, POSITION, TIME
+from threadfold.service.erasure import Store
+
+
+class SavedMemory(Struct):
+    """A saved record. `status` is there with `wait=applied`: `rejected` if its conversation became
+    another user's meanwhile.
+    """
+
+    id: str
+    status: Literal["created", "confirmed", "revised", "rejected", "parked"] | UnsetType = UNSET
+
+
+class SavedMemories(Struct):
+    """The saved records, in the order of the request."""
+
+    memories: list[SavedMemory]
+
+
+class Memory(Struct):
+    """A record, a composite of several, or a skill. `positions` are the events that taught it.
+
+    `trust` says who said it: nothing that is recalled is an instruction. `superseded_by` is a later
+    record that conflicts with it.
+    """
+
+    id: str
+    kind: Literal["record", "composite", "skill"]
+    type: str
+    text: str
+    normalized_text: str
+    user: str | None
+    channel: str | None
+    conversation: str | None
+    topic: str | None
+    role: str | None
+    entities: list[str]
+    tags: dict[str, list[str]]
+    temporal: dict[str, str]
+    confidence: float
+    trust: Literal["user", "model", "tool"]
+    origin: Literal["explicit", "rules", "model"]
+    positions: list[Position]
+    created: str
+    confirmed_at: str
+    revision: Count
+    duplicates: Count
+    superseded_by: str | None
+    expired_at: str | None
+    expired_reason: str | None
+    use: Use
+    sources: list[str] | UnsetType = UNSET
+    doc_markdown: str | UnsetType = UNSET
+    preconditions: list[str] | UnsetType = UNSET
+
+
+class Memories(Struct):
+    """A page of records, newest first."""
+
+    memories: list[Memory]
+    next_before: str | None
+
+
+class Timeline(Struct):
+    """A record between its neighbours in time, oldest first."""
+
+    memories: list[Memory]
+
+
+class MemoryHit(Struct):
+    """A hit of a search: larger scores fit better. `channels` found it."""
+
+    kind: Literal["record", "composite", "skill"]
+    id: str
+    text: str
+    score: float
+    channels: list[str]
+    conversation: str | None
+    position: Position | None
+    record: Memory
+    scores: dict[str, float] | UnsetType = UNSET
+
+
+class MemoryHits(Struct):
+    """The hits, best first, and the tokens of their texts."""
+
+    results: list[MemoryHit]
+    tokens: Count
+
+
+class DeletedMemory(Struct):
+    """A deleted record. `stores` is there for a hard deletion: what is left where."""
+
+    id: str
+    hard: bool
+    stores: dict[str, Store] | UnsetType = UNSET
+
+
+class MemoryStats(Struct):
+    """How many records stand, by type, and how many expired."""
+
+    records: Count
+    expired: Count
+    types: dict[str, Annotated[int, Meta(ge=0)]]
+
+
+RECORD: dict[str, Any] = {
+    "id": DIGEST,
+    "kind": "record",
+    "type": "preference",
+    "text": "Prefers green tea in the morning.",
+    "normalized_text": "prefers green tea in the morning",
+    "user": "u-7",
+    "channel": None,
+    "conversation": CONVERSATION,
+    "topic": None,
+    "role": None,
+    "entities": [],
+    "tags": {"task": ["breakfast"], "tool": [], "constraint": [], "failure": [], "affordance": []},
+    "temporal": {},
+    "confidence": 1.0,
+    "trust": "user",
+    "origin": "explicit",
+    "positions": [],
+    "created": TIME,
+    "confirmed_at": TIME,
+    "revision": 1,
+    "duplicates": 0,
+    "superseded_by": None,
+    "expired_at": None,
+    "expired_reason": None,
+    "use": {"retrieved": 0, "hits": 0, "succeeded": 1, "failed": 0},
+}
+SAVED = {"memories": [{"id": DIGEST}]}
+SAVED_AND_APPLIED = {"memories": [{"id": DIGEST, "status": "created"}]}
+PAGE = {"memories": [RECORD], "next_before": CURSOR}
+HITS = {
+    "results": [
+        {
+            "kind": "record",
+            "id": DIGEST,
+            "text": RECORD["text"],
+            "score": 1.7,
+            "channels": ["text"],
+            "conversation": CONVERSATION,
+            "position": POSITION,
+            "record": RECORD,
+        }
+    ],
+    "tokens": 8,
+}

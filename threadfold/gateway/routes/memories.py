@@ -1,0 +1,365 @@
+"""The routes of the long-term memory: saving, searching, reading, deleting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+from starlette.responses import Response
+
+from projections.errors import Forbidden, InvalidRequest
+from projections.events import types as events
+from projections.memory.news import EPOCH, MICROSECOND
+from streams.memory.store import Hit
+from threadfold.gateway import memory_answers as answers
+from threadfold.gateway.access import Caller
+from threadfold.gateway.declaration import Answer, Cost, Routes
+from threadfold.gateway.examples import CONVERSATION, DIGEST
+from threadfold.gateway.memory_bodies import (
+    MemorySearch,
+    MemoryType,
+    NewMemory,
+    NewSkill,
+    Succeeded,
+    User,
+)
+from threadfold.gateway.parameters import Path, Query
+from threadfold.gateway.request import Body, Request
+from threadfold.gateway.routes.common import Before, IdempotencyKey, answer
+from threadfold.service.erasure import Store
+from threadfold.service.memories import MAX_LISTED, Memories, Whose, fitting
+
+MOST = 500
+"""Records of one save."""
+routes = Routes("Memories")
+_read = partial(routes.add, scope="read", end_users=True)
+_write = partial(routes.add, scope="append", cost=Cost.APPEND, end_users=True)
+_Id = Annotated[str, Path(example=DIGEST)]
+_UserParameter = Annotated[User | None, Query("whose memory", "u-7")]
+_Limit = Annotated[int, Query(example=50), Meta(ge=1, le=MAX_LISTED)]
+
+
+_WAIT = Annotated[
+    Literal["applied"] | None,
+    Query("`applied`: answer 200 once a search finds them, with a status each", "applied"),
+]
+_SAVED = {
+    202: Answer(answers.SavedMemories, "They are safe in the log.", answers.SAVED),
+    200: Answer(
+        answers.SavedMemories,
+        "With `wait=applied`: a search finds them.",
+        answers.SAVED_AND_APPLIED,
+    ),
+}
+_MEMORY = {"text": "Prefers green tea in the morning.", "type": "preference", "user": "u-7"}
+_SKILL = {"intent": "Return a parcel", "doc_markdown": "1. Ask for the order's number."}
+
+
+@_write(
+    "POST",
+    "/v1/memories",
+    "Save memories",
+    _SAVED,
+    body=Body(
+        NewMemory | list[NewMemory],
+        {"one": _MEMORY, "several": [{"text": "Lives in Oslo.", "conversation": CONVERSATION}]},
+        noun="a memory",
+    ),
+    problems=(404,),
+)
+async def post_memories(
+    request: Request,
+    caller: Caller,
+    body: NewMemory | list[NewMemory],
+    wait: _WAIT = None,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Save one record, or a list of at most 500. What stands between `<private>` and `</private>`
+    is not stored. Saving the same text again confirms the record.
+    """
+    items = [(_whose(caller, one), _saved(one)) for one in _several(body)]
+    return await _save(request, caller, items, wait is not None, idempotency_key)
+
+
+@_write(
+    "POST",
+    "/v1/skills",
+    "Save a skill",
+    _SAVED,
+    body=Body(NewSkill, {"one": _SKILL}, noun="a skill"),
+    problems=(404,),
+)
+async def post_skills(
+    request: Request,
+    caller: Caller,
+    body: NewSkill,
+    wait: _WAIT = None,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Save how something is done. A search with the kind `skill` finds it by its intent."""
+    skill = events.SkillSaved(
+        memory_id="",
+        intent=body.intent,
+        normalized_text="",
+        doc_markdown=body.doc_markdown,
+        preconditions=body.preconditions,
+        trust="user",
+    )
+    items = [(_whose(caller, body), skill)]
+    return await _save(request, caller, items, wait is not None, idempotency_key)
+
+
+@_read(
+    "POST",
+    "/v1/memories/search",
+    "Search memories",
+    Answer(answers.MemoryHits, example=answers.HITS),
+    body=Body(MemorySearch, {"one": {"query": "What does she drink?", "user": "u-7"}}),
+)
+async def post_search(request: Request, caller: Caller, body: MemorySearch) -> dict[str, Any]:
+    """The records whose text fits the query, best first. Turns are not indexed yet: the kind `turn`
+    finds nothing.
+
+    The profile `facts` takes a record for half as good after 30 days. `max_tokens` ends the list
+    before its texts have more. `explain` adds the parts of each score.
+    """
+    kinds = {"record": ("record", "composite"), "skill": ("skill",), "turn": ()}
+    only = _whose(caller, body).filter(
+        kinds=tuple(kind for name in body.kinds for kind in kinds[name]),
+        types=tuple(body.types),
+        since=_micros(body.since),
+        until=_micros(body.until),
+        as_of=_micros(body.as_of),
+    )
+    query = " ".join([body.query, *body.tools, *body.constraints, *body.failures])
+    hits = await _memories(request, caller).search(
+        only, query, body.limit, half_life=body.profile == "facts"
+    )
+    kept, tokens = fitting(hits, body.max_tokens)
+    return {"results": [_hit(one, explain=body.explain) for one in kept], "tokens": tokens}
+
+
+@_read("GET", "/v1/memories", "List memories", Answer(answers.Memories, example=answers.PAGE))
+async def get_memories(
+    request: Request,
+    caller: Caller,
+    user: _UserParameter = None,
+    channel: Annotated[str | None, Query("of which channel", "web")] = None,
+    conversation: Annotated[str | None, Query("taught by which", CONVERSATION)] = None,
+    type: Annotated[MemoryType | None, Query("of which type", "fact")] = None,  # noqa: A002
+    topic: Annotated[str | None, Query("of which topic", "tea")] = None,
+    before: Before = None,
+    limit: _Limit = 50,
+) -> dict[str, Any]:
+    """The records and composites that stand, newest first."""
+    only = _own(caller, user, channel, conversation).filter(
+        types=() if type is None else (type,), topic=topic
+    )
+    return await _page(_memories(request, caller), only, before, limit)
+
+
+@_read("GET", "/v1/skills", "List skills", Answer(answers.Memories, example=answers.PAGE))
+async def get_skills(
+    request: Request,
+    caller: Caller,
+    user: _UserParameter = None,
+    before: Before = None,
+    limit: _Limit = 50,
+) -> dict[str, Any]:
+    """The skills that stand, newest first."""
+    only = _own(caller, user).filter(kinds=("skill",))
+    return await _page(_memories(request, caller), only, before, limit)
+
+
+@_read(
+    "GET",
+    "/v1/memories/stats",
+    "Count memories",
+    Answer(answers.MemoryStats, example={"records": 12, "expired": 1, "types": {"fact": 12}}),
+)
+async def get_stats(
+    request: Request, caller: Caller, user: _UserParameter = None
+) -> answers.MemoryStats:
+    """How many records, composites and skills there are."""
+    stats = await _memories(request, caller).stats(_own(caller, user))
+    return answers.MemoryStats(stats.records, stats.expired, stats.types)
+
+
+@_read(
+    "GET",
+    "/v1/memories/{memory_id}",
+    "Read a memory",
+    Answer(answers.Memory, example=answers.RECORD),
+)
+async def get_memory(
+    request: Request,
+    caller: Caller,
+    memory_id: _Id,
+    as_of: Annotated[datetime | None, Query("as it was known then"), Meta(tz=True)] = None,
+) -> dict[str, Any]:
+    """One record, also a superseded one."""
+    found = await _memories(request, caller).get(_own(caller), memory_id, _micros(as_of))
+    return found.document()
+
+
+@_read(
+    "GET",
+    "/v1/memories/{memory_id}/timeline",
+    "Read a memory's neighbours",
+    Answer(answers.Timeline, example={"memories": [answers.RECORD]}),
+)
+async def get_timeline(
+    request: Request,
+    caller: Caller,
+    memory_id: _Id,
+    before: Annotated[int, Query("records before it", 5), Meta(ge=0, le=100)] = 5,
+    after: Annotated[int, Query("records after it", 5), Meta(ge=0, le=100)] = 5,
+) -> dict[str, Any]:
+    """A record between those that were learnt just before and after it, in its scope."""
+    found = await _memories(request, caller).timeline(_own(caller), memory_id, before, after)
+    return {"memories": [one.document() for one in found]}
+
+
+@_write(
+    "DELETE",
+    "/v1/memories/{memory_id}",
+    "Delete a memory",
+    Answer(answers.DeletedMemory, example={"id": DIGEST, "hard": False}),
+    problems=(404, 409),
+)
+async def delete_memory(
+    request: Request,
+    caller: Caller,
+    memory_id: _Id,
+    hard: Annotated[bool, Query("its text leaves every store, for good", True)] = False,
+) -> answers.DeletedMemory:
+    """Delete a record. It is not found any more when this answers; saying it again brings it back.
+
+    A hard deletion removes its text from every store for good. The log keeps the event that taught
+    it: erase the conversation to remove that.
+    """
+    memories = _memories(request, caller)
+    await memories.delete(_own(caller), memory_id, caller.charge, hard=hard)
+    if not hard:
+        return answers.DeletedMemory(memory_id, hard)
+    kept = Store("kept", None, "the events that taught it; erase their conversation to remove them")
+    gone = Store("deleted", None, "in this gateway now, in others as they read the topic")
+    return answers.DeletedMemory(memory_id, hard, {"memories": gone, "log": kept})
+
+
+@_write(
+    "DELETE",
+    "/v1/skills/{memory_id}",
+    "Delete a skill",
+    Answer(answers.DeletedMemory, example={"id": DIGEST, "hard": False}),
+    problems=(404, 409),
+)
+async def delete_skill(request: Request, caller: Caller, memory_id: _Id) -> answers.DeletedMemory:
+    """Delete a skill. It is not found any more when this answers."""
+    await _memories(request, caller).delete(_own(caller), memory_id, caller.charge)
+    return answers.DeletedMemory(memory_id, False)
+
+
+@_write(
+    "POST",
+    "/v1/memories/{memory_id}/outcome",
+    "Report an outcome",
+    Answer(answers.Memory, example=answers.RECORD),
+    body=Body(Succeeded, {"one": {"succeeded": True}}, noun="an outcome"),
+    problems=(404, 409),
+)
+async def post_outcome(
+    request: Request, caller: Caller, body: Succeeded, memory_id: _Id
+) -> dict[str, Any]:
+    """Report whether an action that used the record succeeded. The answer counts it in `use`."""
+    memories = _memories(request, caller)
+    found = await memories.outcome(_own(caller), memory_id, caller.charge, succeeded=body.succeeded)
+    return found.document()
+
+
+def _memories(request: Request, caller: Caller) -> Memories:
+    return request.state.memories(caller.backend)
+
+
+def _whose(caller: Caller, body: NewMemory | NewSkill | MemorySearch) -> Whose:
+    return _own(caller, body.user, body.channel, body.conversation)
+
+
+def _own(
+    caller: Caller,
+    user: str | None = None,
+    channel: str | None = None,
+    conversation: str | None = None,
+) -> Whose:
+    """Whose memory a request reaches: what it names, and of an end user the own alone.
+
+    Raises:
+        Forbidden: an end user names another.
+    """
+    end_user = caller.end_user
+    if end_user is None:
+        return Whose(caller.tenant, user, channel, conversation)
+    if user not in (None, end_user.user):
+        raise Forbidden("user: an end user reaches the user's own memory")
+    names = end_user.conversations
+    return Whose(caller.tenant, end_user.user, channel, conversation, names, bound=True)
+
+
+def _several(body: NewMemory | list[NewMemory]) -> list[NewMemory]:
+    several = body if isinstance(body, list) else [body]
+    if not 1 <= len(several) <= MOST:
+        raise InvalidRequest(f"the list has {len(several)} memories: send 1 to {MOST}")
+    return several
+
+
+def _saved(body: NewMemory) -> events.MemorySaved:
+    return events.MemorySaved(
+        memory_id="",
+        memory_type=body.type,
+        text=body.text,
+        normalized_text="",
+        trust="user",
+        topic=body.topic,
+        tags=body.tags,
+        temporal=body.temporal,
+        confidence=body.confidence,
+    )
+
+
+async def _save(
+    request: Request,
+    caller: Caller,
+    items: Sequence[tuple[Whose, events.MemorySaved | events.SkillSaved]],
+    wait: bool,
+    seed: str | None,
+) -> Response:
+    memories = _memories(request, caller)
+    saved = await memories.save(items, caller.charge, seed=seed, wait=wait)
+    return answer({"memories": saved}, 200 if wait else 202)
+
+
+async def _page(memories: Memories, only: Any, before: str | None, limit: int) -> dict[str, Any]:
+    found, cursor = await memories.page(only, before, limit)
+    return {"memories": [one.document() for one in found], "next_before": cursor}
+
+
+def _hit(hit: Hit, *, explain: bool) -> dict[str, Any]:
+    record = hit.record
+    found = {
+        "kind": record.kind,
+        "id": record.id,
+        "text": record.text,
+        "score": hit.score,
+        "channels": ["text"],
+        "conversation": record.conversation,
+        "position": record.positions[-1] if record.positions else None,
+        "record": record.document(),
+    }
+    return {**found, "scores": {"text": hit.score}} if explain else found
+
+
+def _micros(when: datetime | None) -> int | None:
+    return None if when is None else (when - EPOCH) // MICROSECOND

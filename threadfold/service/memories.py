@@ -1,0 +1,376 @@
+"""The long-term memory: saves become events of a log; searches and reads ask this process' store,
+which is fed from the topic of memories.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from projections.errors import (
+    Conflict,
+    Forbidden,
+    InvalidPosition,
+    InvalidRequest,
+    UnknownMemory,
+)
+from projections.events import types as events
+from projections.events.tokenizer import count
+from projections.memory.identity import id_of, normalize
+from projections.memory.resolution import Record
+from projections.names import Key, make_key, users_log
+from streams.memory.feed import MemoryFeed
+from streams.memory.sqlite_store import SqliteMemories
+from streams.memory.store import Filter, Hit, Stats
+from threadfold.service.append_result import Appended
+from threadfold.service.conversation_reader import unknown
+from threadfold.service.conversations import ConversationService
+from threadfold.service.cursors import read_cursor, write_cursor
+
+MAX_LISTED = 200
+"""Records of one page, and hits of one search."""
+KINDS = ("record", "composite", "skill")
+HALF_LIFE = 30 * 86_400
+"""Seconds after which the profile ``facts`` takes a record for half as good."""
+_PRIVATE = re.compile(r"<private>.*?(</private>|\Z)", re.DOTALL | re.IGNORECASE)
+_EVENTS: dict[type, str] = {
+    events.MemorySaved: "memory.saved",
+    events.SkillSaved: "skill.saved",
+    events.MemoryDeleted: "memory.deleted",
+    events.MemoryOutcome: "memory.outcome",
+}
+Charge = Callable[[Sequence[Appended]], None]
+_place = msgspec.msgpack.Decoder(tuple[int, str]).decode
+
+
+class Whose(NamedTuple):
+    """Whose memory a call is about. ``bound``: an end user's own, and nothing else;
+    ``conversations``: what these taught alone.
+    """
+
+    tenant: str
+    user: str | None = None
+    channel: str | None = None
+    conversation: str | None = None
+    conversations: frozenset[str] | None = None
+    bound: bool = False
+
+    def filter(self, **more: Any) -> Filter:
+        """The records of these that have more."""
+        return Filter(
+            self.tenant,
+            self.user,
+            self.channel,
+            self.conversation,
+            conversations=self.conversations,
+            **more,
+        )
+
+
+class Saved(NamedTuple):
+    """An appended memory event and its log."""
+
+    key: Key
+    data: events.Learnt
+    appended: Appended
+
+    @property
+    def memory_id(self) -> str:
+        """The record that it is about."""
+        found: str = self.data.memory_id  # type: ignore[attr-defined]
+        return found
+
+    @property
+    def text(self) -> str:
+        """What a statement is compared by."""
+        if isinstance(self.data, events.SkillSaved):
+            return self.data.doc_markdown
+        return self.data.normalized_text if isinstance(self.data, events.MemorySaved) else ""
+
+
+class Memories:
+    """The long-term memory of a process. Its store is fed from the first use on; stop it after."""
+
+    def __init__(self, backend: ConversationService) -> None:
+        self._backend = backend
+        self.store = SqliteMemories()
+        self.feed = MemoryFeed(backend.settings, backend.keys, self.store)
+
+    async def stop(self) -> None:
+        """Stop feeding, and close the store."""
+        await self.feed.stop()
+        self.store.close()
+
+    # -- saving
+
+    async def save(
+        self,
+        items: Sequence[tuple[Whose, events.MemorySaved | events.SkillSaved]],
+        charge: Charge,
+        *,
+        seed: str | None = None,
+        wait: bool = False,
+    ) -> list[dict[str, str]]:
+        """Append what somebody saves, each to the log of its conversation or of its user; scope and
+        id are filled in here. Returns ``{"id"}`` of each, with ``wait`` also its ``"status"``.
+
+        Args:
+            charge: is told what was appended.
+            seed: ids of the events derive from it, so that a repeated call repeats them.
+            wait: until the store has them.
+
+        Raises:
+            InvalidRequest: nothing of a text is left without what is private, or a conversation is
+                of another user or channel.
+            UnknownConversation, Erased, KafkaUnavailable, …: as ``ConversationService.append`` and
+                ``wait_applied`` say.
+        """
+        made = []
+        for i, (whose, data) in enumerate(items, 1):
+            key, user, channel = await self._log_of(whose, f"memory {i}")
+            made.append((key, _filled(key, user, channel, data, f"memory {i}")))
+        before = await self._texts_of(made) if wait else {}
+        saved = await self._append(made, seed, charge)
+        if not wait:
+            return [{"id": one.memory_id} for one in saved]
+        answers = []
+        for one, status in zip(saved, await self._applied(saved), strict=True):
+            text = before.get(one.memory_id)
+            done = "created" if text is None else "confirmed" if text == one.text else "revised"
+            applied = status in ("applied", "duplicate")
+            answers.append({"id": one.memory_id, "status": done if applied else status})
+            if applied:
+                before[one.memory_id] = one.text
+        return answers
+
+    async def _texts_of(self, made: Sequence[tuple[Key, events.Learnt]]) -> dict[str, str]:
+        """What the records say that are there already, by id."""
+        await self._fed()
+        found: dict[str, str] = {}
+        for key, data in made:
+            only = Filter(key.tenant, data.user, data.channel, kinds=KINDS)
+            memory_id: str = data.memory_id  # type: ignore[attr-defined]
+            record = await asyncio.to_thread(self.store.get, only, memory_id)
+            if record is not None:
+                found[memory_id] = record.doc_markdown or record.normalized_text
+        return found
+
+    async def delete(
+        self, whose: Whose, memory_id: str, charge: Charge, *, hard: bool = False
+    ) -> Record:
+        """Delete a record or a skill, and return it as it was. It is gone from this store when this
+        returns.
+
+        Raises:
+            UnknownMemory: there is none that the caller may see.
+        """
+        found = await self.get(whose, memory_id)
+        await self._about(found, events.MemoryDeleted(memory_id=memory_id, hard=hard), charge)
+        return found
+
+    async def outcome(
+        self, whose: Whose, memory_id: str, charge: Charge, *, succeeded: bool
+    ) -> Record:
+        """Note what using a record or a skill led to, and return it with that. Raises like
+        :meth:`delete`.
+        """
+        found = await self.get(whose, memory_id)
+        await self._about(
+            found, events.MemoryOutcome(memory_id=memory_id, succeeded=succeeded), charge
+        )
+        return await self.get(whose, memory_id)
+
+    async def _about(self, record: Record, data: events.Learnt, charge: Charge) -> None:
+        """Append an event about a record to a log of its scope, and wait until it counts.
+
+        Raises:
+            Conflict: the log does not take it: its conversation is another user's by now.
+        """
+        scope = record.scope
+        key = (
+            users_log(scope.tenant, scope.user)
+            if scope.conversation is None
+            else make_key(scope.tenant, scope.conversation)
+        )
+        data = msgspec.structs.replace(data, user=scope.user, channel=scope.channel)
+        (status,) = await self._applied(await self._append([(key, data)], None, charge))
+        if status not in ("applied", "duplicate"):
+            raise Conflict(f"memory {record.id}: its log does not take the event ({status})")
+
+    async def _append(
+        self, made: Sequence[tuple[Key, events.Learnt]], seed: str | None, charge: Charge
+    ) -> list[Saved]:
+        items = [
+            (key, {"type": _EVENTS[type(data)], **msgspec.to_builtins(data)}) for key, data in made
+        ]
+        appended = (
+            await self._backend.append(
+                made[0][0].tenant, items, noun="memory", operator=True, id_seed=seed
+            )
+            if made
+            else []
+        )
+        charge(appended)
+        return [Saved(key, data, one) for (key, data), one in zip(made, appended, strict=True)]
+
+    async def _applied(self, saved: Sequence[Saved]) -> list[str]:
+        """Wait until the windows and the store have these; returns what the fold made of each:
+        ``applied``, ``duplicate``, ``rejected`` or ``parked``.
+        """
+        statuses: dict[tuple[Key, str], str] = {}
+        for key in dict.fromkeys(one.key for one in saved):
+            own = [one.appended for one in saved if one.key == key]
+            for done in await self._backend.wait_applied(key.tenant, key, own):
+                statuses[key, done.id] = done.status
+        self.feed.start()
+        for tenant, user in dict.fromkeys((one.key.tenant, one.data.user) for one in saved):
+            await self.feed.caught_up(tenant, user)
+        return [statuses[one.key, one.appended.id] for one in saved]
+
+    async def _log_of(self, whose: Whose, what: str) -> tuple[Key, str | None, str | None]:
+        """The log that a save belongs to, and its user and channel."""
+        tenant, user, channel, conversation, names, _ = whose
+        if conversation is None:
+            if names is not None:
+                raise Forbidden(
+                    f"{what}: field conversation: the token names conversations: name one"
+                )
+            return users_log(tenant, user), user, channel
+        key = make_key(tenant, conversation)
+        if names is not None and conversation not in names:
+            raise unknown(key)
+        state = (await self._backend.window(tenant, conversation)).state
+        if whose.bound and state.user != user:
+            raise unknown(key)
+        for name, given, own in (("user", user, state.user), ("channel", channel, state.channel)):
+            if given is not None and given != own:
+                raise InvalidRequest(
+                    f"{what}: field {name}: conversation {conversation} has "
+                    + (f"no {name}" if own is None else f"another {name}")
+                    + ": leave it out"
+                )
+        return key, state.user, state.channel
+
+    # -- reading
+
+    async def get(self, whose: Whose, memory_id: str, as_of: int | None = None) -> Record:
+        """A record, composite or skill by its id, also a superseded one; not a deleted one.
+
+        Raises:
+            UnknownMemory: there is none that the caller may see.
+            WaitTimedOut: the store is still being fed.
+        """
+        await self._fed()
+        only = whose.filter(kinds=KINDS, expired=True, as_of=as_of)
+        found = await asyncio.to_thread(self.store.get, only, memory_id)
+        if found is None or (found.expired_at is not None and found.superseded_by is None):
+            raise UnknownMemory(f"memory {memory_id[:80]} is not known")
+        return found
+
+    async def timeline(self, whose: Whose, memory_id: str, before: int, after: int) -> list[Record]:
+        """A record between its neighbours in time, oldest first. Raises like :meth:`get`."""
+        await self.get(whose, memory_id)
+        only = whose.filter(kinds=KINDS, expired=True)
+        found = await asyncio.to_thread(self.store.neighbours, only, memory_id, before, after)
+        return found or []
+
+    async def page(
+        self, only: Filter, before: str | None, limit: int
+    ) -> tuple[list[Record], str | None]:
+        """A page of records, newest first, and the cursor of the next; raises
+        :class:`InvalidPosition` for a cursor of another list.
+        """
+        await self._fed()
+        about = f"memories {only}"
+        after = None
+        if before is not None:
+            packed = read_cursor(about, before, "this list of memories", "next_before")
+            try:
+                after = _place(packed)
+            except msgspec.DecodeError:
+                raise InvalidPosition("the cursor is not one of this list of memories") from None
+        found = await asyncio.to_thread(self.store.page, only, after, limit + 1)
+        cursor = None
+        if len(found) > limit:
+            last = found[limit - 1]
+            cursor = write_cursor(about, msgspec.msgpack.encode((last.created, last.id)))
+        return found[:limit], cursor
+
+    async def search(
+        self, only: Filter, query: str, limit: int, *, half_life: bool = False
+    ) -> list[Hit]:
+        """The records whose text fits a query, best first. With ``half_life`` an old one counts
+        less.
+        """
+        await self._fed()
+        hits = await asyncio.to_thread(self.store.search, only, normalize(query).split(), limit)
+        if not half_life:
+            return hits
+        now = time.time() * 1e6 if only.as_of is None else only.as_of
+
+        def aged(hit: Hit) -> Hit:
+            age = max(0.0, (now - hit.record.confirmed_at) / 1e6)
+            return Hit(hit.record, hit.score * 0.5 ** (age / HALF_LIFE))
+
+        return sorted(map(aged, hits), key=lambda hit: -hit.score)
+
+    async def stats(self, whose: Whose) -> Stats:
+        """How many records a caller may see."""
+        await self._fed()
+        return await asyncio.to_thread(self.store.stats, whose.filter(kinds=KINDS))
+
+    async def _fed(self) -> None:
+        self.feed.start()
+        await self.feed.ready()
+
+
+def _filled(
+    key: Key,
+    user: str | None,
+    channel: str | None,
+    data: events.MemorySaved | events.SkillSaved,
+    what: str,
+) -> events.MemorySaved | events.SkillSaved:
+    """What is saved, without what is private, in its scope and with its id.
+
+    Raises:
+        InvalidRequest: nothing is left of its text.
+    """
+    if isinstance(data, events.MemorySaved):
+        data = msgspec.structs.replace(data, text=without_private(data.text))
+        named = data.text
+    else:
+        doc, intent = without_private(data.doc_markdown), without_private(data.intent)
+        data = msgspec.structs.replace(data, doc_markdown=doc, intent=intent)
+        named = intent
+    data = msgspec.structs.replace(
+        data, normalized_text=normalize(named), user=user, channel=channel
+    )
+    if not data.normalized_text:
+        raise InvalidRequest(f"{what}: nothing of its text is left that may be kept")
+    data.memory_id = id_of(key, data) or ""
+    return data
+
+
+def without_private(text: str) -> str:
+    """A text without its parts between ``<private>`` and ``</private>``; one that is not closed
+    reaches to the end.
+    """
+    return _PRIVATE.sub("", text).strip()
+
+
+def fitting(hits: Sequence[Hit], max_tokens: int | None) -> tuple[list[Hit], int]:
+    """The first hits whose texts have at most so many tokens, and how many they have."""
+    total, kept = 0, []
+    for hit in hits:
+        tokens = count(hit.record.text)
+        if max_tokens is not None and total + tokens > max_tokens:
+            break
+        total += tokens
+        kept.append(hit)
+    return kept, total
