@@ -13,15 +13,13 @@ tokens, one in three where they are long.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from projections.events.tokenizer import count_all
 from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
-from streams.runtime.processor import Processor
-
-T = TypeVar("T")
+from streams.runtime.processor import Here, Processor
 
 ANEW = 2
 SEGMENT = 5
@@ -57,7 +55,7 @@ async def summarize(summarizer: Summarizer, request: SummaryInput) -> SummaryTex
     """
     if isinstance(summarizer, Grows):
         return await summarizer.grow(request)
-    return await grow(summarizer, request, _Here())
+    return await grow(summarizer, request, Here())
 
 
 async def grow(summarizer: Summarizer, request: SummaryInput, processor: Processor) -> SummaryText:
@@ -129,11 +127,3 @@ def plan_of(request: SummaryInput) -> Plan:
 
 def _tokens(texts: list[str], request: SummaryInput) -> int:
     return sum(count_all(texts, request.encoding)[0])
-
-
-class _Here:
-    """Does work at once, for summarisers whose own is as short."""
-
-    async def run(self, tenant: str, function: Callable[..., T], *args: object) -> T:
-        del tenant
-        return function(*args)

@@ -5,9 +5,7 @@ full.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from itertools import pairwise
-from typing import TypeVar
 
 import msgspec
 import pytest
@@ -19,8 +17,7 @@ from streams.compaction.summarizers.extractive import ExtractiveSummarizer, summ
 from streams.compaction.summarizers.registry import Summarizers
 from streams.compaction.summarizers.segments import ANEW, LEAST, SEGMENT, SPAN, summarize
 from streams.settings.settings import Settings
-
-T = TypeVar("T")
+from tests.support.processors import Reached, Refusing
 
 ENCODING = "o200k_base"
 WORDS = [
@@ -133,17 +130,6 @@ async def test_an_earlier_summary_longer_than_the_budget_is_written_anew_within_
     assert before.tokens > 800
     after = await summarize(ExtractiveSummarizer(), asked(before.text, span(3), 800))
     assert after.tokens <= 800 // ANEW and after.text
-
-
-class Reached(Exception):
-    """A processor was asked for something."""
-
-
-class Refusing:
-    """A processor that does nothing."""
-
-    async def run(self, tenant: str, function: Callable[..., T], *args: object) -> T:
-        raise Reached(function.__name__)
 
 
 @pytest.mark.parametrize("name", ["extractive", "cheap"])
