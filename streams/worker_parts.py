@@ -128,7 +128,12 @@ class Runtime:
             self.store, lambda: self.control.state.live_generation.number, log.last_records
         )
         self.compactor = Compactor(
-            self.settings, log, self._summarizers.get, self._still_due, self.metrics
+            self.settings,
+            log,
+            self._summarizers.get,
+            self._still_due,
+            self.metrics,
+            self._processor,
         )
         self.dispatcher = Dispatcher(
             self.compactor,
