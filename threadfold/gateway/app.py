@@ -172,7 +172,7 @@ class Gateway:
                 await connection.quotas.stop()
             if connection.backend is not None:
                 await connection.backend.stop()
-            connection.backend = connection.quotas = None
+            connection.backend = connection.quotas = state.memory = None
 
     async def _connect(self) -> None:
         """Try until it is connected; after that the clients reconnect by themselves."""

@@ -67,6 +67,7 @@ async def grow(summarizer: Summarizer, request: SummaryInput, processor: Process
         made = await processor.run(tenant, plan.put_behind, request, added)
         if made is not None:
             return made
+        return _with_cost_of(added, await summarizer.summarize(plan.anew(request)))
     return await summarizer.summarize(plan.anew(request))
 
 
@@ -78,6 +79,16 @@ def grow_at_once(make: Callable[[SummaryInput], SummaryText], request: SummaryIn
         if made is not None:
             return made
     return make(plan.anew(request))
+
+
+def _with_cost_of(before: SummaryText, made: SummaryText) -> SummaryText:
+    """A summary with what was paid for the one before, which is thrown away."""
+    costs = [one.cost for one in (before, made) if one.cost is not None]
+    return msgspec.structs.replace(
+        made,
+        cost=round(sum(costs), 9) if costs else None,
+        refused=(*before.refused, *made.refused),
+    )
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -146,6 +146,9 @@ async def test_accepted_events_reach_the_users_key_and_an_erasure_takes_their_te
         assert sum(is_sealed(value or b"") for _, value in rows) == 2
         assert not any(b"tea" in (value or b"") or b"Oslo" in (value or b"") for _, value in rows)
 
+        fed = await digests_of(made, backend)
+        assert {scope for scope in fed if scope.tenant == "sealed"} == {Scope("sealed", ANN)}
+
         # -- what nobody may reach by a name, and no list shows
         assert parse_key(str(own).encode()) == own
         receipts = await Eraser(backend, _no_text).user("sealed", ANN)
@@ -159,6 +162,8 @@ async def test_accepted_events_reach_the_users_key_and_an_erasure_takes_their_te
         left = [one for _, one in await told(made, backend)]
         assert not any(isinstance(one, Fact) for one in left)
         assert {one.log for one in left if isinstance(one, LogErased)} == {talk, own}
+        left_in_a_store = await digests_of(made, backend)
+        assert not any(scope.tenant == "sealed" for scope in left_in_a_store)
         kind = full_type("memory.saved").encode()
         assert sum(kind in (value or b"") for _, value in await sealed_records(made)) == 2
 

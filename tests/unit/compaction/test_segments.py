@@ -167,6 +167,7 @@ async def test_a_segment_longer_than_it_was_asked_for_is_not_put_behind_a_full_s
     after = await summarize(wordy, asked(before, span(2)))
     assert [request.previous for request in wordy.requests] == [None, before]
     assert after.tokens == 400 and "yes" not in after.text
+    assert after.cost == 0.5, "both were paid for"
 
 
 async def test_who_made_a_segment_and_what_it_cost_is_reported() -> None:
