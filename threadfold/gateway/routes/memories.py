@@ -30,6 +30,7 @@ from threadfold.gateway.memory_bodies import (
 from threadfold.gateway.parameters import Path, Query
 from threadfold.gateway.request import Body, Request
 from threadfold.gateway.routes.common import Before, IdempotencyKey, answer
+from threadfold.schemas.structs import NAME
 from threadfold.service.erasure import Store
 from threadfold.service.memories import MAX_LISTED, Memories, Whose, fitting
 
@@ -150,7 +151,9 @@ async def get_memories(
     caller: Caller,
     user: _UserParameter = None,
     channel: Annotated[str | None, Query("of which channel", "web")] = None,
-    conversation: Annotated[str | None, Query("taught by which", CONVERSATION)] = None,
+    conversation: Annotated[
+        str | None, Query("taught by which", CONVERSATION), Meta(extra_json_schema=NAME)
+    ] = None,
     type: Annotated[MemoryType | None, Query("of which type", "fact")] = None,  # noqa: A002
     topic: Annotated[str | None, Query("of which topic", "tea")] = None,
     before: Before = None,
