@@ -332,6 +332,9 @@ async def test_a_wrong_line_appends_nothing_at_all(data: Path, worker: Runtime) 
     unknown = await cli("context", "t", "nothing", "--data", data)
     assert unknown.code == 1
     assert "nothing is not known" in unknown.said
+    for command in ("context", "erase"):
+        unknown = await cli(command, "nobody", "nothing", "--data", data)
+        assert unknown.code == 1 and "tenant nobody is not known" in unknown.said
 
 
 # -- play, verify, rebuild
