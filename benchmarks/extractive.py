@@ -33,9 +33,9 @@ from projections.events.tokenizer import count_all
 from projections.events.validation import make_record
 from projections.names import Key
 from projections.window.bodies import to_flat
-from streams.compaction.compactor import messages_of
 from streams.compaction.summarizers.base import SpanMessage, SummaryInput
 from streams.compaction.summarizers.extractive import summarize_extractive
+from streams.compaction.summarizers.span_messages import messages_of
 from threadfold.demo.agents import agent_events
 
 ENCODING = "o200k_base"

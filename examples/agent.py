@@ -1,7 +1,7 @@
 """One turn of an agent: append the user's text, take the bounded context, stream the model's
 answer to readers, append it.
 
-    pip install 'threadfold-client[openai]'
+    pip install 'threadfold-client[openai]'    # from a checkout: './clients/python[openai]'
     export THREADFOLD_URL=http://localhost:8080 THREADFOLD_KEY=… OPENAI_API_KEY=…
     python examples/agent.py CONVERSATION 'What did we agree on?'
 

@@ -38,4 +38,6 @@ async def main(tenant: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/usage.py TENANT")
     asyncio.run(main(sys.argv[1]))

@@ -21,7 +21,7 @@ from projections.events import types as events
 from projections.events.times import present
 from projections.events.token_cost import trusted_tokens
 from projections.events.types import AnyEvent, absolute, delta
-from projections.events.validation import make_record
+from projections.events.validation import Record, make_record
 from projections.fold.apply import id_hash_of
 from projections.fold.replay import Logged
 from projections.names import Key, Position
@@ -33,14 +33,16 @@ from streams.compaction.requests import (
     piece_offsets,
     what_is_asked,
 )
-from streams.compaction.summarizers.base import SpanMessage, Summarizer, SummaryInput, SummaryText
+from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
 from streams.compaction.summarizers.registry import Summarizers
 from streams.compaction.summarizers.segments import summarize
+from streams.compaction.summarizers.span_messages import messages_of
 from streams.log.history import event_of, read_events
 from streams.log.log import Log
 from streams.metrics.declared import COMPACTIONS, SUMMARY_SECONDS
 from streams.metrics.metrics import Metrics
 from streams.runtime.log_fields import about
+from streams.runtime.processor import Here, Processor
 from streams.settings.endpoints import EXTRACTIVE
 from streams.settings.settings import Settings
 
@@ -65,6 +67,7 @@ class Compactor:
         summarizers: Callable[[str], Summarizer] | None = None,
         still_due: Callable[[CompactionRequest], Awaitable[bool]] | None = None,
         metrics: Metrics | None = None,
+        processor: Processor | None = None,
     ) -> None:
         """Nothing is connected yet.
 
@@ -74,6 +77,7 @@ class Compactor:
             still_due: awaited before each answer of :meth:`answer_if_due`: whether its window
                 still asks for it; None: it always does.
             metrics: where all is counted; None: nobody looks.
+            processor: where a summary's text is counted; None: on the event loop.
 
         Raises:
             InvalidSettings: a summariser of the settings lacks its key.
@@ -84,6 +88,7 @@ class Compactor:
         self._summarizers = summarizers or self._own.get  # type: ignore[union-attr]
         self._still_due = still_due
         self.metrics = metrics or Metrics()
+        self._processor = processor or Here()
         self._under_way: set[Asked] = set()
         self._answered: dict[Asked, float] = {}
         """What was asked, by the time at which it was answered, in that order: the fold may not
@@ -172,14 +177,8 @@ class Compactor:
             )
         if not whole:
             _shorten(flat, request, span[-1][0])
-        record = make_record(
-            key,
-            flat,
-            where=f"summary of {key}",
-            now=present(),
-            new_id=f"summary-{flat['summary_id']}",
-            encoding=request.encoding,
-            max_bytes=self.settings.max_event_bytes,
+        record = await self._processor.run(
+            request.tenant, _record_of, key, flat, request.encoding, self.settings.max_event_bytes
         )
         position = (await self.log.append([record]))[0]
         self.metrics.add(COMPACTIONS, request.reason, made_by, "made")
@@ -265,6 +264,21 @@ class Compactor:
                 f" {request.previous_offset}"
             )
         return event.data
+
+
+def _record_of(key: Key, flat: dict[str, Any], encoding: str, max_bytes: int) -> Record:
+    """The record of a summary event. It counts the text: the first time in a process that takes
+    half a second.
+    """
+    return make_record(
+        key,
+        flat,
+        where=f"summary of {key}",
+        now=present(),
+        new_id=f"summary-{flat['summary_id']}",
+        encoding=encoding,
+        max_bytes=max_bytes,
+    )
 
 
 def _tokens(event: AnyEvent, encoding: str) -> int:
@@ -356,39 +370,6 @@ def _trust(logged: list[Logged], previous: events.Summary | None) -> str:
         if isinstance(event, events.MessageEvent) and event.data.role == "assistant":
             least = max(least, 1)
     return _TRUST[least]
-
-
-def messages_of(event: AnyEvent, position: str) -> list[SpanMessage]:
-    """What a summariser reads of an event; empty for events that say nothing."""
-    data = event.data if not isinstance(event, events.OtherEvent) else None
-    if isinstance(data, events.Message):
-        if data.role in ("system", "developer"):
-            return []
-        text = _text(data.content)
-        for call in data.tool_calls or ():
-            text += f"\ncalls {call.name}({call.arguments})"
-        return [SpanMessage(position, data.role, text.strip(), data.name)]
-    if isinstance(data, events.ToolResult):
-        return [SpanMessage(position, "tool", _text(data.content), data.name, data.is_error)]
-    if isinstance(data, events.Suspension) and data.prompt:
-        return [SpanMessage(position, "assistant", f"asks for {data.kind}: {data.prompt}")]
-    if isinstance(data, events.Resolution):
-        return [SpanMessage(position, "user", f"{data.outcome}. {_text(data.content)}".strip())]
-    return []
-
-
-def _text(content: events.Content) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    parts = []
-    for part in content:
-        if isinstance(part, events.TextPart):
-            parts.append(part.text)
-        elif isinstance(part, events.ImagePart):
-            parts.append("[an image]")
-        elif isinstance(part, events.FilePart):
-            parts.append("[a file]")
-    return "\n".join(parts)
 
 
 def decode_request(value: bytes | None) -> CompactionRequest | None:

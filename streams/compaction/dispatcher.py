@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, ThreadfoldError
-from projections.names import Key
+from projections.names import Key, Position
 from streams.compaction.compactor import Compactor, decode_request
 from streams.compaction.summarizers.endpoint_limits import EndpointLimits
 from streams.compaction.summarizers.failures import CallNotAllowed
@@ -209,36 +209,38 @@ class Dispatcher:
 
     async def _try(self, held: _Held) -> None:
         tenant, limits = held.asked.tenant, self._limits.get(held.asked.summarizer)
-        if limits is not None:
-            try:
-                async with limits.place(tenant, held.until):
-                    await self._answer(held, limits)
-                return
-            except CallNotAllowed as error:
-                count_fallback(self._metrics, limits.name, tenant, error)
-                logger.warning(
-                    "%s; %s makes the summary", error, EXTRACTIVE, extra=about(held.asked.key)
-                )
-        async with self._places.of(tenant):
-            await self._answer(held, None)
+        if limits is None:
+            async with self._places.of(tenant):
+                await self._answer(held, None)
+            return
+        try:
+            async with limits.place(tenant, held.until):
+                await self._answer(held, limits)
+        except CallNotAllowed as error:
+            async with self._places.of(tenant):
+                if await self._answer(held, None) is None:
+                    return  # not due any more
+            count_fallback(self._metrics, limits.name, tenant, error)
+            logger.warning(
+                "%s; %s made the summary", error, EXTRACTIVE, extra=about(held.asked.key)
+            )
 
-    async def _answer(self, held: _Held, limits: EndpointLimits | None) -> None:
+    async def _answer(self, held: _Held, limits: EndpointLimits | None) -> Position | None:
         held.check()
         request = decode_request(held.value)
         if request is None:
             logger.warning("a compaction request that cannot be read is passed over")
-            return
+            return None
         if limits is None:
             if request.summarizer in self._limits:
                 request = msgspec.structs.replace(request, summarizer=EXTRACTIVE)
-            await self._compactor.answer_if_due(request)
-            return
+            return await self._compactor.answer_if_due(request)
 
         async def allowed() -> None:
             await limits.take(held.asked.tenant, held.until)
             held.check()
 
-        await self._compactor.answer_if_due(request, allowed)
+        return await self._compactor.answer_if_due(request, allowed)
 
     def _failed(self, held: _Held, why: str) -> None:
         key = held.asked.key

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -22,31 +23,30 @@ from projections.memory.news import Fact, time_of
 from projections.memory.resolution import Record, resolve
 from projections.names import Key
 
-VERSION = 1
+VERSION = 2
 """Raised whenever the tables, or what is made of the same news, change: the store is fed anew."""
 TABLES = """
 CREATE TABLE checkpoints (partition INTEGER PRIMARY KEY, at INTEGER NOT NULL);
 CREATE TABLE facts (
-  log TEXT, at_offset INTEGER, scope TEXT NOT NULL, id TEXT NOT NULL, at INTEGER NOT NULL,
-  learnt_from BLOB NOT NULL, kind TEXT NOT NULL, data BLOB NOT NULL,
-  PRIMARY KEY (log, at_offset)) WITHOUT ROWID;
-CREATE INDEX facts_of_record ON facts (scope, id);
+  log TEXT NOT NULL, at_offset INTEGER NOT NULL, scope TEXT NOT NULL, id TEXT NOT NULL,
+  at INTEGER NOT NULL, learnt_from BLOB NOT NULL, kind TEXT NOT NULL, data BLOB NOT NULL,
+  UNIQUE (log, at_offset));
+CREATE INDEX facts_of_record ON facts (id, scope);
 CREATE TABLE rollbacks (
   log TEXT, went_by INTEGER, went_to INTEGER NOT NULL, at INTEGER NOT NULL,
   PRIMARY KEY (log, went_by)) WITHOUT ROWID;
 CREATE TABLE dropped (log TEXT, at_offset INTEGER, PRIMARY KEY (log, at_offset)) WITHOUT ROWID;
-CREATE TABLE purged (scope TEXT, id TEXT, at INTEGER NOT NULL, PRIMARY KEY (scope, id))
+CREATE TABLE purged (scope TEXT, id TEXT, at INTEGER NOT NULL, PRIMARY KEY (id, scope))
   WITHOUT ROWID;
 CREATE TABLE erased (log TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE records (
-  scope TEXT, id TEXT, tenant TEXT NOT NULL, user TEXT, created INTEGER NOT NULL,
-  record BLOB, PRIMARY KEY (scope, id)) WITHOUT ROWID;
-CREATE INDEX records_by_id ON records (tenant, id);
+  scope TEXT NOT NULL, id TEXT NOT NULL, tenant TEXT NOT NULL, user TEXT,
+  created INTEGER NOT NULL, record BLOB, UNIQUE (id, scope));
 CREATE INDEX records_by_time ON records (tenant, created, id);
 CREATE INDEX records_by_user ON records (tenant, user, created, id);
 CREATE TABLE texts (
-  number INTEGER PRIMARY KEY, scope TEXT NOT NULL, id TEXT NOT NULL, text TEXT NOT NULL,
-  UNIQUE (scope, id, text));
+  number INTEGER PRIMARY KEY, scope TEXT NOT NULL, id TEXT NOT NULL, text TEXT NOT NULL);
+CREATE INDEX texts_of_record ON texts (id, scope);
 CREATE VIRTUAL TABLE words USING fts5 (scope, text, dates, speaker, tokenize = 'porter unicode61');
 """
 _TYPES: dict[str, msgspec.json.Decoder[Any]] = {
@@ -115,7 +115,7 @@ def erase(db: sqlite3.Connection, log: str) -> None:
 
 
 def facts_of(db: sqlite3.Connection, place: Place) -> list[Fact]:
-    """The facts of a record, also those that do not stand."""
+    """The facts of a record that no operator dropped, also those that do not stand."""
     rows = db.execute(
         "SELECT log, at_offset, at, learnt_from, kind, data FROM facts WHERE scope = ? AND id = ?",
         place,
@@ -126,31 +126,41 @@ def facts_of(db: sqlite3.Connection, place: Place) -> list[Fact]:
         decoded: Learnt = _TYPES[name].decode(data)
         key = Key(tenant, conversation)
         found.append(Fact(key, offset, at, _numbers(learnt_from), decoded))
-    return found
+    return _without_dropped(db, found)
 
 
 def resolved(
     db: sqlite3.Connection, facts: Sequence[Fact], as_of: int | None = None
 ) -> Record | None:
-    """What the facts of a record come to, by the rollbacks of their logs."""
+    """What the facts of a record that nobody dropped come to, by the rollbacks of their logs."""
     branches: dict[Key, Branches] = {}
-    standing = [fact for fact in facts if not _dropped(db, fact)]
-    for log in {fact.log for fact in standing}:
+    for log in {fact.log for fact in facts}:
         rows = db.execute("SELECT went_by, went_to, at FROM rollbacks WHERE log = ?", (str(log),))
         branches[log] = Branches((by, to) for by, to, at in rows if as_of is None or at <= as_of)
-    return resolve(standing, lambda fact: branches[fact.log].stands(fact.anchor), as_of)
+    return resolve(facts, lambda fact: branches[fact.log].stands(fact.anchor), as_of)
 
 
-def _dropped(db: sqlite3.Connection, fact: Fact) -> bool:
-    rows = db.execute("SELECT at_offset FROM dropped WHERE log = ?", (str(fact.log),))
-    return not {offset for (offset,) in rows}.isdisjoint((fact.offset, *fact.learnt_from))
+def _without_dropped(db: sqlite3.Connection, facts: Sequence[Fact]) -> list[Fact]:
+    """The facts that no operator dropped, nor an event that taught them."""
+    gone = {
+        (log, offset)
+        for log in {fact.log for fact in facts}
+        for (offset,) in db.execute("SELECT at_offset FROM dropped WHERE log = ?", (str(log),))
+    }
+    if not gone:
+        return list(facts)
+    return [
+        fact
+        for fact in facts
+        if gone.isdisjoint((fact.log, offset) for offset in (fact.offset, *fact.learnt_from))
+    ]
 
 
 def renew(db: sqlite3.Connection, place: Place) -> None:
     """Work a record out anew, and bring its row and the index up to date."""
     facts = facts_of(db, place)
-    stated = [f for f in facts if isinstance(f.data, MemorySaved | SkillSaved)]
-    texts = {_text_of(fact) for fact in stated if not _dropped(db, fact)}
+    stated = [fact for fact in facts if isinstance(fact.data, MemorySaved | SkillSaved)]
+    texts = {_text_of(fact) for fact in stated}
     known = dict(
         db.execute("SELECT text, number FROM texts WHERE scope = ? AND id = ?", place).fetchall()
     )
@@ -213,26 +223,29 @@ MONTHS = (
 )
 
 
+@lru_cache(maxsize=4096)
 def scope_words(
     tenant: str, user: str | None, channel: str | None, conversation: str | None
-) -> list[str]:
+) -> tuple[str, ...]:
     """The words that stand for a scope in the index: one for each part that is given.
 
     They end in a digit, so that stemming leaves them whole.
     """
     parts = (("t", tenant), ("u", user), ("c", channel), ("v", conversation))
-    return [
+    return tuple(
         name + sha256(f"{tenant}\n{value}".encode("utf-8", "surrogatepass")).hexdigest()[:20] + "0"
         for name, value in parts
         if value is not None
-    ]
+    )
 
 
+@lru_cache(maxsize=4096)
 def encode_scope(scope: Scope) -> str:
     """A scope as it is stored."""
     return _encode(tuple(scope)).decode()
 
 
+@lru_cache(maxsize=4096)
 def decode_scope(text: str) -> Scope:
     """The scope of its stored form."""
     return Scope(*_scope(text))

@@ -78,6 +78,16 @@ BEHIND = _gateway(
     "Events of each partition that are in the log and not in the windows yet.",
     "partition",
 )
+QUOTA_REFUSALS = _gateway(
+    "counter", "quota_refusals_total", "Requests refused for a tenant's quota.", "quota"
+)
+CACHE_READS = _gateway(
+    "counter",
+    "window_cache_reads_total",
+    "Windows looked for in the cache, by outcome: hit, miss.",
+    "outcome",
+)
+CACHE_BYTES = _gateway("gauge", "window_cache_bytes", "Text of windows in the cache, about.")
 REDIS_UP = _gateway("gauge", "redis_up", "1 if Redis answers.")
 REDIS_USED = _gateway("gauge", "redis_used_bytes", "Memory that Redis uses, of all its servers.")
 REDIS_MAXIMUM = _gateway("gauge", "redis_maxmemory_bytes", "What Redis may use; 0: no limit.")

@@ -5,6 +5,7 @@ extracting summaries. The event loop's process stays free for everybody else.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import sys
@@ -20,6 +21,10 @@ from projections.errors import ThreadfoldError
 T = TypeVar("T")
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
+M_MMAP_THRESHOLD = -3
+"""The number of ``mallopt``'s option in glibc."""
+LARGE = 256 << 10
+"""Bytes from which on a value's memory goes back to the system when it is freed."""
 NICENESS = 5
 """How much lower the processes' priority is, where nobody says otherwise."""
 
@@ -121,6 +126,7 @@ def _begin(max_bytes: int | None, prepare: Callable[[], None] | None, niceness: 
     """Begin a process of a pool."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the owner
     threading.Thread(target=_end_with_the_owner, daemon=True).start()
+    return_memory()
     if prepare is not None:
         prepare()
     if hasattr(os, "nice"):
@@ -131,6 +137,15 @@ def _begin(max_bytes: int | None, prepare: Callable[[], None] | None, niceness: 
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         now = pages * os.sysconf("SC_PAGE_SIZE")
         resource.setrlimit(resource.RLIMIT_AS, (now + max_bytes, now + max_bytes))
+
+
+def return_memory() -> None:
+    """Have what is freed of large values go back to the system at once, where the C library can:
+    glibc keeps more of it for itself the larger the values were.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, LARGE)
 
 
 def _end_with_the_owner() -> None:

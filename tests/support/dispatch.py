@@ -18,9 +18,11 @@ from streams.compaction.dispatcher import Dispatcher
 from streams.compaction.requests import request_for
 from streams.compaction.summarizers.budgets import Budgets
 from streams.compaction.summarizers.registry import Summarizers
+from streams.metrics.metrics import Metrics
 from streams.runtime.processor import Processor
 from streams.settings.settings import Settings
 from tests.support.compaction import SMALL
+from tests.support.metrics import read
 from tests.support.worker import until
 from threadfold.testing import MemoryLog
 
@@ -37,16 +39,24 @@ class World:
         processor: Processor | None = None,
         budgets: Budgets | None = None,
         weight: Callable[[str], float] = lambda tenant: 1.0,
+        attempts: int = 3,
     ) -> None:
         self.log = log
         settings = Settings.load(
-            env={}, kafka="h:1", redis="redis://h:1/0", summarizers=endpoints or None
+            env={},
+            kafka="h:1",
+            redis="redis://h:1/0",
+            summarizers=endpoints or None,
+            summary_attempts=attempts,
         )
+        self.metrics = Metrics()
         self.summarizers = Summarizers(
-            settings, processor=processor, budgets=budgets, weight=weight
+            settings, processor=processor, budgets=budgets, weight=weight, metrics=self.metrics
         )
-        self.compactor = Compactor(settings, log, self.summarizers.get)
-        self.dispatcher = Dispatcher(self.compactor, self.summarizers.limits, 1, weight)
+        self.compactor = Compactor(settings, log, self.summarizers.get, metrics=self.metrics)
+        self.dispatcher = Dispatcher(
+            self.compactor, self.summarizers.limits, 1, weight, self.metrics
+        )
         self.done: list[str] = []
 
     async def request(self, tenant: str, name: str, summarizer: str) -> bytes:
@@ -101,6 +111,10 @@ class World:
                 if isinstance(event, SummaryEvent):
                     found.setdefault((raw.key or b"").decode(), []).append(event.data.summarizer)
         return found
+
+    def samples(self, name: str) -> dict[tuple[str, ...], float]:
+        """A metric's values by its labels' values, in the order of the labels' names."""
+        return read(self.metrics.page()).get(f"threadfold_{name}", {})
 
     async def close(self) -> None:
         await self.dispatcher.close()

@@ -156,7 +156,7 @@ class Fleet:
             if kept.deaths >= ATTEMPTS:
                 raise ServiceDied(
                     f"{kept.name} ended {kept.deaths} times (exit code {kept.code}) and is given"
-                    f" up: {cause(kept.log)}"
+                    f" up: {cause(kept.log, kept.code or 1)}"
                 )
 
     def stop(self) -> None:

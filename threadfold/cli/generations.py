@@ -128,6 +128,7 @@ def run_interruptibly(work: Coroutine[Any, Any, None]) -> None:
     try:
         run(interruptible())
     except (asyncio.CancelledError, _Interrupted):
+        say("interrupted: run the same command again, it goes on from here")
         raise click.Abort from None
 
 

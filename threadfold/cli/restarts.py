@@ -5,6 +5,7 @@ pauses that grow, for as long as it takes.
 from __future__ import annotations
 
 import shutil
+import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -20,6 +21,8 @@ STEADY = 60.0
 LITTLE_SPACE = 16 << 20
 """Bytes left on a disk below which it is named as the cause."""
 LONGEST_LINE = 600
+SIGNALLED = 128
+"""Added to a signal's number in the exit code of a process that it ended."""
 
 
 class Kept:
@@ -73,8 +76,8 @@ class Kept:
             self.deaths = 0
         pause = self._pause(now)
         return (
-            f"{self.name} ended with exit code {code} ({cause(self.log)}): starting it again in"
-            f" {pause:g} s"
+            f"{self.name} ended with exit code {code} ({cause(self.log, code)}): starting it again"
+            f" in {pause:g} s"
         )
 
     def _look_at_start(self, starting: Future[None], now: float) -> str | None:
@@ -86,7 +89,7 @@ class Kept:
         if not isinstance(error, ThreadfoldError | OSError):
             raise error
         pause = self._pause(now)
-        return f"{self.name} cannot be started ({cause(self.log)}): trying again in {pause:g} s"
+        return f"{self.name} cannot be started ({cause(self.log, 1)}): trying again in {pause:g} s"
 
     def _pause(self, now: float) -> float:
         self.deaths += 1
@@ -95,11 +98,15 @@ class Kept:
         return pause
 
 
-def cause(log: Path) -> str:
-    """Why a process ended, as far as it shows: a full disk, else what its log says last."""
+def cause(log: Path, code: int) -> str:
+    """Why a process ended with this exit code, as far as it shows: a full disk, a signal that left
+    no time for a last word, else what its log says last.
+    """
     free = shutil.disk_usage(log.parent).free
     if free < LITTLE_SPACE:
         return f"the disk of {log.parent} is full: {free / 1e6:.1f} MB are free"
+    if code == SIGNALLED + signal.SIGKILL:
+        return f"SIGKILL ended it; see {log}"
     return f"{last_message(log)}; see {log}"
 
 
@@ -109,9 +116,11 @@ def is_full(folder: Path) -> bool:
 
 
 def last_message(log: Path) -> str:
-    """The last line of a log that has words; of a Java stack trace its first line."""
+    """The last line of a log that has words and is not of a table; of a Java stack trace its first
+    line.
+    """
     for line in reversed(last_lines(log, 50)):
         text = line.strip()
-        if any(map(str.isalnum, text)) and not text.startswith(("at ", "... ")):
+        if any(map(str.isalnum, text)) and not text.startswith(("at ", "... ", "|", "+")):
             return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}…"
     return "its log is empty"

@@ -72,7 +72,7 @@ def up(port: int | None, data: Path, workers: int, metrics_port: int | None) -> 
     data = data.absolute()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
-    folder = DataFolder(data)
+    folder = DataFolder(data, own=("stack", "logs"))
     stack: EmbeddedStack | None = None
     fleet: Fleet | None = None
     try:

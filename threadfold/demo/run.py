@@ -42,8 +42,10 @@ LOOK_EVERY = 0.1
 RATE_OVER = 5.0
 """Seconds over which events/s is averaged."""
 START_LIMIT = 60.0
-STALL_LIMIT = 20.0
-"""Seconds without any progress after which a wait is given up."""
+STALL_LIMIT = 90.0
+"""Seconds without any progress after which a wait is given up: more than a summary may take
+(``summary_time_cap``), also on a machine that is busy with other work.
+"""
 CALM = 1.5
 """Seconds without anything new after which the pipeline counts as settled."""
 

@@ -8,6 +8,7 @@ import shutil
 import stat
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from projections.errors import DataFolderInUse
@@ -18,8 +19,9 @@ HANDOVER = 20.0
 """Seconds to wait for the servers of a stack whose own process ended: their guards stop them."""
 
 
-def make_private(path: Path) -> str:
-    """Make a folder that only its owner can read, and close one that others can.
+def make_private(path: Path, own: Collection[str] | None = None) -> str:
+    """Make a folder that only its owner can read, and close one that others can, unless it holds
+    folders that are not among ``own``: then it is a folder of something else as well.
 
     Returns a sentence about an existing folder that was open to others: that it is closed now, or
     why it is not; empty if nothing had to be done. Raises OSError if the folder cannot be made.
@@ -32,6 +34,11 @@ def make_private(path: Path) -> str:
         return (
             f"{path} is shared with other users, so it stays open to them (mode {mode:o}); only"
             " what is made in it is private"
+        )
+    if own is not None and any(x.is_dir() and x.name not in own for x in path.iterdir()):
+        return (
+            f"{path} has folders of something else, so it stays open to other users (mode"
+            f" {mode:o}); only what is made in it is private"
         )
     try:
         path.chmod(0o700)
@@ -63,8 +70,12 @@ class DataFolder:
     for error messages. Not for network file systems without ``flock``.
     """
 
-    def __init__(self, path: Path, *, temporary: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, temporary: bool = False, own: Collection[str] | None = None
+    ) -> None:
+        """Args: ``own`` are folders that it may hold and be closed to others; None: any."""
         self.path = path
+        self._own = own
         self.is_temporary = temporary
         self.note = ""
         """Once acquired: what :func:`make_private` says of the folder."""
@@ -91,7 +102,7 @@ class DataFolder:
         holder is dead but its servers are not, and when the folder cannot be made or written to.
         """
         try:
-            self.note = make_private(self.path)
+            self.note = make_private(self.path, self._own)
             descriptor = os.open(
                 self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
             )

@@ -172,7 +172,7 @@ class Gateway:
                 await connection.quotas.stop()
             if connection.backend is not None:
                 await connection.backend.stop()
-            connection.backend = connection.quotas = None
+            connection.backend = connection.quotas = state.memory = None
 
     async def _connect(self) -> None:
         """Try until it is connected; after that the clients reconnect by themselves."""
@@ -188,6 +188,7 @@ class Gateway:
                 connection.quotas = quotas = await _quotas(self._settings, backend).start()
                 state.live.on_kept(_charging(backend, quotas))
                 backend.on_drafts = _admitting(quotas)
+                state.metrics.follow(quotas, backend.windows.cache)
                 connection.backend = backend
             except (
                 Exception

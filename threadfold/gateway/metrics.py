@@ -19,7 +19,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streams.metrics.declared import (
     BEHIND,
+    CACHE_BYTES,
+    CACHE_READS,
     HALTED,
+    QUOTA_REFUSALS,
     REDIS_MAXIMUM,
     REDIS_REFUSES,
     REDIS_UP,
@@ -31,6 +34,8 @@ from streams.metrics.declared import (
 )
 from streams.metrics.metrics import Metrics
 from threadfold.gateway.problems import cut_off, unforeseen
+from threadfold.quotas import Quotas
+from threadfold.service.window_cache import WindowCache
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +48,12 @@ class GatewayMetrics(Metrics):
         self.under_way = 0
         """Requests that are not answered yet."""
         self.read(UNDER_WAY, lambda: {(): self.under_way})
+
+    def follow(self, quotas: Quotas, cache: WindowCache) -> None:
+        """Show what the quotas refused, and how the cache fares, from now on."""
+        self.read(QUOTA_REFUSALS, lambda: {(kind,): n for kind, n in quotas.refused.items()})
+        self.read(CACHE_READS, lambda: {("hit",): cache.hits, ("miss",): cache.misses})
+        self.read(CACHE_BYTES, lambda: {(): cache.size})
 
     def answered(self, route: str, method: str, status: int | str, seconds: float | None) -> None:
         """Count one request; None for the seconds of a stream, which are not observed."""

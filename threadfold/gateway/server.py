@@ -13,6 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from projections.errors import InvalidSettings
+from streams.runtime.process_pool import return_memory
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 from threadfold.gateway.app import Gateway, create_gateway
@@ -64,6 +65,7 @@ def serve(settings: Settings) -> None:
             port cannot be listened on.
     """
     check_exposure(settings)
+    return_memory()  # of large bodies and answers
     connections = connections_of(settings)
     limits = limits_within(connections.most)
     serve_app(create_gateway(settings, tune_gc, limits), settings, connections=connections)

@@ -16,6 +16,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -94,6 +95,8 @@ class Quotas:
         self._wanted = asyncio.Event()
         self._settled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self.refused = Counter[str]()
+        """How often each quota was used up when a request came."""
         self._away = False
         self._forgot = clock()
 
@@ -224,6 +227,7 @@ class Quotas:
                 return True
 
     def _exceeded(self, name: str, tenant: _Tenant, kind: str, lease: Lease) -> QuotaExceeded:
+        self.refused[kind] += 1
         seconds = max(1, math.ceil(min(lease.wait(self._clock()), MOST_WAIT)))
         return QuotaExceeded(
             f"tenant {name} has used up its quota {kind} ({getattr(tenant.quota, kind):g}): try"

@@ -34,7 +34,7 @@ class StoredWindows:
         self._control = control
         self._log = log
         self._served: dict[int, int] = {}
-        self._cache = WindowCache(cache_bytes)
+        self.cache = WindowCache(cache_bytes)
 
     async def read(self, key: Key, *, recent_ids: bool = True) -> tuple[Checkpoint, Stored | None]:
         """A conversation's window, erased or not, with its checkpoint, in the generation that is
@@ -79,7 +79,7 @@ class StoredWindows:
         """
         generation, partition = self._generation, self._partition(key)
         place = (generation, key)
-        cached = self._cache.get(place)
+        cached = self.cache.get(place)
         with stored_form(key):
             if cached is not None:
                 fields = await self._fields(generation, partition, key, cached.names)
@@ -90,24 +90,24 @@ class StoredWindows:
                         # has another checksum and is not used.
                         found = await self._reader.fields(generation, partition, key, missing)
                         fields |= found[1]
-                    document = self._cache.context(place, partition, head, fields, max_tokens)
+                    document = self.cache.context(place, partition, head, fields, max_tokens)
                     if document is not None:
                         return document
             _, stored = await self.read(key, recent_ids=False)
             if stored is None:
                 return None
             head = decode_head(stored.fields[HEAD])
-            return self._cache.context(place, partition, head, stored.fields, max_tokens)
+            return self.cache.context(place, partition, head, stored.fields, max_tokens)
 
     def forget(self, key: Key) -> None:
         """Drop a conversation from the cache."""
         if self._control.state.live is not None:
-            self._cache.drop((self._generation, key))
+            self.cache.drop((self._generation, key))
 
     def forget_all(self) -> None:
         """Forget what was served and cached."""
         self._served.clear()
-        self._cache.clear()
+        self.cache.clear()
 
     def served(self, partition: int) -> int:
         """The offset up to which this process has served windows of a partition. Call it before a

@@ -223,4 +223,4 @@ def _standing(turns: Turns, turn_id: str) -> dict[str, Any] | None:
 
 
 def _holder(turns: Turns) -> str:
-    return "" if turns.live is None else f": turn {turns.live.turn_id} is under way"
+    return "" if turns.live is None else f": turn {turns.live.turn_id} is active"

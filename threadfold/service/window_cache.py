@@ -60,11 +60,15 @@ class WindowCache:
         self._max = max_bytes
         self._kept: OrderedDict[Place, Kept] = OrderedDict()
         self.size = 0
+        self.hits = self.misses = 0
 
     def get(self, place: Place) -> Kept | None:
         """The cached parts of a window, None if there are none."""
         kept = self._kept.get(place)
-        if kept is not None:
+        if kept is None:
+            self.misses += 1
+        else:
+            self.hits += 1
             self._kept.move_to_end(place)
         return kept
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import aiohttp
 
 from projections.errors import InvalidPolicy
-from projections.events.tokenizer import count
+from projections.events.tokenizer import count, count_all
 from projections.policy.policy import Policy
 from projections.redis.shared_buckets import SharedBuckets
 from streams.compaction.summarizers.base import Summarizer
@@ -33,6 +33,7 @@ second at most) and the append.
 def prepare() -> None:
     """Load what summaries need, in a process that is to make them: importing this has done most."""
     count("prepare", Policy().encoding)
+    count_all(["prepare"], Policy().encoding)  # has a library of its own
 
 
 class Summarizers:

@@ -13,15 +13,13 @@ tokens, one in three where they are long.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from projections.events.tokenizer import count_all
 from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
-from streams.runtime.processor import Processor
-
-T = TypeVar("T")
+from streams.runtime.processor import Here, Processor
 
 ANEW = 2
 SEGMENT = 5
@@ -57,7 +55,7 @@ async def summarize(summarizer: Summarizer, request: SummaryInput) -> SummaryTex
     """
     if isinstance(summarizer, Grows):
         return await summarizer.grow(request)
-    return await grow(summarizer, request, _Here())
+    return await grow(summarizer, request, Here())
 
 
 async def grow(summarizer: Summarizer, request: SummaryInput, processor: Processor) -> SummaryText:
@@ -69,6 +67,7 @@ async def grow(summarizer: Summarizer, request: SummaryInput, processor: Process
         made = await processor.run(tenant, plan.put_behind, request, added)
         if made is not None:
             return made
+        return _with_cost_of(added, await summarizer.summarize(plan.anew(request)))
     return await summarizer.summarize(plan.anew(request))
 
 
@@ -80,6 +79,16 @@ def grow_at_once(make: Callable[[SummaryInput], SummaryText], request: SummaryIn
         if made is not None:
             return made
     return make(plan.anew(request))
+
+
+def _with_cost_of(before: SummaryText, made: SummaryText) -> SummaryText:
+    """A summary with what was paid for the one before, which is thrown away."""
+    costs = [one.cost for one in (before, made) if one.cost is not None]
+    return msgspec.structs.replace(
+        made,
+        cost=round(sum(costs), 9) if costs else None,
+        refused=(*before.refused, *made.refused),
+    )
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -129,11 +138,3 @@ def plan_of(request: SummaryInput) -> Plan:
 
 def _tokens(texts: list[str], request: SummaryInput) -> int:
     return sum(count_all(texts, request.encoding)[0])
-
-
-class _Here:
-    """Does work at once, for summarisers whose own is as short."""
-
-    async def run(self, tenant: str, function: Callable[..., T], *args: object) -> T:
-        del tenant
-        return function(*args)

@@ -70,6 +70,13 @@ async def test_beyond_its_budget_a_tenants_summaries_are_extractive_and_others_a
         assert await makers(made, "acme") == {"cheap": 3, "extractive": 3}
         assert await makers(made, "other") == {"cheap": 1}
         await made.close()
+    assert made.samples("summaries_over_budget_total") == {("acme",): 3}
+    assert made.samples("summary_fallbacks_total") == {("cheap", "budget"): 3}
+    assert made.samples("summary_tokens_total") == {("acme",): 3_000, ("other",): 1_000}
+    assert made.samples("compactions_total") == {
+        ("made", "budget", "cheap"): 4,
+        ("made", "budget", "extractive"): 3,
+    }
     assert await spent_today(counts, "acme") == Spending(3_000, pytest.approx(0.006))
     assert await spent_today(counts, "other") == Spending(1_000, pytest.approx(0.002))
     lines = [record for record in caplog.records if "used up its quota summary_" in record.message]

@@ -16,6 +16,8 @@ from streams.compaction.requests import Piece, request_for
 from streams.log.log import Raw
 from streams.settings.settings import Settings
 from tests.support.compaction import KEY, SMALL, append, fold
+from tests.support.generated import Terse
+from tests.support.processors import Reached, Refusing
 from threadfold.testing import MemoryLog
 
 RULES = Rules(SMALL)
@@ -66,6 +68,15 @@ async def test_two_answers_to_one_request_are_one_event() -> None:
         await Compactor(SETTINGS, log).answer(request)
     window = await fold(log, RULES)
     assert (window.meta.duplicates, window.meta.skipped) == (1, 0)
+
+
+async def test_the_text_of_a_summary_is_counted_beside_the_event_loop() -> None:
+    log = MemoryLog(3)
+    await append(log, talk(40))
+    request = request_for(await fold(log, RULES), 1)
+    assert request is not None
+    with pytest.raises(Reached):
+        await Compactor(SETTINGS, log, lambda _: Terse(), processor=Refusing()).answer(request)
 
 
 async def test_a_backlog_over_one_input_is_summarised_in_a_chain_and_never_between_a_call_and_its_result() -> (

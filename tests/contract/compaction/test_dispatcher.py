@@ -17,7 +17,7 @@ from streams.compaction import dispatcher as dispatcher_module
 from streams.compaction.deliveries import Deliveries
 from streams.runtime.processor import Processes
 from tests.support.dispatch import SUMMARY, World, endpoint
-from tests.support.model_server import model_server, stalls, takes
+from tests.support.model_server import fails, model_server, says, stalls, takes
 from tests.support.worker import until
 from threadfold.testing import MemoryLog
 
@@ -88,6 +88,23 @@ async def test_who_waits_too_long_for_an_endpoint_is_answered_by_the_extractive_
             "extractive"
         }
         await world.close()
+
+
+async def test_each_fallback_counts_once_under_its_cause() -> None:
+    async with model_server(says("The garden. " * 60), fails(401), stalls) as server:
+        options = endpoint(server.url, max_concurrent=1, timeout=0.3, max_wait=60)
+        world = World(MemoryLog(1), {"cheap": options}, attempts=1)
+        for name in ("repeats", "refused", "silent"):
+            await world.ask("acme", name, "cheap")
+            await world.until_done(f"acme/{name}")
+        await world.close()
+    reasons = {("cheap", reason): 1 for reason in ("rejected", "refused", "timed_out")}
+    assert world.samples("summary_fallbacks_total") == reasons
+    assert world.samples("model_calls_total") == reasons
+    assert world.samples("model_answers_refused_total") == {("cheap", "repetition"): 1}
+    assert world.samples("compactions_total") == {("made", "budget", "extractive"): 3}
+    assert world.samples("model_calls_in_flight") == {("cheap",): 0}
+    assert world.samples("compactions_waiting") == {}
 
 
 async def test_a_request_that_comes_again_while_it_is_under_way_is_answered_once(

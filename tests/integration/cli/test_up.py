@@ -14,11 +14,13 @@ import tomllib
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError
 
 from tests.support.commands import cli, ok
+from tests.support.ports import own_port
 from tests.support.processes import alive
 from tests.support.up import request, running
 from tests.support.worker import until
@@ -30,12 +32,19 @@ pytestmark = pytest.mark.timeout(400)
 
 async def test_up_serves_and_ends_cleanly(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    async with running(data) as first:
+    port = own_port()
+    async with running(data, "--metrics-port", str(port)) as first:
         url = await first.ready()
         key = re.fullmatch(r"key for tenant demo: (tf_\S+)", first.lines[0])[1]  # type: ignore[index]
         assert len(first.lines) == 2
         sent = await request(f"{url}/v1/conversations/c/events?wait=applied", key, HELLO)
         assert sent["events"][0]["status"] == "applied"
+        async with httpx.AsyncClient(trust_env=False) as http:
+            samples = (await http.get(f"http://127.0.0.1:{port}/metrics")).text
+        assert re.search(r'threadfold_events_total\{outcome="applied",.*\} 1.0', samples)
+        shown = json.loads((await ok("tenants", "show", "demo", "--data", data)).out)
+        assert shown["used_today"] == {"summary_tokens": 0.0, "summary_cost": 0.0}
+        assert shown["quota_in_force"]["summary_weight"] == 1
         config = tomllib.loads((data / "threadfold.toml").read_text())
         assert config["gateway_url"] == url
         assert (config["replication"], config["min_isr"], config["partitions"]) == (1, 1, 16)

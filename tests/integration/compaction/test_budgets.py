@@ -18,9 +18,10 @@ from streams.log.topics import create_topics
 from streams.settings.quotas import Quota
 from tests.conftest import fresh_settings
 from tests.support.generations import open_generation
-from tests.support.model_server import model_server, says
+from tests.support.model_server import model_server, says, takes
 from tests.support.pipeline import POLICY
 from tests.support.summary_workers import SUMMARY, World
+from tests.support.worker import until
 from threadfold.embedded.stack import EmbeddedStack
 
 pytestmark = pytest.mark.long
@@ -35,11 +36,6 @@ async def world(stack: EmbeddedStack, tmp_path: Path) -> AsyncIterator[World]:
     settings = fresh_settings(stack, session_timeout=6.0)
     await create_topics(settings)
     await open_generation(settings, {**POLICY, "summarizer": "cheap"}, acme={}, other={})
-    control = await Control(settings).start()
-    await control.change_tenant(
-        "acme", None, lambda _: Quota(summary_tokens_per_day=CALLS * 1_000.0)
-    )
-    await control.stop()
     made = World(settings, tmp_path)
     made.keys = [Key(tenant, f"talk{i}") for tenant in ("acme", "other") for i in range(TALKS)]
     yield made
@@ -49,9 +45,36 @@ async def world(stack: EmbeddedStack, tmp_path: Path) -> AsyncIterator[World]:
     await made.store.close()
 
 
+async def give(world: World, quota: Quota) -> None:
+    """Set the quota of tenant acme."""
+    control = await Control(world.settings).start()
+    await control.change_tenant("acme", None, lambda _: quota)
+    await control.stop()
+
+
+async def test_a_tenant_of_thrice_the_weight_has_three_of_four_summaries(world: World) -> None:
+    await give(world, Quota(summary_weight=3))
+    async with model_server(takes(0.02, SUMMARY)) as server:
+        world.start(server.url, "--only", "projector")
+        await world.append()
+
+        async def all_are_due() -> bool:
+            number = world.settings.partitions
+            due = [await world.store.due_count(1, partition) for partition in range(number)]
+            return sum(due) == 2 * TALKS
+
+        await until(all_are_due, 60, "all are due")
+        world.start(server.url, "--only", "compactor", max_concurrent=1)
+        found = await world.all_summarised()
+    first = sorted((event.time, key.tenant) for key, event in found)[:40]
+    # Requests come partition by partition: the first few are of whoever is there.
+    assert 24 <= sum(tenant == "acme" for _, tenant in first) <= 36, first
+
+
 async def test_two_workers_keep_one_budget_and_the_other_tenant_has_its_model(
     world: World,
 ) -> None:
+    await give(world, Quota(summary_tokens_per_day=CALLS * 1_000.0))
     async with model_server(says(SUMMARY, usage=USAGE)) as server:
         options: dict[str, Any] = {"max_concurrent": 2, "input_price": 1.0, "output_price": 1.0}
         for _ in range(2):

@@ -4,7 +4,9 @@ may be, and gone when it must go.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -15,9 +17,12 @@ from streams.control.control_topic import Control
 from streams.control.state import Generation
 from streams.settings.quotas import DEFAULT_SCOPES
 from streams.settings.settings import Settings
+from tests.support.commands import cli, ok
 from tests.support.gateway import is_problem, say
 from tests.support.serving import serving
 from tests.support.worker import running_worker, until
+from threadfold.cli.common import CONFIG_FILE
+from threadfold.cli.configuration import write_config
 from threadfold.gateway import create_gateway
 from threadfold_client import AsyncClient
 
@@ -25,8 +30,9 @@ from threadfold_client import AsyncClient
 class World:
     """A served gateway with the tenants acme and rival."""
 
-    def __init__(self, url: str, keys: dict[str, str]) -> None:
+    def __init__(self, url: str, keys: dict[str, str], settings: Settings) -> None:
         self.url, self.keys = url, keys
+        self.settings = settings
         self.http = httpx.AsyncClient(base_url=url, timeout=60)
 
     async def __call__(
@@ -73,7 +79,7 @@ async def world(settings: Settings) -> AsyncIterator[World]:
         keys[name] = await control.add_key(name, scopes)
     await control.stop()
     async with running_worker(settings), serving(create_gateway(settings)) as url:
-        made = World(url, keys)
+        made = World(url, keys, settings)
 
         async def ready() -> bool:
             return (await made.http.get("/readyz")).status_code == 200
@@ -269,6 +275,14 @@ async def test_what_cannot_be_saved_is_refused_by_name(world: World, user: str) 
     assert "threadfold itself" in found.json()["detail"]
 
 
+async def test_a_name_that_no_conversation_can_have_is_refused(world: World) -> None:
+    for name in ("", "a/b"):
+        body = {"query": "tea", "conversation": name}
+        is_problem(await world("POST", "/memories/search", body), 422, "conversation")
+        params = f"?conversation={name.replace('/', '%2F')}"
+        is_problem(await world("GET", f"/memories{params}"), 422, "conversation")
+
+
 async def test_what_is_private_is_stored_nowhere(world: World, user: str) -> None:
     text = "Lives in Oslo. <private>Door code 7741.</private> Has a cat. <private>open 5512"
     (saved,) = await world.save({"text": text, "user": user})
@@ -327,3 +341,24 @@ async def test_the_client_has_a_method_for_every_route(world: World, user: str) 
         assert (await client.memory_stats(user))["records"] == 2
         assert (await client.delete_memory(saved["id"], hard=True))["hard"]
         assert [one async for one in client.memories(user=user)] == []
+
+
+async def test_the_commands_do_what_the_routes_do(world: World, user: str, tmp_path: Path) -> None:
+    write_config(tmp_path / CONFIG_FILE, world.settings)
+    at, whose = ("--data", tmp_path), ("--user", user)
+    done = await ok("memories", "save", "acme", "Sings in a choir.", *whose, *at)
+    saved = json.loads(done.out)
+    assert saved["status"] == "created"
+    assert await world.search("choirs", user=user) == ["Sings in a choir."]
+    (hit,) = (await ok("memories", "search", "acme", "choirs", *whose, *at)).lines
+    assert json.loads(hit)["id"] == saved["id"]
+    found = await ok("memories", "show", "acme", saved["id"], *at)
+    assert json.loads(found.out) == await world.ok("GET", f"/memories/{saved['id']}")
+    for command in ("list", "timeline"):
+        of = whose if command == "list" else (saved["id"],)
+        assert len((await ok("memories", command, "acme", *of, *at)).lines) == 1
+    await ok("memories", "delete", "acme", saved["id"], *at)
+    assert json.loads((await ok("memories", "stats", "acme", *whose, *at)).out)["records"] == 0
+    missing = await cli("memories", "show", "acme", saved["id"], *at)
+    assert (missing.code, missing.said) == (1, f"threadfold: memory {saved['id']} is not known")
+    assert (await cli("memories", "search", "acme", "x", "--as-of", "noon", *at)).code == 2

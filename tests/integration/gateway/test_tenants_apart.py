@@ -213,6 +213,7 @@ TABLE: dict[tuple[str, str], Entry] = {
     ("DELETE", "/v1/tokens/keys"): at("/v1/tokens/keys"),
     # Of the administration, a key without the scope sees nothing, whatever tenant is named.
     ("GET", "/v1/tenants"): at("/v1/tenants"),
+    ("GET", "/v1/workers/metrics"): at("/v1/workers/metrics"),
     ("POST", "/v1/tenants"): at("/v1/tenants", lambda p: {"name": p.tenant}),
     ("GET", "/v1/tenants/{tenant}"): at("/v1/tenants/{p.tenant}"),
     ("PATCH", "/v1/tenants/{tenant}"): at(

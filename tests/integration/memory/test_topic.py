@@ -4,23 +4,29 @@ in their log, to the user's key; and what a rollback and an erasure mean.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 
 from projections.events.codec import full_type
+from projections.events.types import MemorySaved
+from projections.memory.identity import Scope
 from projections.memory.news import Fact, LogErased, News, WentBack, read_news
 from projections.names import Key, parse_key, users_log
 from streams.control.control_topic import Control
 from streams.control.state import Generation
 from streams.encryption.master_keys import new_master
 from streams.encryption.payload_cipher import is_sealed, kid_in, open_value
+from streams.memory.feed import MemoryFeed
+from streams.memory.sqlite_store import SqliteMemories
 from streams.settings.settings import Settings
 from tests.support.grep import raw_records
 from tests.support.memories import saved
 from tests.support.worker import running_worker, until
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
+from threadfold.service.memories import Memories, Whose
 
 ANN = "ann"
 
@@ -30,10 +36,15 @@ def flat(key: Key, text: str, **more: Any) -> dict[str, Any]:
     return {"type": "memory.saved", **msgspec.to_builtins(data)}
 
 
+async def sealed_records(settings: Settings) -> list[tuple[bytes, bytes | None]]:
+    found = await raw_records(settings, "memories")
+    return [(key, value) for key, value in found if key.startswith(b"sealed/")]
+
+
 async def told(settings: Settings, backend: ConversationService) -> list[tuple[bytes, News | None]]:
     found = []
-    for key, value in await raw_records(settings, "memories"):
-        assert key is not None and value is not None
+    for key, value in await sealed_records(settings):
+        assert value is not None
         source = msgspec.json.decode(value)["source"].split("/")
         log = Key(source[2], source[4])
         if (kid := kid_in(value)) is not None:
@@ -41,6 +52,57 @@ async def told(settings: Settings, backend: ConversationService) -> list[tuple[b
         opened = open_value(backend.keys, str(log).encode(), value)
         found.append((key, None if opened is None else read_news(log, opened)))
     return found
+
+
+async def digests_of(settings: Settings, backend: ConversationService) -> dict[Scope, str]:
+    """What a store comes to that is fed from the topic's beginning."""
+    store = SqliteMemories()
+    feed = MemoryFeed(settings, backend.keys, store)
+    feed.start()
+    await feed.ready(60)
+    assert feed.passed_over == 0
+    found = store.digests()
+    await feed.stop()
+    store.close()
+    return found
+
+
+async def test_a_store_that_is_lost_is_fed_again_to_the_same_digests(settings: Settings) -> None:
+    control = await Control(settings).start()
+    if control.state.live is None:
+        await control.write(
+            {"generation/1": Generation(1, settings.partitions, {}), "generation/live": 1}
+        )
+    await control.stop()
+    async with running_worker(settings), ConversationService(settings) as backend:
+        memories = Memories(backend)
+        backend.on_stop = memories.stop
+        keys = [Whose("acme", f"u-{n % 3}", conversation=f"talk-{n}") for n in range(6)]
+        for whose in keys:
+            opened = {"type": "conversation.opened", "user": whose.user}
+            said = {"type": "message", "role": "user", "content": "hello"}
+            appended = await backend.append("acme", [(str(whose.conversation), opened)])
+            appended += await backend.append("acme", [(str(whose.conversation), said)])
+            await backend.wait_applied("acme", str(whose.conversation), appended)
+            records = [(whose, record(f"Fact {n} of {whose.user}.")) for n in range(5)]
+            await memories.save(records, lambda _: None, wait=True)
+            back = {"type": "rollback", "to": str(appended[-1].position)}
+            if whose.conversation in ("talk-1", "talk-5"):
+                done = await backend.append("acme", [(str(whose.conversation), back)])
+                await backend.wait_applied("acme", str(whose.conversation), done)
+        gone = (await memories.page(Whose("acme", "u-0").filter(), None, 1))[0][0]
+        await memories.delete(Whose("acme"), gone.id, lambda _: None, hard=True)
+        live = memories.store.digests()
+        assert len(live) == 3
+        assert await digests_of(settings, backend) == live
+        await asyncio.to_thread(memories.store.drop)
+        assert await digests_of(settings, backend) == live
+
+
+def record(text: str) -> MemorySaved:
+    return MemorySaved(
+        memory_id="", memory_type="fact", text=text, normalized_text="", trust="user"
+    )
 
 
 async def test_accepted_events_reach_the_users_key_and_an_erasure_takes_their_text(
@@ -80,9 +142,12 @@ async def test_accepted_events_reach_the_users_key_and_an_erasure_takes_their_te
         texts = {one.data.text for one in news if isinstance(one, Fact)}  # type: ignore[attr-defined]
         assert texts == {"Likes tea.", "Lives in Oslo."}
         assert [one.log for one in news if isinstance(one, WentBack)] == [talk]
-        rows = await raw_records(made, "memories")
+        rows = await sealed_records(made)
         assert sum(is_sealed(value or b"") for _, value in rows) == 2
         assert not any(b"tea" in (value or b"") or b"Oslo" in (value or b"") for _, value in rows)
+
+        fed = await digests_of(made, backend)
+        assert {scope for scope in fed if scope.tenant == "sealed"} == {Scope("sealed", ANN)}
 
         # -- what nobody may reach by a name, and no list shows
         assert parse_key(str(own).encode()) == own
@@ -97,8 +162,10 @@ async def test_accepted_events_reach_the_users_key_and_an_erasure_takes_their_te
         left = [one for _, one in await told(made, backend)]
         assert not any(isinstance(one, Fact) for one in left)
         assert {one.log for one in left if isinstance(one, LogErased)} == {talk, own}
+        left_in_a_store = await digests_of(made, backend)
+        assert not any(scope.tenant == "sealed" for scope in left_in_a_store)
         kind = full_type("memory.saved").encode()
-        assert sum(kind in (value or b"") for _, value in await raw_records(made, "memories")) == 2
+        assert sum(kind in (value or b"") for _, value in await sealed_records(made)) == 2
 
 
 async def _no_text(key: Key) -> None:

@@ -18,10 +18,10 @@ from benchmarks.sides.model_endpoint import summary_of
 from benchmarks.support.agent_talks import AgentRecords, prompt, talk, write_talks
 from projections.events.codec import decode_event
 from projections.window.bodies import to_flat
-from streams.compaction.compactor import messages_of
 from streams.compaction.summarizers.base import SummaryInput
 from streams.compaction.summarizers.checks import finish
 from streams.compaction.summarizers.prompt import make_prompt
+from streams.compaction.summarizers.span_messages import messages_of
 
 
 def test_a_talk_has_its_length_and_is_the_same_each_time_and_no_other_ones() -> None:

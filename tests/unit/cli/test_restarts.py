@@ -70,12 +70,21 @@ def test_what_cannot_be_started_is_tried_with_growing_pauses_until_it_can(
     assert machine.poll() is None
 
 
+def test_killed_process_is_named_by_the_signal_and_not_by_a_line_of_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    log.write_text("all is well\n")
+    assert cause(log, 137) == f"SIGKILL ended it; see {log}"
+    assert cause(log, 1) == f"all is well; see {log}"
+    log.write_text("all is well\n| threadfold.compactions | 3 |\n+---+---+\n")
+    assert last_message(log) == "all is well"
+
+
 def test_full_disk_is_named_as_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "kafka.log"
     log.write_text("java.io.IOException: something\n\tat Some.method(Some.java:1)\n")
-    assert cause(log) == f"java.io.IOException: something; see {log}"
+    assert cause(log, 1) == f"java.io.IOException: something; see {log}"
     monkeypatch.setattr(restarts, "LITTLE_SPACE", 1 << 60)
-    assert cause(log).startswith(f"the disk of {tmp_path} is full: ")
+    assert cause(log, 1).startswith(f"the disk of {tmp_path} is full: ")
 
 
 def test_last_message_with_words_is_reported(tmp_path: Path) -> None:

@@ -5,9 +5,7 @@ full.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from itertools import pairwise
-from typing import TypeVar
 
 import msgspec
 import pytest
@@ -19,8 +17,7 @@ from streams.compaction.summarizers.extractive import ExtractiveSummarizer, summ
 from streams.compaction.summarizers.registry import Summarizers
 from streams.compaction.summarizers.segments import ANEW, LEAST, SEGMENT, SPAN, summarize
 from streams.settings.settings import Settings
-
-T = TypeVar("T")
+from tests.support.processors import Reached, Refusing
 
 ENCODING = "o200k_base"
 WORDS = [
@@ -135,17 +132,6 @@ async def test_an_earlier_summary_longer_than_the_budget_is_written_anew_within_
     assert after.tokens <= 800 // ANEW and after.text
 
 
-class Reached(Exception):
-    """A processor was asked for something."""
-
-
-class Refusing:
-    """A processor that does nothing."""
-
-    async def run(self, tenant: str, function: Callable[..., T], *args: object) -> T:
-        raise Reached(function.__name__)
-
-
 @pytest.mark.parametrize("name", ["extractive", "cheap"])
 async def test_a_spans_texts_are_counted_where_its_summary_is_made(name: str) -> None:
     """An event loop that counted them would find that there is no such encoding."""
@@ -181,6 +167,7 @@ async def test_a_segment_longer_than_it_was_asked_for_is_not_put_behind_a_full_s
     after = await summarize(wordy, asked(before, span(2)))
     assert [request.previous for request in wordy.requests] == [None, before]
     assert after.tokens == 400 and "yes" not in after.text
+    assert after.cost == 0.5, "both were paid for"
 
 
 async def test_who_made_a_segment_and_what_it_cost_is_reported() -> None:

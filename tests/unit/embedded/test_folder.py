@@ -47,6 +47,15 @@ def test_folder_that_many_users_share_stays_as_it_is(tmp_path: Path) -> None:
     assert mode(shared / "stack") == 0o700
 
 
+def test_folder_with_folders_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "src").mkdir(parents=True)
+    project.chmod(0o755)
+    with DataFolder(project, own=["stack"]) as folder:
+        assert "has folders of something else" in folder.note
+    assert mode(project) == 0o755
+
+
 def test_private_file_replaces_one_that_others_could_read(tmp_path: Path) -> None:
     file = tmp_path / "settings"
     file.write_text("old")

@@ -55,6 +55,29 @@ async def test_a_call_runs_in_another_process_of_lower_priority(pool: ProcessPoo
     assert await pool.run(os.nice, 0) == os.nice(0) + NICENESS
 
 
+def kept_of(pieces: int) -> int:
+    """MiB that the process holds more than before, once it has freed as many large values after an
+    even larger one.
+    """
+    before = resident()
+    first = b"x" * (30 << 20)
+    del first
+    values = [b"x" * (1 << 20) for _ in range(pieces)]
+    last = b"x" * 4_096
+    del values
+    after = resident()
+    return after - before if last else 0
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is asked of Linux")
+async def test_what_a_call_frees_of_large_values_goes_back_to_the_system(pool: ProcessPool) -> None:
+    assert await pool.run(kept_of, 50) < 10
+
+
 async def test_a_process_prepares_itself_before_its_priority_is_lowered() -> None:
     pool = ProcessPool(1, prepare=prepare)
     assert await pool.run(prepared) == [os.nice(0)]
