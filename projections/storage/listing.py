@@ -83,24 +83,19 @@ def listed(window: Window) -> Listed:
 
 
 def listing_of(tenant: str, before: Listed, now: Listed, at_ms: int) -> Listing:
-    """The change from ``before`` to ``now``.
-
-    A user whose conversation becomes another's keeps it, too, until it is erased: an erasure of
-    that user reaches it. Who lists a user's conversations looks at their cards.
+    """The change from ``before`` to ``now``. A conversation is in the list of its present user
+    alone: a list that kept former ones would depend on how the log was folded.
     """
     old = places_of(tenant, before)
     if now.erased:
         return Listing(None, False, quarantined=False if before.quarantined else None, left=old)
     places = old if now == before else places_of(tenant, now)
-    kept = "user:"
     return Listing(
         at_ms,
         None if now.suspended == before.suspended else now.suspended,
         None if now.quarantined == before.quarantined else now.quarantined,
         places,
-        tuple(name for name in old if name not in places and not name.startswith(kept))
-        if old != places
-        else (),
+        tuple(name for name in old if name not in places) if old != places else (),
     )
 
 

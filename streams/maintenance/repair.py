@@ -123,7 +123,8 @@ def whole_write(key: Key, window: Window | None, at_ms: int) -> Write:
     """The write after which a store holds this window and all that goes with it, whatever it held
     before; None: nothing of it.
 
-    ``at_ms``: when it was last active. What a former user's list holds of it stays.
+    ``at_ms``: when it was last active. What a former release wrote of it into a former user's list
+    stays.
     """
     states = tuple([place("state", key.tenant, name) for name in AWAITING])
     if window is None:

@@ -77,6 +77,7 @@ async def serving_end_users(settings: Settings) -> AsyncIterator[World]:
         ("rival", "rival", [*DEFAULT_SCOPES, "tokens"]),
         ("reader", "acme", ["read"]),
         ("signing", "acme", ["tokens"]),
+        ("eraser", "acme", ["erase"]),
     ):
         await control.ensure_tenant(tenant)
         keys[name] = await control.add_key(tenant, scopes)

@@ -17,7 +17,7 @@ from threadfold.streaming.partial_store import PartialStore
 @click.argument("tenant")
 @click.argument("conversation", required=False)
 @click.option(
-    "--user", metavar="U", help="Instead of a conversation: erase all opened with this user."
+    "--user", metavar="U", help="Instead of a conversation: erase all that belong to this user now."
 )
 @data_option
 def erase(tenant: str, conversation: str | None, user: str | None, data: Path | None) -> None:

@@ -67,7 +67,7 @@ class Filter:
 
     def admits(self, shown: dict[str, Any]) -> bool:
         """Whether a conversation is one of these. A stored list may be ahead of its window, and
-        keeps the conversations of a user that were given to another.
+        one that a former release wrote has conversations that were given to another user.
         """
         if self.names is not None and shown["conversation"] not in self.names:
             return False

@@ -134,14 +134,15 @@ class Eraser:
         return await self._receipt(key, erasure)
 
     async def user(self, tenant: str, user: str) -> list[Receipt]:
-        """Erase all conversations that a user opened (``user`` of ``conversation.opened``), and the
-        log of what was saved to the user's memory beside them; return their receipts by name.
+        """Erase all conversations that belong to a user now (``user`` of the last
+        ``conversation.opened``), and the log of what was saved to the user's memory beside them;
+        return their receipts by name. One that was given to another user is that user's.
 
         Conversations erased earlier on behalf of the user are included; an erasure keeps a hash of
         the user.
 
         Raises:
-            UnknownUser: the user opened no conversation.
+            UnknownUser: no conversation belongs to the user.
             WaitTimedOut, Healing, KafkaUnavailable, RedisUnavailable: some conversations may be
                 erased; repeat the call.
         """
@@ -162,7 +163,7 @@ class Eraser:
                 done[name] = await self.conversation(tenant, name, user=user)
             names = await of_user(backend, tenant, user, USER_PAGE)
         if not done:
-            raise UnknownUser(f"user {user[:128]} is not known: no conversation was opened with it")
+            raise UnknownUser(f"user {user[:128]} is not known: no conversation belongs to it")
         return [done[name] for name in sorted(done)]
 
     # -- the steps

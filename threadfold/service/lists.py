@@ -54,14 +54,27 @@ async def suspensions(
 
 
 async def of_user(backend: ConversationService, tenant: str, user: str, limit: int) -> list[str]:
-    """At most ``limit`` conversations that were opened with this ``user``, without erased ones, but
-    with those that another user has now.
+    """At most ``limit`` conversations that belong to this ``user`` now, without erased ones. Lists
+    that former releases wrote name former users' conversations, too: so each is looked at.
 
     Raises:
-        Healing, RedisUnavailable: the list cannot be read now.
+        Healing, CorruptWindow, RedisUnavailable: it cannot be known now.
     """
-    found = await merged(backend, place("user", tenant, user), None, limit)
-    return [place.found.conversation for place in found]
+    kind, names = place("user", tenant, user), list[str]()
+    places, before = list[Place](), None
+    while len(names) < limit:
+        places = await merged(backend, kind, before, limit)
+        keys = [make_key(tenant, one.found.conversation) for one in places]
+        owners = await asyncio.gather(*map(backend.owner, keys))
+        names += [
+            key.conversation
+            for key, owner in zip(keys, owners, strict=True)
+            if owner is not None and owner.user == user
+        ]
+        if len(places) < limit:
+            break
+        before = places[-1].found
+    return names[:limit]
 
 
 async def summaries(

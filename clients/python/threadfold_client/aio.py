@@ -373,7 +373,7 @@ class AsyncClient(MemoryCalls):
         return await self._caller.document(Call("DELETE", conversation_path(conversation)))
 
     async def erase_user(self, user: str) -> dict[str, Any]:
-        """Erase all conversations that were opened with this user; answers a receipt for each."""
+        """Erase all conversations that belong to this user now; answers a receipt for each."""
         return await self._caller.document(Call("DELETE", f"/users/{quote(user, safe='')}"))
 
     async def _append(

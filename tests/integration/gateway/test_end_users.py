@@ -593,6 +593,30 @@ async def test_a_conversation_whose_opening_is_rolled_back_is_nobodys(world: Wor
     is_problem(await world("GET", f"/conversations/{name}/context", token), 404)
 
 
+# -- erasure
+# ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_what_was_given_to_another_user_is_not_erased_with_its_former_one(
+    world: World, at_once: bool
+) -> None:
+    former, present = f"former-{at_once}", f"present-{at_once}"
+    name, own = f"given-{uuid4().hex[:12]}", await world.begin(former, "mine alone")
+    opened = [{"type": "conversation.opened", "user": user} for user in (former, present)]
+    events = [opened[0], say("of the former"), opened[1]]
+    for body in [events] if at_once else [[event] for event in events]:
+        await world("POST", f"/conversations/{name}/events?wait=applied", "acme", body)
+    answer = await world("DELETE", f"/users/{former}", "eraser")
+    assert [one["conversation"] for one in answer.json()["conversations"]] == [own]
+    context = await world("GET", f"/conversations/{name}/context", await world.token(present))
+    assert "of the former" in context.text
+    repeated = await world("DELETE", f"/users/{former}", "eraser")
+    assert repeated.json() == answer.json()
+    answer = await world("DELETE", f"/users/{present}", "eraser")
+    assert [one["conversation"] for one in answer.json()["conversations"]] == [name]
+
+
 # -- pages of other origins
 # ------------------------------------------------------------------------------------------
 

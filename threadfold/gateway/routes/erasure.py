@@ -20,7 +20,7 @@ _RECEIPT = "The receipt: the result in each store, and the time by which it is f
 
 
 class Receipts(Struct):
-    """A receipt for each conversation that was opened with this `user`, by name."""
+    """A receipt for each conversation that belonged to this `user`, by name."""
 
     user: str
     conversations: list[Receipt]
@@ -42,7 +42,11 @@ async def delete_conversation(
 async def delete_user(
     request: Request, caller: Caller, user: Annotated[str, Path(example="u-7")]
 ) -> Receipts:
-    """Erase all conversations that were opened with this `user`."""
+    """Erase all conversations that belong to this `user` now: those whose last
+    `conversation.opened` with a `user` names it.
+
+    One that was given to another user since is not erased. Erase it by its name.
+    """
     return Receipts(user, await _eraser(request, caller).user(caller.tenant, user))
 
 
