@@ -165,7 +165,14 @@ class InvalidQuota(ThreadfoldError):
 
 
 class UnknownTenant(ThreadfoldError):
-    """The tenant, or the key of the tenant, is not recorded."""
+    """The tenant is not recorded."""
+
+    problem = 404
+    exit_code = 1
+
+
+class UnknownKey(ThreadfoldError):
+    """The tenant has no such key."""
 
     problem = 404
     exit_code = 1

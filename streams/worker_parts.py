@@ -74,6 +74,7 @@ class Runtime:
         self.metrics = Metrics()
         self._served = MetricsServer(self.metrics)
         self._reports = ProcessReports(settings.redis, settings.topic_prefix, reports.KIND)
+        self._process = f"{socket.gethostname()}:{os.getpid()}"
         self._reporting: asyncio.Task[None] | None = None
         self._summarizers: Summarizers | None = None
         self._shared = SharedBuckets(settings.redis, settings.topic_prefix, timeout=5.0)
@@ -150,7 +151,7 @@ class Runtime:
             where = await self._served.start(self.settings.metrics_host, self.settings.metrics_port)
             logger.info("metrics are at %s", where)
         self._reporting = asyncio.create_task(
-            reports.report(self.metrics, self._reports, f"{socket.gethostname()}:{os.getpid()}"),
+            reports.report(self.metrics, self._reports, self._process),
             name="metrics-report",
         )
 
@@ -223,7 +224,9 @@ class Runtime:
 
     async def stop(self) -> None:
         """Stop the compactor and its processes, and the connections to Kafka and Redis."""
-        await end_tasks([self._reporting])
+        if self._reporting is not None:
+            await end_tasks([self._reporting])
+            await reports.end_report(self._reports, self._process)
         await self._served.stop()
         if self.watchdog is not None:
             self.watchdog.stop()

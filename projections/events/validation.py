@@ -21,6 +21,7 @@ from projections.events.fast_path import quick_data
 from projections.events.json_limits import why_not_kept
 from projections.events.known_fields import explain_unknown, known_fields, unknown_field
 from projections.events.size_limits import out_of_bounds
+from projections.events.type_errors import explain, word_for
 from projections.names import Key, parse_position
 
 MAX_ID = 256
@@ -40,7 +41,6 @@ _RFC3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt"
     r" ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
-_PLACE = re.compile(r" - at `\$\.?(.*)`$")
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -124,12 +124,12 @@ class Intake:
             InvalidEvent: a field is missing, unknown or wrong; the message names event and field.
         """
         if not isinstance(flat, dict):
-            raise InvalidEvent(f"{where}: expected an object, got {_json_type(flat)}")
+            raise InvalidEvent(f"{where}: expected an object, got {word_for(flat)}")
         name = flat.get("type")
         if not isinstance(name, str):
             raise InvalidEvent(
                 f"{where}: field type: "
-                + ("missing" if name is None else f"expected a string, got {_json_type(name)}")
+                + ("missing" if name is None else f"expected text, got {word_for(name)}")
             )
         # What is made here is not checked again for each event: this runs a hundred thousand times
         # a second.
@@ -224,8 +224,11 @@ def _checked(
                 " give them other names"
             )
         return None
+    taken = codec.DATA_TYPES.keys() - (frozenset() if operator else RESERVED | OWN)
+    own = f"{name}.v1" if _OTHER_TYPE.fullmatch(f"{name}.v1") else "acme.note.v1"
     raise InvalidEvent(
-        f"{where}: field type: {name[:60]!r} is not one of {', '.join(sorted(codec.DATA_TYPES))}"
+        f"{where}: field type: {name[:60]!r} is not one of {', '.join(sorted(taken))}; a type of"
+        f" your own ends in a version, like {own[:60]!r}"
     )
 
 
@@ -241,7 +244,7 @@ def _typed(name: str, fields: dict[str, Any], where: str, operator: bool) -> msg
     try:
         data = msgspec.convert(fields, struct)
     except msgspec.ValidationError as error:
-        raise InvalidEvent(f"{where}: {explain(str(error), name)}") from None
+        raise InvalidEvent(f"{where}: {explain(error, struct, name)}") from None
     if isinstance(data, events.ToolResult) and data.spill is not None:
         raise InvalidEvent(
             f"{where}: field spill: it is written by threadfold itself only: append the result"
@@ -316,21 +319,6 @@ def _check_stands(span: events.Span, where: str) -> None:
         )
 
 
-def explain(message: str, name: str) -> str:
-    """msgspec's sentence about data of the type ``name``, with the field first and without its
-    quoting.
-    """
-    match = _PLACE.search(message)
-    place = match[1] if match else ""
-    text = (message[: match.start()] if match else message).replace("`", "")
-    missing = re.fullmatch(r"Object missing required field (\S+)", text)
-    if missing:
-        return f"field {place + '.' if place else ''}{missing[1]}: missing"
-    if not place and re.match(r"[a-z_]+: ", text):
-        return f"field {text}"
-    return f"field {place}: {text[:1].lower() + text[1:]}" if place else f"{name}: {text}"
-
-
 def _id(flat: dict[str, Any], where: str, new_id: str) -> str:
     id_ = flat.get("id", new_id)
     if not isinstance(id_, str) or not 1 <= len(id_) <= MAX_ID or not id_.isprintable():
@@ -380,16 +368,3 @@ def _dump(envelope: dict[str, Any], where: str) -> bytes:
             envelope["data"], where
         )  # the quick check leaves lone surrogates to be found here
         raise InvalidEvent(f"{where}: it cannot be written as JSON: {error}") from None
-
-
-def _json_type(value: object) -> str:
-    names = {
-        dict: "object",
-        list: "array",
-        str: "string",
-        bool: "boolean",
-        int: "number",
-        float: "number",
-        type(None): "null",
-    }
-    return names.get(type(value), type(value).__name__)

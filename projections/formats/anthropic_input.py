@@ -15,6 +15,7 @@ import msgspec
 
 from projections.errors import InvalidEvent
 from projections.events.known_fields import ByType, Known, fields
+from projections.events.type_errors import word_for
 from projections.formats.anthropic import PROVIDER
 
 _SOURCE = "type media_type data url file_id"
@@ -107,8 +108,7 @@ def _blocks(value: object, field: str) -> list[dict[str, Any]]:
     """Content as a list of blocks, each an object."""
     if not isinstance(value, list):
         raise InvalidEvent(
-            f"{field}: "
-            + ("missing" if value is None else "expected a string or an array of blocks")
+            f"{field}: " + ("missing" if value is None else "expected text or a list of blocks")
         )
     for i, block in enumerate(value):
         if not isinstance(block, dict):
@@ -287,6 +287,6 @@ def _text_of(block: dict[str, Any], name: str, field: str) -> str:
     if not isinstance(value, str):
         raise InvalidEvent(
             f"{field}.{name}: "
-            + ("missing" if value is None else f"expected a string, got {type(value).__name__}")
+            + ("missing" if value is None else f"expected text, got {word_for(value)}")
         )
     return value

@@ -16,6 +16,7 @@ import msgspec
 
 from projections.errors import InvalidPolicy
 from projections.events.encodings import get_encoding
+from projections.events.type_errors import place_and_reason
 from projections.policy.profiles import (
     CALLABLE,
     CompactResults,
@@ -202,7 +203,8 @@ def make_policy(*layers: dict[str, Any] | None) -> Policy:
     try:
         policy = msgspec.convert(values, Policy)
     except msgspec.ValidationError as error:
-        raise InvalidPolicy(f"policy: {str(error).replace('`', '')}") from None
+        place, reason = place_and_reason(error, Policy, "policy")
+        raise InvalidPolicy(f"policy key {place}: {reason}") from None
     _check(policy)
     return policy
 

@@ -33,6 +33,10 @@ class ProcessReports:
         """Replace a process's report; raises RedisUnavailable."""
         await self._call([process, report])
 
+    async def remove(self, process: str) -> None:
+        """Delete the report of a process that ends; raises RedisUnavailable."""
+        await self._call([process, b""])
+
     async def all(self) -> dict[str, bytes]:
         """The reports of processes that reported lately, by their names; raises
         RedisUnavailable.

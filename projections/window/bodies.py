@@ -16,6 +16,7 @@ from projections.events.known_fields import fields, known_fields
 from projections.events.provider_limits import author_name, call_ids, function_name
 from projections.events.token_cost import CALL_OVERHEAD
 from projections.events.tokenizer import MESSAGE_OVERHEAD, count
+from projections.events.type_errors import word_for
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
@@ -202,7 +203,7 @@ def to_flat(message: object, where: str) -> dict[str, Any]:
             by the event's own check.
     """
     if not isinstance(message, dict):
-        raise InvalidEvent(f"{where}: expected an object, got {type(message).__name__}")
+        raise InvalidEvent(f"{where}: expected an object, got {word_for(message)}")
     role = message.get("role")
     kept = {
         name: message[name]
@@ -210,7 +211,8 @@ def to_flat(message: object, where: str) -> dict[str, Any]:
         if message.get(name) is not None
     }
     if role == "tool":
-        return {"type": "tool.result", **kept, "tool_call_id": message.get("tool_call_id")}
+        answered = {"tool_call_id": message["tool_call_id"]} if "tool_call_id" in message else {}
+        return {"type": "tool.result", **kept, **answered}
     if role not in ("system", "developer", "user", "assistant"):
         raise InvalidEvent(
             f"{where}: field role: {role!r} is not one of system, developer, user, assistant, tool"
@@ -225,9 +227,7 @@ def to_flat(message: object, where: str) -> dict[str, Any]:
 
 def _calls_from(calls: object, where: str) -> list[dict[str, Any]]:
     if not isinstance(calls, list):
-        raise InvalidEvent(
-            f"{where}: field tool_calls: expected an array, got {type(calls).__name__}"
-        )
+        raise InvalidEvent(f"{where}: field tool_calls: expected a list, got {word_for(calls)}")
     flat = []
     for i, call in enumerate(calls):
         function = call.get("function") if isinstance(call, dict) else None

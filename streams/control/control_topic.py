@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from projections.errors import Conflict, TenantExists, UnknownProjection, UnknownTenant
+from projections.errors import Conflict, TenantExists, UnknownKey, UnknownProjection
 from projections.events.times import present, rfc3339
 from projections.names import check_name
 from projections.policy.policy import Rules
@@ -342,12 +342,12 @@ class Control:
         of them go the public keys of the tokens that it signs: the tenant is closed.
 
         Raises:
-            UnknownTenant: an id was given that none of its keys has.
+            UnknownKey: an id was given that none of its keys has.
         """
         mine = (await self.sync()).keys_of(tenant)
         revoked = [hashed for hashed in mine if key is None or key_id(hashed) == key]
         if key is not None and not revoked:
-            raise UnknownTenant(
+            raise UnknownKey(
                 f"tenant {tenant} has no key {key[:40]!r}: its keys are"
                 f" {', '.join(map(key_id, mine)) or 'none'}"
             )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 import msgspec
 from prometheus_client.metrics_core import Metric as Family
@@ -40,6 +41,12 @@ async def report(metrics: Metrics, reports: ProcessReports, process: str) -> Non
         except Exception:
             logger.exception("metrics cannot be reported; it is tried again")
         await asyncio.sleep(EVERY)
+
+
+async def end_report(reports: ProcessReports, process: str) -> None:
+    """Delete the report of a process that ends; one that cannot be deleted ends by itself."""
+    with suppress(RedisUnavailable):
+        await reports.remove(process)
 
 
 class _Reported(Collector):

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from projections.errors import InvalidSettings
+from projections.events.type_errors import explain
 
 EXTRACTIVE = "extractive"
 """The summariser that always exists: deterministic, offline."""
@@ -134,7 +135,8 @@ def _read_endpoint(name: Any, value: Any) -> EndpointSettings:
         try:
             endpoint = msgspec.convert(value, EndpointSettings, strict=False)
         except msgspec.ValidationError as error:
-            raise InvalidSettings(f"summarizer {name!r}: {str(error).replace('`', '')}") from None
+            reason = explain(error, EndpointSettings, "the endpoint")
+            raise InvalidSettings(f"summarizer {name!r}: {reason}") from None
     wrong = _what_is_wrong(endpoint)
     if wrong:
         raise InvalidSettings(f"summarizer {name!r}: {wrong}")

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import msgspec
 
 from projections.errors import InvalidName, InvalidPolicy, InvalidQuota, InvalidSettings
+from projections.events.type_errors import place_and_reason
 from projections.names import check_name
 from projections.policy.policy import check_deployment
 from projections.redis.address import read_address
@@ -213,13 +215,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         try:
             settings = msgspec.convert(values, cls, strict=False)
         except msgspec.ValidationError as error:
-            what, _, where = str(error).replace("`", "").partition(" - at $.")
+            where, reason = place_and_reason(error, cls, "the settings")
             named = (
                 f"setting {where!r} ({PREFIX}{where.upper()})"
                 if where in cls.__struct_fields__
-                else f"settings{where and f' at {where}'}"
+                else f"settings at {where}"
             )
-            raise InvalidSettings(f"{named}: {what[:1].lower()}{what[1:]}") from None
+            raise InvalidSettings(f"{named}: {reason}") from None
         return settings._checked()
 
     def _checked(self) -> Settings:
@@ -319,8 +321,20 @@ def read_policy(path: Path) -> dict[str, Any]:
     read or does not hold.
     """
     values = read_layer(path)
-    check_deployment(values)
+    with of_policy_file(path):
+        check_deployment(values)
     return values
+
+
+@contextmanager
+def of_policy_file(path: Path | None) -> Iterator[None]:
+    """An :class:`InvalidPolicy` of the block names the file that the policy came from, if any."""
+    try:
+        yield
+    except InvalidPolicy as error:
+        if path is None:
+            raise
+        raise InvalidPolicy(f"policy file {path}: {error}") from None
 
 
 def read_layer(path: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from projections.errors import InvalidSettings
+from projections.errors import InvalidSettings, UnknownConversation, UnknownUser
 from streams.control.control_topic import Control
 from streams.control.state import State
 from streams.recovery.snapshot_topic import KafkaSnapshots
@@ -137,14 +137,25 @@ def read_state(data: Path | None) -> State:
     return run(read(load_settings(data)))
 
 
-def on_service(data: Path | None, work: Callable[[ConversationService], Awaitable[T]]) -> T:
-    """The result of ``work`` on a started conversation service."""
+def on_service(
+    data: Path | None, tenant: str | None, work: Callable[[ConversationService], Awaitable[T]]
+) -> T:
+    """The result of ``work`` on a started conversation service.
+
+    Raises:
+        UnknownTenant: what ``work`` asks for is not known, because ``tenant`` is not.
+    """
 
     async def go(settings: Settings) -> T:
         from threadfold.service.conversations import ConversationService
 
         async with ConversationService(settings) as service:
-            return await work(service)
+            try:
+                return await work(service)
+            except (UnknownConversation, UnknownUser):
+                if tenant is not None:
+                    service.control.state.tenant(tenant)
+                raise
 
     return run(go(load_settings(data)))
 

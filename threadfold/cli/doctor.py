@@ -173,7 +173,7 @@ async def _generation(found: Findings, settings: Settings, control: Control) -> 
         found.fault("generation", str(error))
     else:
         others = len(control.state.generations) - 1
-        more = f", {others} others exist" if others else ""
+        more = f", {others} {'other exists' if others == 1 else 'others exist'}" if others else ""
         found.ok("generation", f"{generation.number} is live, {partitions} partitions{more}")
     for number, halt in control.state.halted().items():
         found.fault("halted", halt.sentence(number))

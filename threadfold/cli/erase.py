@@ -28,11 +28,13 @@ def erase(tenant: str, conversation: str | None, user: str | None, data: Path | 
     --user it prints one receipt a line.
     """
     if (conversation is None) == (user is None):
-        raise click.UsageError("give a conversation, or --user U")
+        raise click.UsageError("give a conversation, or --user U, not both")
     check_name("tenant", tenant)
     if conversation is not None:
         make_key(tenant, conversation)
-    for receipt in on_service(data, lambda service: _erase(service, tenant, conversation, user)):
+    for receipt in on_service(
+        data, tenant, lambda service: _erase(service, tenant, conversation, user)
+    ):
         print_json(receipt, pretty=user is None)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -85,8 +86,9 @@ def app() -> None:
     subscription.
 
     Commands find a stack by --data DIR (a folder of `threadfold up`), THREADFOLD_CONFIG (a
-    TOML file) or THREADFOLD_KAFKA and THREADFOLD_REDIS. Exit codes: 0 done, 1 found wrong, 2 bad
-    usage or unreachable service.
+    TOML file) or THREADFOLD_KAFKA and THREADFOLD_REDIS; without any of these it is the one in
+    ./threadfold-data. Exit codes: 0 done, 1 found wrong, 2 bad usage or unreachable service, 130
+    interrupted.
     """
 
 
@@ -99,9 +101,8 @@ def main(args: Sequence[str] | None = None) -> int:
             error.show()
             return FAILED
         path = error.ctx.command_path if error.ctx else "threadfold"
-        click.echo(
-            f"threadfold: {_sentence(error.format_message())} (see `{path} --help`)", err=True
-        )
+        said = _sentence(error.format_message()) + _near(error)
+        click.echo(f"threadfold: {said} (see `{path} --help`)", err=True)
         return FAILED
     except click.ClickException as error:
         click.echo(f"threadfold: {_sentence(error.format_message())}", err=True)
@@ -116,7 +117,20 @@ def main(args: Sequence[str] | None = None) -> int:
 def _sentence(text: str) -> str:
     """click's message on one line, in lower case as ours."""
     joined = " ".join(text.split()).removesuffix(".")
+    joined = re.sub(r"(?<=\w) Did you mean", ". Did you mean", joined)  # click leaves the stop out
     return joined[:1].lower() + joined[1:]
+
+
+def _near(error: click.UsageError) -> str:
+    """The command that a misspelt one may stand for, as a question."""
+    from difflib import get_close_matches
+
+    missed = re.match(r"No such command '([^']*)'", error.message)
+    group = error.ctx.command if error.ctx else None
+    if missed is None or not isinstance(group, click.Group) or error.ctx is None:
+        return ""
+    near = get_close_matches(missed[1], group.list_commands(error.ctx), n=1)
+    return f". Did you mean {near[0]}?" if near else ""
 
 
 def _explain(error: BaseException) -> int:

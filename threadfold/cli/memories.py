@@ -164,7 +164,7 @@ def _on_memories(tenant: str, data: Path | None, work: Callable[[Memories], Awai
         finally:
             await opened.stop()
 
-    return on_service(data, on)
+    return on_service(data, tenant, on)
 
 
 def _time(text: str | None) -> int | None:

@@ -186,10 +186,10 @@ class Source:
         key = Key(self.tenant, check_name(f"{where}: conversation", value["conversation"]))
         messages = value.get("messages")
         if not isinstance(messages, list):
-            raise InvalidEvent(f"{where}: field messages: expected an array of OpenAI messages")
+            raise InvalidEvent(f"{where}: field messages: expected a list of OpenAI messages")
         records = []
         for i, message in enumerate(messages):
-            place = f"{where}: message {i}"
+            place = f"{where}: message {i + 1}"
             flat = {**to_flat(message, place), "id": event_id(key, i)}
             records.append(
                 make_record(

@@ -31,7 +31,9 @@ def context(tenant: str, conversation: str, fmt: str, data: Path | None) -> None
     The format `events` gives the window's own events with their positions.
     """
     make_key(tenant, conversation)
-    document = on_service(data, lambda service: service.context(tenant, conversation, fmt=fmt))
+    document = on_service(
+        data, tenant, lambda service: service.context(tenant, conversation, fmt=fmt)
+    )
     print_json(document, pretty=True)
 
 
@@ -73,6 +75,7 @@ def history(
     wanted = None if types is None else types.split(",")
     page = on_service(
         data,
+        tenant,
         lambda service: service.history(
             tenant, conversation, before=before, limit=limit, types=wanted
         ),

@@ -49,12 +49,14 @@ def show(
             raise click.UsageError("give an ID or --conversation, not both")
         if tenant is not None:
             check_name("tenant", tenant)
-        shown = on_service(data, lambda service: service.ledger.show(render_id, tenant))
+        shown = on_service(data, tenant, lambda service: service.ledger.show(render_id, tenant))
         print_json(shown, pretty=True)
         return 0 if shown["agrees"] else 1
     if tenant is None or conversation is None:
         raise click.UsageError("give an ID, or --tenant and --conversation")
     make_key(tenant, conversation)
-    for record in on_service(data, lambda service: service.ledger.last(tenant, conversation, last)):
+    for record in on_service(
+        data, tenant, lambda service: service.ledger.last(tenant, conversation, last)
+    ):
         print_json(record)
     return 0

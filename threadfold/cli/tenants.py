@@ -26,7 +26,7 @@ from streams.settings.quotas import (
     check_scopes,
     shown_key,
 )
-from streams.settings.settings import Settings, read_layer
+from streams.settings.settings import Settings, of_policy_file, read_layer
 from threadfold.cli.common import (
     data_option,
     load_settings,
@@ -95,7 +95,8 @@ def add(
     settings = load_settings(data)
     if values is None or "encryption" not in values:
         values = _ask_for_encryption(settings, name, values)
-    key, waits, made, sealed = run(_add(settings, name, values, granted, ends, key_name))
+    with of_policy_file(policy):
+        key, waits, made, sealed = run(_add(settings, name, values, granted, ends, key_name))
     if waits:
         say(_WAITS.format(name=name))
     if made and not sealed:
@@ -149,7 +150,8 @@ def policy_(name: str, file: Path, data: Path | None) -> None:
             tenant = await control.change_tenant(name, values, None)
             return tenant.next_policy is not None
 
-    waits = run(change())
+    with of_policy_file(file):
+        waits = run(change())
     click.echo(
         f"tenant {name}: the policy {'waits for the next generation' if waits else 'is in force'}"
     )
@@ -193,8 +195,9 @@ def _expiry(text: str | None) -> str | None:
     try:
         return check_expiry(text, now.timestamp())
     except InvalidKey as error:
+        reason = str(error).replace("expires_at", "the time")
         raise click.BadParameter(
-            str(error).replace("expires_at", "the time"), param_hint="--expires"
+            f"{reason}; or a number of days, like 90d", param_hint="--expires"
         ) from None
 
 

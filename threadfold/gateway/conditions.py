@@ -18,7 +18,10 @@ from threadfold.service.turns import stale_fence
 _FENCE = re.compile(r"[0-9]{1,18}")
 _NAMES = ("if-match", "if-none-match", "fencing-token")
 _TOKEN = Annotated[int, Meta(ge=0, lt=10**18)]
-_FENCED = "the token of a turn: 409 unless the turn is active"
+_FENCED = (
+    "the number that the turn was given when it began (`fencing_token`); 409 if that turn is not"
+    " the active one"
+)
 
 
 def _conditions_of(headers: Mapping[str, str]) -> Conditions:

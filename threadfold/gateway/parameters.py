@@ -18,6 +18,7 @@ import msgspec
 from starlette.types import Scope
 
 from projections.errors import InvalidRequest
+from projections.events.type_errors import explain
 
 _CACHED = 256
 """Query strings remembered for each route, and the length up to which one is."""
@@ -83,9 +84,9 @@ class Parameter:
             time = datetime in get_args(self.type)
             return msgspec.convert(text, self.type, strict=time)
         except msgspec.ValidationError as error:
-            reason = str(error).replace("`", "")[:200]
             where = "header" if self.place == "header" else f"{self.place} parameter"
-            raise InvalidRequest(f"{where} {self.name}: {reason[:1].lower()}{reason[1:]}") from None
+            named = f"{where} {self.name}"
+            raise InvalidRequest(explain(error, self.type, named, given=text)) from None
 
 
 class Parameters:

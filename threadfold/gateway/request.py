@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope
 
 from projections.errors import InvalidRequest, RequestTooLarge
 from projections.events.json_text import decode
-from projections.events.validation import explain
+from projections.events.type_errors import explain
 from streams.runtime.shared_bytes import SharedBytes
 from threadfold.gateway.access import CREDENTIAL, PRINCIPAL, GatewayState
 from threadfold.service.append_body import THREAD_BYTES
@@ -117,7 +117,7 @@ class Request:
         try:
             return msgspec.convert(value, body.type)
         except msgspec.ValidationError as error:
-            raise InvalidRequest(explain(str(error)[:300], body.noun)) from None
+            raise InvalidRequest(explain(error, body.type, body.noun)) from None
 
     def still_allowed(self) -> Callable[[], bool]:
         """A function that returns whether the request's credential still lets its caller in."""

@@ -173,7 +173,7 @@ def listen(host: str, port: int) -> socket.socket:
         listening.close()
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InvalidSettings(
-            f"the gateway cannot listen on {host}:{port} ({reason}): give another gateway_host or"
-            " gateway_port"
+            f"the gateway cannot listen on {host}:{port} ({reason}): give another address"
+            " with --host and --port, or the settings gateway_host and gateway_port"
         ) from None
     return listening

@@ -173,6 +173,11 @@ _FIELDS = {Form.OPENAI: bodies.MESSAGE_FIELDS, Form.ANTHROPIC: anthropic_input.M
 def _check_fields(message: Any, known: Mapping[str, Known], where: str) -> None:
     """Raises :class:`InvalidEvent` if a message has a field that its format does not have."""
     field = unknown_field(message, known)
+    if field is not None and isinstance(message, dict) and "messages" in message:
+        raise InvalidEvent(
+            f"{where}: field messages: unknown to a message: send the list of messages itself, as"
+            " the whole body; a system text goes before it, as a message of the role system"
+        )
     if field is not None:
         more = "with ?unknown=ignore others are left out"
         raise InvalidEvent(f"{where}: {explain_unknown(field, 'a message', known, more)}")
@@ -198,6 +203,6 @@ def _named(number: int, flat: Any) -> tuple[str, Any]:
     if not isinstance(name, str):
         raise InvalidEvent(
             f"event {number}: field conversation: "
-            + ("missing" if name is None else "expected a string")
+            + ("missing" if name is None else "expected text")
         )
     return name, flat

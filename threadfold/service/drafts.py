@@ -91,6 +91,7 @@ class Drafter:
         Raises:
             InvalidName, InvalidEvent, EventTooLarge, InvalidPolicy: an item is invalid; the message
                 names the first.
+            InvalidPosition: the position that is expected is of another conversation.
         """
         now = present()
         encoding = self._rules.for_conversation(self._tenant, None).encoding
@@ -111,6 +112,8 @@ class Drafter:
             intake.records()
             raise
         records = intake.records()
+        if records and conditions.expect:
+            self._check_expected(records[0].key, conditions.expect)
         self._check_pinned(intake.tokens, noun)
         spilled = [
             make_spilled(
@@ -170,6 +173,12 @@ class Drafter:
                 ):
                     self._pinned.append((i, key))
         return frozenset(ids or ())
+
+    def _check_expected(self, key: Key, expect: str) -> None:
+        if parse_position(expect).partition != partition_of(key, self._partitions):
+            raise InvalidPosition(
+                f"header If-Match: position {expect} is not one of conversation {key.conversation}"
+            )
 
     def _check_pinned(self, tokens: list[int], noun: str) -> None:
         """Check that the pinned text of a list fits its conversations' limits. The fold cuts what

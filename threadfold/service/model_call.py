@@ -15,7 +15,8 @@ import msgspec
 from projections.errors import EventTooLarge, InvalidEvent
 from projections.events.json_limits import why_not_kept
 from projections.events.size_limits import MAX_CONTROL_BYTES, MAX_NAME
-from projections.events.validation import Record, explain
+from projections.events.type_errors import explain
+from projections.events.validation import Record
 from projections.names import Key, Position, parse_key, parse_position
 from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, open_value
 from streams.log.log import Raw
@@ -82,7 +83,7 @@ def read_called(body: object) -> ModelCalled:
     try:
         called = msgspec.convert(body, ModelCalled)
     except msgspec.ValidationError as error:
-        raise InvalidEvent(f"render: {explain(str(error), 'model.called')}") from None
+        raise InvalidEvent(f"render: {explain(error, ModelCalled, 'model.called')}") from None
     _check_values(called)
     size = len(msgspec.json.encode(called))
     if size > MAX_CONTROL_BYTES:

@@ -25,6 +25,9 @@ async def test_all_see_the_last_report_of_each(
     await one.put("a", b"new")
     assert await one.all() == {"a": b"new", "b": b"\xff\x00"}
     assert await other.all() == {}
+    await one.remove("b")
+    await one.remove("never there")
+    assert await one.all() == {"a": b"new"}
     await one.close()
     await other.close()
 

@@ -297,6 +297,8 @@ async def test_history_pages_back_to_the_first_event(
             break
         cursor = ["--before", page["next_before"]]
     assert seen == positions[::-1]
+    unknown = await cli("context", "t", "nothing", "--data", data)
+    assert unknown.code == 1 and "conversation nothing is not known" in unknown.said
     wrong = await cli("history", "t", "again", "--before", "nonsense", "--data", data)
     assert wrong.code in (1, 2)
     assert wrong.said.startswith("threadfold: ")
@@ -329,9 +331,9 @@ async def test_a_wrong_line_appends_nothing_at_all(data: Path, worker: Runtime) 
     )
     assert refused.code == 2 and "is created" not in refused.err
     assert "mistyped" not in (await ok("tenants", "list", "--data", data)).out
-    unknown = await cli("context", "t", "nothing", "--data", data)
-    assert unknown.code == 1
-    assert "nothing is not known" in unknown.said
+    for command in ("context", "erase"):
+        unknown = await cli(command, "nobody", "nothing", "--data", data)
+        assert unknown.code == 1 and "tenant nobody is not known" in unknown.said
 
 
 # -- play, verify, rebuild

@@ -370,6 +370,8 @@ async def test_wrong_administration_is_refused_by_name_and_changes_nothing(world
         ),
     ):
         refused(await world(method, path, "root", body), status, part)
+    unknown = await world("DELETE", "/v1/tenants/beta/keys/abc", "root")
+    assert unknown.json()["type"] == "urn:threadfold:problem:unknown-key"
     assert (await world("GET", "/v1/tenants", "root")).json() == tenants
 
 

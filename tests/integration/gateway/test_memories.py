@@ -275,6 +275,14 @@ async def test_what_cannot_be_saved_is_refused_by_name(world: World, user: str) 
     assert "threadfold itself" in found.json()["detail"]
 
 
+async def test_a_name_that_no_conversation_can_have_is_refused(world: World) -> None:
+    for name in ("", "a/b"):
+        body = {"query": "tea", "conversation": name}
+        is_problem(await world("POST", "/memories/search", body), 422, "conversation")
+        params = f"?conversation={name.replace('/', '%2F')}"
+        is_problem(await world("GET", f"/memories{params}"), 422, "conversation")
+
+
 async def test_what_is_private_is_stored_nowhere(world: World, user: str) -> None:
     text = "Lives in Oslo. <private>Door code 7741.</private> Has a cat. <private>open 5512"
     (saved,) = await world.save({"text": text, "user": user})

@@ -59,9 +59,10 @@ BEYOND_FORM = re.compile(
             "that has passed already",
             r"key \d+ .*cannot check a signature|an id that no other key",  # is it a key at all?
             "the window cannot be rendered",
+            "nothing of its text is left that may be kept",
             "printable characters",
             "an integer is over 64 bits|nested (more than|too deeply)",  # in free-form values
-            r"expected int( \| null)?, got float",  # 1.0 is an integer to JSON Schema
+            r"expected a whole number( or null)?, got a decimal number",  # 1.0 is an integer to JSON Schema
             "policy key .* (must be less than|leaves no room|a quarter of model_window)",
             "policy key (summarizer|reducers): .* (this deployment's)",
         )

@@ -69,6 +69,7 @@ def test_help_loads_no_client_library() -> None:
     )
     assert run.stdout.splitlines()[-1] == "[]"
     assert all(name in run.stdout for name in COMMANDS)
+    assert "./threadfold-data" in run.stdout and "130 interrupted" in " ".join(run.stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,11 @@ def test_help_loads_no_client_library() -> None:
         (["append", "t"], "missing argument 'CONVERSATION' (see `threadfold append --help`)"),
         (["play", "f", "--tenant", "t", "--rate", "0"], "'--rate'"),
         (["play", "f"], "missing option '--tenant'"),
+        (["tenant", "list"], "no such command 'tenant'. Did you mean tenants? (see"),
+        (["tenants", "lst"], "no such command 'lst'. Did you mean list? (see"),
+        (["up", "--prot", "1"], "no such option: --prot. Did you mean --port? (see"),
+        (["erase", "t", "c", "--user", "u"], "give a conversation, or --user U, not both"),
+        (["tenants", "add", "t", "--expires", "90"], "or a number of days, like 90d"),
         (["context", "t", "c", "--format", "xml"], "'xml' is not one of"),
         (["history", "t", "c", "--limit", "0"], "'--limit'"),
         (["verify", "--sample", "3", "--all"], "--sample and --all exclude each other"),
@@ -170,7 +176,7 @@ def test_doctor_goes_on_where_a_service_is_away(capsys: pytest.CaptureFixture[st
         (b'{"role": "user", "content": "\xff"}', "line 3: it is not UTF-8 (byte 30)"),
         (b'"hello"', "line 3: expected a JSON object"),
         (b'{"role": "robot"}', "line 3: field role: 'robot' is not one of"),
-        (b'{"role": "assistant", "tool_calls": 5}', "line 3: field tool_calls: expected an array"),
+        (b'{"role": "assistant", "tool_calls": 5}', "line 3: field tool_calls: expected a list"),
     ],
 )
 def test_append_names_the_line_that_is_wrong(
@@ -198,13 +204,13 @@ def test_append_of_nothing_says_so_and_succeeds(
         ("nonsense", "line 1: it is not JSON"),
         ('{"messages": []}', "line 1: field conversation: missing"),
         ('{"conversation": "a b", "messages": []}', "line 1: conversation 'a b' is not a name"),
-        ('{"conversation": "c", "messages": {}}', "line 1: field messages: expected an array"),
+        ('{"conversation": "c", "messages": {}}', "line 1: field messages: expected a list"),
         (
             (
                 '{"conversation": "c", "messages": [{"role": "user", "content": "x"}, {"role":'
                 ' "user", "content": 7}]}'
             ),
-            "message 1: field content",
+            "message 2: field content",
         ),
         (
             '{"conversation": "c", "messages": []}\n{"conversation": "c", "messages": []}',
@@ -447,6 +453,19 @@ def test_a_module_that_gives_no_projection_is_one_line(
     assert main(["projection", "run", "mine_a:P"]) == 2
     assert reason in error_line(capsys)
     sys.modules.pop("mine_a", None)
+
+
+@pytest.mark.usefixtures("away")
+def test_a_policy_file_that_does_not_hold_is_named_with_its_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text('working_budget = "many"\n')
+    assert main(["rebuild", "--policy", str(path)]) == 2
+    assert error_line(capsys) == (
+        f"threadfold: policy file {path}: policy key working_budget: expected a whole number, got"
+        " text"
+    )
 
 
 def test_a_policy_that_is_nested_without_end_is_one_line(

@@ -142,13 +142,16 @@ def test_unknown_and_newer_types_are_taken_with_any_fields(name: str) -> None:
     ("flat", "said"),
     [
         (None, "expected an object, got null"),
-        ([], "expected an object, got array"),
-        ("x", "expected an object, got string"),
-        (True, "got boolean"),
-        (1.5, "got number"),
+        ([], "expected an object, got a list"),
+        ("x", "expected an object, got text"),
+        (True, "got true or false"),
+        (1.5, "got a decimal number"),
         ({}, "field type: missing"),
-        ({"type": 3}, "field type: expected a string, got number"),
+        ({"type": 3}, "field type: expected text, got a whole number"),
         ({"type": "massage"}, "field type: 'massage' is not one of"),
+        ({"type": "acme.note"}, "a type of your own ends in a version, like 'acme.note.v1'"),
+        ({"type": "suspension", "suspension_id": "s", "kind": "nap"}, "'nap' is not one of approval, external, input"),
+        ({"type": "resolution", "suspension_id": "s", "outcome": "z"}, "'z' is not one of answered, approved, cancelled, expired, rejected"),
         ({"type": "threadfold.message.v1"}, "field type: 'threadfold.message.v1' is not one of"),
         ({"type": "event.dropped", "position": "3-4"}, "field type: 'event.dropped' is written by an operator"),
         ({"type": "conversation.erased"}, "operator"),
@@ -197,6 +200,12 @@ def test_unknown_and_newer_types_are_taken_with_any_fields(name: str) -> None:
 )  # fmt: skip
 def test_an_error_names_the_event_and_the_field(flat: object, said: str) -> None:
     assert said in refused(flat)
+
+
+def test_only_types_that_callers_may_send_are_offered() -> None:
+    said = refused({"type": "massage"})
+    assert "message, " in said
+    assert not any(name in said for name in ("event.dropped", "tool.result.chunk", "memory.saved"))
 
 
 def nested(depth: int) -> Any:

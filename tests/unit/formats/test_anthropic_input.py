@@ -134,7 +134,7 @@ def test_plain_texts_and_the_system_prompt_stay_texts() -> None:
         ({"role": "tool", "content": "x"}, "field role: 'tool'"),
         ({"role": "user"}, "field content: missing"),
         ({"role": "user", "content": []}, "field content: expected 1 or more"),
-        ({"role": "user", "content": 5}, "field content: expected a string or an array"),
+        ({"role": "user", "content": 5}, "field content: expected text or a list"),
         ({"role": "user", "content": ["x"]}, "field content[0]: expected an object"),
         (
             {"role": "user", "content": [text("a"), {"type": "text"}]},

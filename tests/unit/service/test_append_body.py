@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 
-from projections.errors import InvalidEvent, InvalidRequest, MalformedInput, RequestTooLarge
+from projections.errors import (
+    InvalidEvent,
+    InvalidPosition,
+    InvalidRequest,
+    MalformedInput,
+    RequestTooLarge,
+)
 from projections.events.token_cost import MOST_SLOW
+from projections.names import make_key, partition_of
 from projections.policy.policy import Rules
 from streams.runtime.process_pool import WorkerLost
 from streams.runtime.shared_bytes import SharedBytes
@@ -23,7 +30,7 @@ from threadfold.service.append_body import (
     Form,
     Place,
 )
-from threadfold.service.drafts import Drafter
+from threadfold.service.drafts import Conditions, Drafter
 
 SAY = {"role": "user", "content": "hello"}
 
@@ -88,6 +95,26 @@ def test_an_unknown_field_is_refused_by_name(form: Form, item: Any, field: str) 
     good = {"type": "message", **SAY} if form is Form.EVENTS else SAY
     with pytest.raises(InvalidEvent, match=f"^{field}: unknown"):
         body([good, item], form).drafts(drafter(), None)
+
+
+@pytest.mark.parametrize("form", [Form.OPENAI, Form.ANTHROPIC])
+def test_a_whole_request_in_place_of_its_messages_is_told_what_to_send(form: Form) -> None:
+    with pytest.raises(InvalidEvent, match="send the list of messages itself"):
+        body({"system": "be brief", "messages": [SAY]}, form).drafts(drafter(), None)
+
+
+def test_a_tool_message_without_its_calls_id_lacks_it() -> None:
+    with pytest.raises(InvalidEvent, match=r"^message 1: field tool_call_id: missing$"):
+        body({"role": "tool", "content": "x"}).drafts(drafter(), None)
+
+
+def test_a_condition_on_another_partitions_position_is_refused_before_anything_is_appended() -> (
+    None
+):
+    own = partition_of(make_key("acme", "c"), 4)
+    assert body(SAY).drafts(drafter(), None, Conditions(f"{own}-0")).records
+    with pytest.raises(InvalidPosition, match="header If-Match: position 9-0 is not one of"):
+        body(SAY).drafts(drafter(), None, Conditions("9-0"))
 
 
 @pytest.mark.parametrize("form", [Form.OPENAI, Form.ANTHROPIC])

@@ -54,7 +54,7 @@ def test_a_call_says_what_the_context_said() -> None:
         ({"render_digest": "A" * 64}, "field render_digest"),
         ({"format": "xml"}, "field format"),
         ({"tokens": -1}, "field tokens: expected 0 or more"),
-        ({"tokens": "3"}, "field tokens: expected int"),
+        ({"tokens": "3"}, "field tokens: expected a whole number"),
         ({"max_tokens": 0}, "field max_tokens"),
         ({"latency_ms": -0.5}, "field latency_ms"),
         ({"generation": 1}, "field generation: unknown"),

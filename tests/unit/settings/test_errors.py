@@ -11,7 +11,7 @@ from streams.settings.settings import Settings
 def test_a_setting_of_a_wrong_type_names_itself_and_its_variable() -> None:
     with pytest.raises(
         InvalidSettings,
-        match=r"setting 'partitions' \(THREADFOLD_PARTITIONS\): expected int, got str",
+        match=r"setting 'partitions' \(THREADFOLD_PARTITIONS\): expected a whole number, got text",
     ):
         Settings.load(env={"THREADFOLD_PARTITIONS": "many"})
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from projections.errors import Forbidden, InvalidRequest
 from projections.events import types as events
 from projections.memory.news import EPOCH, MICROSECOND
+from projections.names import make_key
 from streams.memory.store import Hit
 from threadfold.gateway import memory_answers as answers
 from threadfold.gateway.access import Caller
@@ -29,6 +30,7 @@ from threadfold.gateway.memory_bodies import (
 from threadfold.gateway.parameters import Path, Query
 from threadfold.gateway.request import Body, Request
 from threadfold.gateway.routes.common import Before, IdempotencyKey, answer
+from threadfold.schemas.structs import NAME
 from threadfold.service.erasure import Store
 from threadfold.service.memories import MAX_LISTED, Memories, Whose, fitting
 
@@ -54,6 +56,7 @@ _SAVED = {
         answers.SAVED_AND_APPLIED,
     ),
 }
+_SEVERAL = Annotated[list[NewMemory], Meta(extra_json_schema={"minItems": 1, "maxItems": MOST})]
 _MEMORY = {"text": "Prefers green tea in the morning.", "type": "preference", "user": "u-7"}
 _SKILL = {"intent": "Return a parcel", "doc_markdown": "1. Ask for the order's number."}
 
@@ -64,7 +67,7 @@ _SKILL = {"intent": "Return a parcel", "doc_markdown": "1. Ask for the order's n
     "Save memories",
     _SAVED,
     body=Body(
-        NewMemory | list[NewMemory],
+        NewMemory | _SEVERAL,
         {"one": _MEMORY, "several": [{"text": "Lives in Oslo.", "conversation": CONVERSATION}]},
         noun="a memory",
     ),
@@ -148,7 +151,9 @@ async def get_memories(
     caller: Caller,
     user: _UserParameter = None,
     channel: Annotated[str | None, Query("of which channel", "web")] = None,
-    conversation: Annotated[str | None, Query("taught by which", CONVERSATION)] = None,
+    conversation: Annotated[
+        str | None, Query("taught by which", CONVERSATION), Meta(extra_json_schema=NAME)
+    ] = None,
     type: Annotated[MemoryType | None, Query("of which type", "fact")] = None,  # noqa: A002
     topic: Annotated[str | None, Query("of which topic", "tea")] = None,
     before: Before = None,
@@ -298,7 +303,10 @@ def _own(
 
     Raises:
         Forbidden: an end user names another.
+        InvalidName: the conversation's name cannot be one.
     """
+    if conversation is not None:
+        make_key(caller.tenant, conversation)
     end_user = caller.end_user
     if end_user is None:
         return Whose(caller.tenant, user, channel, conversation)
