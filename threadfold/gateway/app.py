@@ -33,6 +33,7 @@ from threadfold.gateway.access import INSIDE, Caller, Connection, GatewayState
 from threadfold.gateway.admission import Admission
 from threadfold.gateway.concurrency import LIMITS, UNLIMITED, Limits
 from threadfold.gateway.declaration import Route
+from threadfold.gateway.end_users import answered
 from threadfold.gateway.key_sets import check_source
 from threadfold.gateway.metrics import Measured
 from threadfold.gateway.openapi import openapi_document
@@ -131,8 +132,10 @@ class Gateway:
         try:
             arguments: dict[str, Any] = dict(zip(route.names, parts, strict=False))
             injected = route.injected
+            end_user = None
             if "caller" in injected:
-                arguments["caller"] = await self._admission.caller(route, scope, parts)
+                caller = arguments["caller"] = await self._admission.caller(route, scope, parts)
+                end_user = caller.end_user
             if not route.refuses:
                 arguments.update(route.parameters.read(scope))
             if "request" in injected or "body" in injected:
@@ -141,7 +144,10 @@ class Gateway:
                     arguments["request"] = request
                 if route.body is not None:
                     arguments["body"] = await request.read(route.body)
-            result = await route.handler(**arguments)
+            result = route.handler(**arguments)
+            if end_user is not None:
+                result = answered(caller, end_user, route, parts, result)
+            result = await result
             return result if isinstance(result, Response) else answer(result, route.status)
         except QuotaExceeded:
             raise

@@ -7,8 +7,9 @@ user's own is answered like what does not exist, before anything else of the req
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
 
-from projections.errors import Forbidden, ThreadfoldError
+from projections.errors import Erased, Forbidden, ThreadfoldError
 from projections.names import make_key, parse_position
 from threadfold.gateway.access import Caller
 from threadfold.gateway.declaration import Route
@@ -21,6 +22,8 @@ _OWNER_MAY_CHANGE = tuple(
     f'"type":"{kind}"'.encode() for kind in ("conversation.opened", "rollback", "event.dropped")
 )
 """What these events hold, as streams write them."""
+_BEGINS = b'"offset":0,'
+"""What the first piece of a text in progress holds."""
 NOT_YOURS = "the conversation is not yours any more, or that cannot be known now"
 
 
@@ -53,6 +56,32 @@ async def reach(caller: Caller, end_user: EndUser, route: Route, parts: Sequence
     return caller
 
 
+async def answered(
+    caller: Caller,
+    end_user: EndUser,
+    route: Route,
+    parts: Sequence[str],
+    answering: Awaitable[Any],
+) -> Any:
+    """What a handler answers an end user. Whose the conversation is may have changed while it read,
+    above all while it waited: so that is looked at once more. An erased one does not exist.
+
+    Raises:
+        UnknownConversation: the conversation is not his any more, or it was erased.
+        Others: as the handler and :func:`reach` do.
+    """
+    try:
+        answer = await answering
+    except Erased:
+        if "conversation" not in route.names:
+            raise
+        conversation = parts[route.names.index("conversation")]
+        raise unknown(make_key(caller.tenant, conversation)) from None
+    if route.scope == "read":
+        await reach(caller, end_user, route, parts)
+    return answer
+
+
 async def begin(caller: Caller, end_user: EndUser, conversation: str) -> None:
     """Open a conversation that does not exist yet as the end user's own; the fold lets one of
     several be the first.
@@ -76,15 +105,35 @@ async def begin(caller: Caller, end_user: EndUser, conversation: str) -> None:
 async def own_batches(
     caller: Caller, end_user: EndUser, conversation: str, batches: AsyncIterator[list[SseEvent]]
 ) -> AsyncIterator[list[SseEvent]]:
-    """A stream's batches, up to the event that gives the conversation to another user."""
+    """A stream's batches, up to the event that gives the conversation to another user. Call it once
+    the subscription is made: what comes later is in the batches, and what came before is waited
+    for, because the owner is read from a window, which follows the log.
+
+    Raises:
+        UnknownConversation: it is not the user's any more.
+        Others: as ``ConversationService.latest_owner`` says.
+    """
     key = make_key(caller.tenant, conversation)
+    backend = caller.backend
 
     async def still_own(event: SseEvent) -> bool:
-        if event.id is not None:
-            await caller.backend.wait_for(parse_position(event.id), key=key)
-        owner = await caller.backend.owner(key)
+        if event.event == "partial":  # the log may have been read up to before its turn
+            owner = await backend.latest_owner(key)
+        else:
+            if event.id is not None:
+                await backend.wait_for(parse_position(event.id), key=key)
+            owner = await backend.owner(key)
         return owner is not None and owner.user == end_user.user
 
+    owner = await backend.latest_owner(key)
+    if owner is None or owner.user != end_user.user:
+        raise unknown(key)
+    return _own(batches, still_own)
+
+
+async def _own(
+    batches: AsyncIterator[list[SseEvent]], still_own: Callable[[SseEvent], Awaitable[bool]]
+) -> AsyncIterator[list[SseEvent]]:
     async for batch in batches:
         upto = await _upto(batch, still_own)
         if upto:
@@ -97,11 +146,24 @@ async def own_batches(
 async def _upto(batch: Sequence[SseEvent], still_own: Callable[[SseEvent], Awaitable[bool]]) -> int:
     """How many events of a batch come before the one that ends the stream."""
     for i, event in enumerate(batch):
-        # A text that holds these bytes costs a look, too, and changes nothing.
-        if event.event == "event" and any(mark in event.data for mark in _OWNER_MAY_CHANGE):
+        if _may_be_anothers(event):
             try:
                 if not await still_own(event):
                     return i
             except ThreadfoldError:
                 return i  # it cannot be known now: the reader connects again
     return len(batch)
+
+
+def _may_be_anothers(event: SseEvent) -> bool:
+    """Whether the owner has to be looked at before an event is sent. States are read from Redis,
+    and text in progress comes through it: both may be ahead of the log's events.
+    """
+    match event.event:
+        case "event":
+            # A text that holds these bytes costs a look, too, and changes nothing.
+            return any(mark in event.data for mark in _OWNER_MAY_CHANGE)
+        case "partial":
+            return _BEGINS in event.data
+        case kind:
+            return kind == "state"

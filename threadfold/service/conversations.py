@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from projections.errors import KafkaUnavailable, RequestTooLarge
 from projections.events.validation import Record
-from projections.names import Key, Position
+from projections.names import Key, Position, partition_of
 from projections.policy.policy import Rules
 from projections.window.recent_ids import RecentIds
 from streams.runtime.keyed_limit import KeyedLimit
@@ -21,7 +21,7 @@ from streams.runtime.process_pool import ProcessPool
 from streams.settings.settings import Settings
 from threadfold.service.append_body import AppendBody, Place, prepare
 from threadfold.service.append_result import Appended, Applied, applied_of, make_appended
-from threadfold.service.conversation_reader import ConversationReader, head_of
+from threadfold.service.conversation_reader import ConversationReader, Owner, head_of
 from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter, Item, is_heavy, key_of
 from threadfold.service.spill import Drafts, append_drafts
 
@@ -230,8 +230,22 @@ class ConversationService(ConversationReader):
         folded = [-1 if one is None or one.healing else one.offset for one in checkpoints]
         return {p: max(0, ends[p] - 1 - offset) for p, offset in enumerate(folded)}
 
-    async def caught_up(self, partitions: Iterable[int], timeout: float = 10.0) -> None:  # noqa: ASYNC109
-        """Wait until the windows of these partitions include everything that is in the log now.
+    async def latest_owner(self, key: Key) -> Owner | None:
+        """:meth:`owner` by all that is in the log when this is called; raises like
+        :meth:`caught_up`, too.
+        """
+        await self.caught_up([partition_of(key, self.log.partitions)], key=key)
+        return await self.owner(key)
+
+    async def caught_up(
+        self,
+        partitions: Iterable[int],
+        timeout: float = 10.0,  # noqa: ASYNC109
+        *,
+        key: Key | None = None,
+    ) -> None:
+        """Wait until the windows of these partitions include everything that is in the log now; of
+        them the one of ``key``, as :meth:`wait_for` says.
 
         Raises:
             WaitTimedOut: they do not within ``timeout`` seconds.
@@ -239,5 +253,9 @@ class ConversationService(ConversationReader):
         """
         ends = await self.log.last_records()
         await asyncio.gather(
-            *(self.wait_for(Position(p, ends[p] - 1), timeout) for p in partitions if ends[p])
+            *(
+                self.wait_for(Position(p, ends[p] - 1), timeout, key=key)
+                for p in partitions
+                if ends[p]
+            )
         )

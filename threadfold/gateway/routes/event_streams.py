@@ -88,7 +88,11 @@ async def get_stream(
     )
     batches = subscription.batches()
     if caller.end_user is not None:
-        batches = own_batches(caller, caller.end_user, conversation, batches)
+        try:
+            batches = await own_batches(caller, caller.end_user, conversation, batches)
+        except BaseException:
+            subscription.close()
+            raise
     return EventStream(batches, subscription.close)
 
 

@@ -11,6 +11,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from projections.errors import Forbidden
+from projections.names import make_key, parse_position
 from threadfold.gateway.access import Caller
 from threadfold.gateway.answers import (
     Context,
@@ -130,9 +131,14 @@ async def get_event(
     """One event with its whole content, also if its text was spilled over several records. With
     `offset` or `limit`, `content` is that page of the text.
     """
-    return await caller.backend.event_at(
+    found = await caller.backend.event_at(
         caller.tenant, conversation, position, offset=offset, limit=limit
     )
+    if caller.end_user is not None:
+        # The log has events before the window knows that they are another user's.
+        key = make_key(caller.tenant, conversation)
+        await caller.backend.wait_for(parse_position(position), key=key)
+    return found
 
 
 @_read(
