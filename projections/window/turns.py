@@ -107,7 +107,7 @@ def begin(
         return Change(Turns(Turn(data.turn_id, offset, lease.seconds, offset), waiting), "started")
     if live.turn_id == data.turn_id:
         if not fenced:
-            return f"turn {live.turn_id} is under way already"
+            return f"turn {live.turn_id} is active already"
         return Change(
             Turns(Turn(live.turn_id, live.token, lease.seconds, offset), waiting), "noted"
         )
@@ -116,7 +116,7 @@ def begin(
     if lease.policy == "interrupt":
         return Change(Turns(Turn(data.turn_id, offset, lease.seconds, offset), waiting), "taken")
     if lease.policy == "reject":
-        return f"turn {live.turn_id} is under way"
+        return f"turn {live.turn_id} is active"
     if len(waiting) >= MAX_WAITING:
         return f"{len(waiting)} turns wait already"
     return Change(Turns(live, (*waiting, Waiting(data.turn_id, lease.seconds))), "noted")

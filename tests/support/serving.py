@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from tests.support.worker import until
 from threadfold.gateway.connections import Connections
-from threadfold.gateway.server import KEEP_ALIVE, http_protocol, listen
+from threadfold.gateway.server import http_protocol, listen, server_config
 
 
 class _Server(uvicorn.Server):
@@ -26,15 +26,9 @@ class _Server(uvicorn.Server):
 async def serving(app: ASGIApp, connections: Connections | None = None) -> AsyncIterator[str]:
     """The address of the application, served by uvicorn until the block ends."""
     listening = listen("127.0.0.1", 0)
-    config = uvicorn.Config(
-        app,
-        http=http_protocol(Connections(10_000, 10_000) if connections is None else connections),
-        log_level="warning",
-        access_log=False,
-        lifespan="on",
-        timeout_graceful_shutdown=1,
-        timeout_keep_alive=KEEP_ALIVE,
-    )
+    if connections is None:
+        connections = Connections(10_000, 10_000)
+    config = server_config(app, http_protocol(connections), "warning", grace=1)
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     try:

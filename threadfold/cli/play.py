@@ -130,8 +130,10 @@ def play(
     played = run(_play(settings, source, conversations, rate))
     seconds = time.monotonic() - begun
     note = f" ({played.present} existed already)" if played.present else ""
+    count = len(conversations) * copies
+    noun = "conversation" if count == 1 else "conversations"
     click.echo(
-        f"played: {played.done} events, {len(conversations) * copies} conversations, {seconds:.1f}"
+        f"played: {played.done} events, {count} {noun}, {seconds:.1f}"
         f" s, {played.appended / max(seconds, 1e-3):.0f} events/s{note}"
     )
 

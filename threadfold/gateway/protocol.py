@@ -1,7 +1,9 @@
 """The server's HTTP protocol, with bounds: how many connections there are, how long a head may be
 and take, and how slowly a body may come.
 
-Without them whoever reaches the port fills the process' memory with one header that does not end,
+Upgrades to another protocol are ignored (RFC 9110, 7.8): the request is answered, its body is read.
+
+Without limits whoever reaches the port fills the process' memory with one header that does not end,
 or holds all of its connections open, no key needed: uvicorn bounds the heads of h11
 (https://www.uvicorn.org/settings/, ``--h11-max-incomplete-event-size``), not those of httptools.
 Needs httptools.
@@ -12,6 +14,8 @@ from __future__ import annotations
 import asyncio
 from http import HTTPStatus
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from threadfold.gateway.connections import Connections
@@ -51,6 +55,8 @@ class BoundedProtocol(HttpToolsProtocol):
     address = ""
     _coding = b""
     """A transfer coding of the request that nobody here decodes."""
+    _answered: RequestResponseCycle | None = None
+    """The request that is being answered. ``cycle`` is the one that came last."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -72,6 +78,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self.open_connections.remove(self)
         elif self._explains:
             self.open_connections.explaining -= 1
+        if self._answered is not None and self._answered is not self.cycle:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
 
     def make_way(self) -> None:
@@ -84,7 +93,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._progress = False
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(memoryview(data))
+        except HttpParserError:
+            self.logger.warning("Invalid HTTP request received.")
+            self.send_400_response("")
         if self._progress:
             self._quiet = 0
         else:
@@ -98,6 +112,35 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._body_from, self._body_bytes = self.loop.time(), 0
                 self._late = self.loop.call_later(CHECK, self._check_body)
 
+    def _parse(self, data: memoryview) -> None:
+        """Feed the parser. It leaves a request at the end of a head that asks for an upgrade:
+        another one is given that head without the upgrade, and goes on.
+        """
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except HttpParserUpgrade as upgrade:
+                if self._tunnels():
+                    return
+                data = data[upgrade.args[0] :]
+                head = self._head_without_upgrade()
+                # The old parser takes nothing more after a request that closes the connection.
+                self.parser = HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+                self.parser.feed_data(head)
+
+    def _tunnels(self) -> bool:
+        return self.parser.get_method() == b"CONNECT"
+
+    def _head_without_upgrade(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [
+            b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version),
+            *(b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"),
+        ]
+        return b"\r\n".join([*lines, b"", b""])
+
     def on_message_begin(self) -> None:
         self._in_head = True
         self._coding = b""
@@ -109,10 +152,15 @@ class BoundedProtocol(HttpToolsProtocol):
             self._coding = value
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade() and not self._tunnels():
+            return  # the head comes again
         self._progress, self._in_head, self._in_body = True, False, True
         self._in_time()
         if not self._counted:
             self._refuse(503, NO_ROOM)
+            return
+        if self._tunnels():
+            self._refuse(501, "method CONNECT is not supported")
             return
         if self._coding:
             self._refuse_coding()
@@ -127,12 +175,18 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         self._progress, self._in_body = True, False
         self._in_time()
         if self._counted and not self._coding:
             super().on_message_complete()
             if self.cycle.response_complete:
                 self.open_connections.waits(self)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

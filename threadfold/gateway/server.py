@@ -94,18 +94,28 @@ def serve_app(
     listening = listen(settings.gateway_host, settings.gateway_port)
     if connections is None:
         connections = connections_of(settings)
-    config = uvicorn.Config(
-        app,
-        http=http_protocol(connections) if http == "auto" else http,
-        log_level=settings.log_level.lower(),
-        access_log=False,
-        server_header=False,
-        lifespan="on",
-        timeout_graceful_shutdown=GRACE,
-        timeout_keep_alive=KEEP_ALIVE,
+    config = server_config(
+        app, http_protocol(connections) if http == "auto" else http, settings.log_level.lower()
     )
     with listening, asyncio.Runner(loop_factory=_loop_factory() if uvloop else None) as runner:
         runner.run(_run(Server(config), listening))
+
+
+def server_config(app: ASGIApp, http: Any, log_level: str, grace: int = GRACE) -> uvicorn.Config:
+    """uvicorn's settings. Nothing is offered to upgrade to: a websocket would stay open,
+    unanswered, outside of all bounds.
+    """
+    return uvicorn.Config(
+        app,
+        http=http,
+        ws="none",
+        log_level=log_level,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=grace,
+        timeout_keep_alive=KEEP_ALIVE,
+    )
 
 
 def connections_of(settings: Settings) -> Connections:

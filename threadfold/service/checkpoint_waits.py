@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
-from projections.errors import WaitTimedOut
+from projections.errors import InvalidPosition, ThreadfoldError, WaitTimedOut
 from projections.names import Key, Position
 from projections.storage.protocol import Checkpoints
 from projections.storage.records import Checkpoint
+from streams.log.log import Log
 from streams.runtime.tasks import end_tasks
 
 FIRST_INTERVAL = 0.003
@@ -19,8 +21,49 @@ LAST_INTERVAL = 0.05
 """Seconds between two reads of a checkpoint: the first while it moves, growing to the second while
 it stands still.
 """
+LOOK_AFTER = 0.2
+"""Seconds of a wait after which the log is asked whether it has the position at all."""
 LONGEST_RETRY = 30
 """``Retry-After`` in seconds of a wait that timed out, at most."""
+
+
+async def wait_in_log(
+    log: Log,
+    wait_for: Callable[..., Coroutine[Any, Any, None]],
+    position: Position,
+    timeout: float,  # noqa: ASYNC109
+    key: Key,
+) -> None:
+    """``wait_for(position, timeout, key=key)``, for a position that a caller named: one that the
+    log does not have is refused, instead of waited for.
+
+    Raises:
+        InvalidPosition: the log ends before it.
+        All that ``wait_for`` raises.
+    """
+    waiting = asyncio.create_task(wait_for(position, timeout, key=key))
+    looking = asyncio.create_task(_refuse_beyond(log, position))
+    try:
+        await asyncio.wait({waiting, looking}, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            looking.result()
+        await waiting
+    finally:
+        await end_tasks((waiting, looking))
+
+
+async def _refuse_beyond(log: Log, position: Position) -> None:
+    # Nearly all windows are there before Kafka is asked: a caller reads what it just appended.
+    await asyncio.sleep(LOOK_AFTER)
+    try:
+        end = (await log.end_offsets())[position.partition]
+    except ThreadfoldError:
+        return  # the end is not known now: the wait has its own bound
+    if position.offset >= end:
+        raise InvalidPosition(
+            f"position {position} is beyond the end of the log: no event has it (the next is"
+            f" {Position(position.partition, end)})"
+        )
 
 
 @dataclass(slots=True)

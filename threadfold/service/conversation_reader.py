@@ -36,7 +36,7 @@ from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
-from threadfold.service.checkpoint_waits import CheckpointWaits
+from threadfold.service.checkpoint_waits import CheckpointWaits, wait_in_log
 from threadfold.service.documents import check_format, document_of
 from threadfold.service.lag import Lag, explained, name_halt, refuse_halted
 from threadfold.service.ledger import Ledger
@@ -171,14 +171,14 @@ class ConversationReader:
         Raises:
             UnknownConversation: nothing was appended to it, or nothing is folded yet.
             Erased: the conversation was erased.
-            InvalidPosition: ``after`` is not of this conversation's partition.
+            InvalidPosition: ``after`` is not of this conversation's partition, or of no event.
             WaitTimedOut: the window does not include ``after`` within ``timeout`` seconds.
             Healing, CorruptWindow, RedisUnavailable: the window cannot be read now.
         """
         key = make_key(tenant, conversation)
         self._refuse_erased(key)
         if after is not None:
-            await self.wait_for(self._own_position(key, after), timeout, key=key)
+            await wait_in_log(self.log, self.wait_for, self._own_position(key, after), timeout, key)
         window = await self.window_or_none(key)
         if window is None:
             raise unknown(key)
@@ -245,7 +245,7 @@ class ConversationReader:
         check_format(fmt)
         self._refuse_erased(key)
         if after is not None:
-            await self.wait_for(self._own_position(key, after), timeout, key=key)
+            await wait_in_log(self.log, self.wait_for, self._own_position(key, after), timeout, key)
         document = await self._context(key, fmt, max_tokens)
         partition = partition_of(key, self.log.partitions)
         document = self._lag.stamped(document, partition, self.windows.served(partition))

@@ -21,9 +21,13 @@ def write_cursor(about: str, packed: bytes) -> str:
 
 
 def read_cursor(
-    about: str, cursor: str, whose: str, use: str = "the one that its last page gave"
+    about: str,
+    cursor: str,
+    whose: str,
+    use: str = "the one that its last page gave",
+    size: int | None = None,
 ) -> bytes:
-    """The bytes that :func:`write_cursor` packed.
+    """The bytes that :func:`write_cursor` packed: ``size`` of them, if it is given.
 
     Raises:
         InvalidPosition: it is not a cursor of ``about``. The message names ``whose`` it should be,
@@ -36,7 +40,8 @@ def read_cursor(
     except (binascii.Error, ValueError):
         raw = b""
     packed, check = raw[:-_CHECK], raw[-_CHECK:]
-    if len(raw) <= _CHECK or check != _check(about, packed):
+    sized = len(raw) > _CHECK if size is None else len(packed) == size
+    if not sized or check != _check(about, packed):
         shown = repr(cursor if len(cursor) <= 40 else cursor[:40] + "…")
         raise InvalidPosition(f"cursor {shown} is not one of {whose}: use {use}")
     return packed

@@ -61,6 +61,7 @@ def read_cursor(key: Key, cursor: str) -> Place:
         cursor,
         f"conversation {key.conversation}",
         "next_before of its last page",
+        _PLACE.size,
     )
     offset, span_of = _PLACE.unpack(packed)
     return Place(offset, None if span_of < 0 else span_of)

@@ -89,13 +89,13 @@ async def test_topics_are_checked_created_and_left_alone(
     data = folder(tmp_path, fresh_settings(stack))
     before = await cli("topics", "check", "--data", data)
     assert before.code == 1
-    assert len(before.lines) == 8
+    assert len(before.lines) == 9
     assert all(
         line.startswith("wrong: topic ") and "threadfold topics create" in line
         for line in before.lines
     )
     made = await ok("topics", "create", "--data", data)
-    assert [line.split()[0] for line in made.lines] == ["created"] * 8 + ["topics:"]
+    assert [line.split()[0] for line in made.lines] == ["created"] * 9 + ["topics:"]
     assert (await ok("topics", "create", "--data", data)).lines == ["topics: ok"]
     assert (await ok("topics", "check", "--data", data)).lines == ["topics: ok"]
 

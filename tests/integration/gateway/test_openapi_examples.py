@@ -84,11 +84,19 @@ class World:
         self.http.post("/v1/tenants", json={"name": "nord"}).raise_for_status()
 
     def ready(self, name: str) -> None:
-        """Make what one request of an operation uses up: a turn in force, a key to revoke."""
+        """Make what one request of an operation uses up: an active turn, a memory, a key to revoke."""
         if "{turn_id}" in name:
             turn = {"turn_id": f"t-{next(self.numbers)}", "policy": "interrupt"}
             begun = self.http.post(f"/v1/conversations/{CONVERSATION}/turns", json=turn).json()
             self.values |= {"turn_id": turn["turn_id"], "Fencing-Token": begun["fencing_token"]}
+        elif "{memory_id}" in name:
+            kind, body = (
+                ("skills", {"intent": "Return a parcel", "doc_markdown": "Ask first."})
+                if "/skills/" in name
+                else ("memories", {"text": "Drinks green tea.", "user": "u-7"})
+            )
+            saved = self.http.post(f"/v1/{kind}?wait=applied", json=body)
+            self.values["memory_id"] = saved.json()["memories"][0]["id"]
         elif "{key}" in name:
             self.values["key"] = self.http.post("/v1/tenants/nord/keys", json={}).json()["id"]
 
@@ -144,7 +152,9 @@ def requests_of(name: str, operation: dict[str, Any], world: World) -> Iterator[
     for body in bodies:
         for chosen in (required, parameters):
             world.ready(name)
-            given = {**examples, **{n: v for n, v in world.values.items() if n in examples}}
+            # A memory's timeline counts records with the names that cursors have elsewhere.
+            real = {n: v for n, v in world.values.items() if isinstance(v, type(examples.get(n)))}
+            given = {**examples, **real}
             path = re.sub(r"{(\w+)}", lambda match: str(given[match[1]]), name.split(" ", 1)[1])  # noqa: B023 (used at once)
             request: dict[str, Any] = {
                 "url": path,

@@ -12,11 +12,17 @@ from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from streams.settings.settings import Settings
 from tests.support.ports import closed_port
 from tests.support.serving import serving
+from tests.support.worker import until
 from threadfold.gateway import create_gateway, protocol
+from threadfold.gateway.connections import Connections
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -165,3 +171,102 @@ async def test_two_authorization_headers_are_refused_as_two(place: tuple[str, in
     head = b"GET /v1/conversations HTTP/1.1\r\nHost: x\r\n" + key * 2 + b"\r\n"
     refused = problem_of(await asked(place, head))
     assert refused["status"] == 401 and "several Authorization headers" in str(refused["detail"])
+
+
+async def echo(request: Request) -> Response:
+    return Response(await request.body())
+
+
+ECHO = Starlette(routes=[Route("/echo", echo, methods=["POST"])])
+INNER = GET + b"\r\n"
+"""A body that reads like a request."""
+
+
+def upgrade(protocol: bytes, framing: bytes, more: bytes = b"Connection: Upgrade\r\n") -> bytes:
+    return b"POST /echo HTTP/1.1\r\nHost: x\r\n%sUpgrade: %s\r\n%s\r\n\r\n" % (
+        more,
+        protocol,
+        framing,
+    )
+
+
+@pytest.mark.parametrize("offered", [b"h2c", b"websocket"])
+@pytest.mark.parametrize(
+    ("framing", "body"),
+    [
+        (b"Content-Length: %d" % len(INNER), INNER),
+        (b"Transfer-Encoding: chunked", b"%x\r\n%s\r\n0\r\n\r\n" % (len(INNER), INNER)),
+    ],
+    ids=["length", "chunked"],
+)
+async def test_an_upgrade_is_ignored_and_its_request_s_body_is_a_body(
+    offered: bytes, framing: bytes, body: bytes
+) -> None:
+    head = upgrade(offered, framing)
+    last = b"POST /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3\r\n\r\nend"
+    whole = head + body + head + body + last
+    async with serving(ECHO) as url:
+        parts = urlsplit(url)
+        place = str(parts.hostname), int(parts.port or 0)
+        cut = [len(head) // 2, len(head), len(head) + 9, len(head + body) + 5, len(whole) - 1]
+        pieces = [whole[a:b] for a, b in itertools.pairwise([0, *cut, len(whole)])]
+        for sent in ([whole], [head, body, head, body, last], pieces):
+            answer = await asked(place, *sent)
+            assert answer.count(b"HTTP/1.1 ") == answer.count(b"HTTP/1.1 200 OK") == 3
+            assert answer.count(INNER) == 2 and answer.endswith(b"\r\n\r\nend")
+
+
+async def test_a_request_behind_an_upgrade_without_a_body_is_answered(
+    place: tuple[str, int],
+) -> None:
+    ignored = GET + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    last = GET + b"Connection: close, Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    old = last.replace(b"1.1", b"1.0").replace(b"close, ", b"")
+    for end in (last, old):
+        assert (await asked(place, ignored * 3 + end)).count(b"HTTP/1.1 200 OK") == 4
+
+
+async def test_a_tunnel_is_refused(place: tuple[str, int]) -> None:
+    connect = b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n"
+    answer = await asked(place, connect + INNER)
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert problem_of(answer)["status"] == 501
+
+
+async def test_an_upgrade_to_websockets_is_ignored_on_a_kept_connection_and_does_not_break_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("WARNING"):
+        async with serving(ECHO) as url:
+            parts = urlsplit(url)
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+            async with asyncio.timeout(10):
+                writer.write(INNER)
+                await reader.readuntil(b"Not Found")
+                writer.write(upgrade(b"websocket", b"Content-Length: 5") + b"12345")
+                await reader.readuntil(b"\r\n\r\n12345")
+        writer.close()
+    assert caplog.records == []
+
+
+async def test_a_request_with_another_behind_it_notices_that_its_client_has_left() -> None:
+    begun, left = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        await request.body()
+        begun.set()
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        left.set()
+        return Response()
+
+    connections = Connections(10, 10)
+    app = Starlette(routes=[Route("/slow", slow)])
+    async with serving(app, connections) as url, asyncio.timeout(10):
+        parts = urlsplit(url)
+        _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        writer.write(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n" + INNER)
+        await begun.wait()
+        writer.close()
+        await until(lambda: asyncio.sleep(0, len(connections) == 0))
+        await left.wait()

@@ -36,7 +36,7 @@ async def test_two_runs_at_once_are_one_run_and_a_refusal(call: Client) -> None:
     (won,) = [answer.json() for answer in answers if answer.status_code == 202]
     assert won["status"] == "started" and isinstance(won["fencing_token"], int)
     refused = next(answer for answer in answers if answer.status_code == 409)
-    is_problem(refused, 409, "did not begin", f"turn {won['turn_id']} is under way")
+    is_problem(refused, 409, "did not begin", f"turn {won['turn_id']} is active")
     again = await begin(call, "race", turn_id=won["turn_id"])
     assert again.json()["fencing_token"] == won["fencing_token"], "asking again tells how it stands"
 
@@ -63,7 +63,7 @@ async def test_a_turn_that_lost_its_lease_appends_nothing_any_more(call: Client)
     is_problem(
         await call("POST", "/v1/conversations/fence/turns/old/end", headers=old),
         409,
-        "turn new is under way",
+        "turn new is active",
     )
     is_problem(
         await call("POST", "/v1/conversations/fence/turns/old/renew", headers=old), 409, "is over"

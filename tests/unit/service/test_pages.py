@@ -19,7 +19,7 @@ from projections.window.entry import Kind
 from projections.window.window import Window
 from streams.encryption.payload_cipher import Unsealed
 from streams.log.log import Raw
-from threadfold.service import pages
+from threadfold.service import cursors, pages
 from threadfold.service.drafts import Drafter, derived_id, new_id
 from threadfold.service.pages import (
     Place,
@@ -126,6 +126,9 @@ def test_cursors_are_read_back_and_bound_to_their_conversation() -> None:
     for wrong in ("", "x", "é", cursor[:-4], cursor + "AAAA", "A" * len(cursor)):
         with pytest.raises(InvalidPosition, match="cursor"):
             read_cursor(KEY, wrong)
+    for packed in (b"x", b"1" * 15, b"1" * 17):
+        with pytest.raises(InvalidPosition, match="cursor"):
+            read_cursor(KEY, cursors.write_cursor(f"history\n{KEY}", packed))
 
 
 def test_fields_that_would_hide_the_envelope_stand_apart() -> None:

@@ -83,7 +83,7 @@ def test_a_second_turn_is_rejected_while_one_is_under_way() -> None:
     talk = Talk()
     assert talk.begin("a").status is Status.APPLIED
     outcome = talk.begin("b")
-    assert (outcome.status, outcome.reason) == (Status.REJECTED, "turn a is under way")
+    assert (outcome.status, outcome.reason) == (Status.REJECTED, "turn a is active")
     assert talk.live == "a"
 
 
@@ -177,7 +177,7 @@ def test_a_turn_without_a_lease_keeps_nobody_out() -> None:
 def test_a_renewal_needs_the_token_and_moves_the_time_not_the_token() -> None:
     talk = Talk()
     talk.begin("a")
-    assert talk.begin("a", "interrupt").reason == "turn a is under way already"
+    assert talk.begin("a", "interrupt").reason == "turn a is active already"
     before = talk.turns.live
     assert before is not None
     assert talk.begin("a", fence=before.token).status is Status.APPLIED
