@@ -65,12 +65,17 @@ class Filter:
             f"recent:{tenant}" if self.channel is None else place("channel", tenant, self.channel)
         )
 
+    def named(self, places: list[Place]) -> list[Place]:
+        """Those of a stored list that may be shown. The others are passed over unread, so that a
+        page ends at one that may be shown: its cursor can be read.
+        """
+        names = self.names
+        return places if names is None else [at for at in places if at.found.conversation in names]
+
     def admits(self, shown: dict[str, Any]) -> bool:
         """Whether a conversation is one of these. A stored list may be ahead of its window, and
         one that a former release wrote has conversations that were given to another user.
         """
-        if self.names is not None and shown["conversation"] not in self.names:
-            return False
         return all(
             wanted is None or shown[name] == wanted
             for name, wanted in (
@@ -114,10 +119,13 @@ async def conversations(
     looked, more = 0, True
     while more and len(found) < limit and looked < MAX_LOOKED:
         size = min(MAX_LISTED, max(limit - len(found), PAGE) if looked else limit)
+        if only.names is not None:
+            size = MAX_LOOKED
         places = await merged(backend, kind, after, size + 1, _ms(only.since))
         places, more = places[:size], len(places) > size
-        looked += len(places)
-        for one, head, shown in await _described(backend, tenant, places):
+        if only.names is None:
+            looked += len(places)
+        for one, head, shown in await _described(backend, tenant, only.named(places)):
             after = one.found
             if head is not None and only.admits(shown):
                 found.append((one, head, shown))

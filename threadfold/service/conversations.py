@@ -119,11 +119,13 @@ class ConversationService(ConversationReader):
         *,
         id_seed: str | None = None,
         conditions: Conditions = UNCONDITIONED,
+        first: Callable[[], Awaitable[None]] | None = None,
     ) -> tuple[list[str], list[Appended]]:
         """Append what a caller sent, as :meth:`append` does, and return the conversation of each
         event beside it.
 
-        A large body is read in another process, one of each tenant at a time.
+        A large body is read in another process, one of each tenant at a time. ``first`` is awaited
+        once the body is checked, and before anything is appended.
 
         Raises:
             MalformedInput, InvalidRequest: the body is not JSON, or has too many items or values.
@@ -133,6 +135,8 @@ class ConversationService(ConversationReader):
         """
         drafts = await self._drafts_of(tenant, body, id_seed, conditions)
         names = [record.key.conversation for record in drafts.records]
+        if first is not None:
+            await first()
         return names, await self._append(tenant, drafts)
 
     async def _drafts_of(

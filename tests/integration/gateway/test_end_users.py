@@ -23,6 +23,7 @@ from tests.support.gateway import is_problem, say
 from tests.support.tokens import Signer
 from tests.support.worker import running_worker, until
 from threadfold.gateway.user_tokens import AUDIENCE
+from threadfold.service import conversation_list
 from threadfold_client import AsyncClient, NotFound
 
 
@@ -143,6 +144,46 @@ async def test_a_user_lists_the_users_own_conversations(world: World) -> None:
         cursor = (await world("GET", f"{path}?limit=1", key)).json()["next_before"]
         answer = await world("GET", f"/conversations?before={cursor}", token)
         is_problem(answer, 422, "cursor")
+
+
+async def test_a_cursor_names_no_conversation_that_the_token_does_not_name(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation_list, "MAX_LOOKED", 3)
+    user, mark = f"u-{uuid4().hex[:8]}", uuid4().hex[:8]
+    names = [f"private-{mark}-{i}" for i in range(12)]
+    for name in names:
+        await world.begin(user, name=name)
+    mine = [names[9], names[4], names[1]]
+    token = await world.token(user, verbs=["read"], conversations=mine)
+    for limit in (1, 2, 10):
+        seen, query = [], f"?limit={limit}"
+        while True:
+            page = (await world("GET", f"/conversations{query}", token)).json()
+            seen += [item["conversation"] for item in page["conversations"]]
+            cursor = page["next_before"]
+            if cursor is None:
+                break
+            shown = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+            assert [name for name in names if name.encode() in shown] in [[name] for name in mine]
+            query = f"?limit={limit}&before={cursor}"
+        assert seen == mine
+
+
+async def test_a_refused_append_begins_nothing_and_an_erased_conversation_is_not_there(
+    world: World,
+) -> None:
+    new, erased = f"new-{uuid4().hex[:12]}", await world.begin("ann", "hello")
+    token = await world.token("ann", conversations=[new, erased])
+    for body, status in (({"role": "assistant", "content": "x"}, 403), ([], 422)):
+        is_problem(await world("POST", f"/conversations/{new}/messages", token, body), status)
+    assert (await world("DELETE", f"/conversations/{new}", "eraser")).status_code == 404
+    assert (await world("DELETE", f"/conversations/{erased}", "eraser")).status_code == 200
+    body = {"role": "user", "content": "x"}
+    for given in (token, await world.token("ann")):
+        path = f"/conversations/{erased}/messages"
+        is_problem(await world("POST", path, given, body), 404, "nothing was appended")
+    is_problem(await world("POST", f"/conversations/{erased}/messages", "acme", body), 410)
 
 
 async def test_of_two_users_who_begin_one_conversation_one_has_it(world: World) -> None:

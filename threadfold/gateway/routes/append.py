@@ -281,14 +281,19 @@ async def post_render(caller: Caller, body: object, conversation: Conversation) 
 
 async def _append_body(caller: Caller, body: AppendBody, options: AppendOptions) -> Response:
     """Append what a body holds to its conversation, and answer for each event."""
+    first = None
     if caller.end_user is not None:
-        await begin(caller, caller.end_user, body.conversation)
+        first = partial(begin, caller, caller.end_user, body.conversation)
         body, seed = body._replace(by_user=True), options.idempotency_key
         # The ids that follow from a key are the user's own: the tenant's cannot be taken.
         seed = None if seed is None else f"{caller.end_user.user}\n{seed}"
         options = replace(options, idempotency_key=seed)
     _, appended = await caller.backend.append_body(
-        caller.tenant, body, id_seed=options.idempotency_key, conditions=options.conditions
+        caller.tenant,
+        body,
+        id_seed=options.idempotency_key,
+        conditions=options.conditions,
+        first=first,
     )
     return await _answer(caller, body.conversation, appended, options)
 
