@@ -175,7 +175,11 @@ class Drafter:
         return frozenset(ids or ())
 
     def _check_expected(self, key: Key, expect: str) -> None:
-        if parse_position(expect).partition != partition_of(key, self._partitions):
+        try:
+            position = parse_position(expect)
+        except InvalidPosition:
+            return  # the id of an event: the fold knows whether it is in the window
+        if position.partition != partition_of(key, self._partitions):
             raise InvalidPosition(
                 f"header If-Match: position {expect} is not one of conversation {key.conversation}"
             )

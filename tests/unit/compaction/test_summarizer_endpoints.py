@@ -66,7 +66,7 @@ def test_what_up_writes_is_read_again_as_it_was(tmp_path: Path) -> None:
             {"modle": "x"},
             r"summarizer 'cheap': key 'modle' is unknown: the keys are base_url, model, key",
         ),
-        ({"model": 7}, r"summarizer 'cheap': .*\$\.model"),
+        ({"model": 7}, "summarizer 'cheap': field model: expected text, got a whole number"),
         ({"model": " "}, "model must be"),
         ({"base_url": "models.example.com"}, "must be an address like https"),
         ({"base_url": "ftp://h/v1"}, "must be an address"),

@@ -115,6 +115,8 @@ def test_a_condition_on_another_partitions_position_is_refused_before_anything_i
     assert body(SAY).drafts(drafter(), None, Conditions(f"{own}-0")).records
     with pytest.raises(InvalidPosition, match="header If-Match: position 9-0 is not one of"):
         body(SAY).drafts(drafter(), None, Conditions("9-0"))
+    by_id = body(SAY).drafts(drafter(), None, Conditions("the-last-events-id"))
+    assert by_id.records  # whether it is the last one is the fold's to say
 
 
 @pytest.mark.parametrize("form", [Form.OPENAI, Form.ANTHROPIC])
