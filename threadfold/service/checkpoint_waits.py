@@ -21,8 +21,6 @@ LAST_INTERVAL = 0.05
 """Seconds between two reads of a checkpoint: the first while it moves, growing to the second while
 it stands still.
 """
-LOOK_AFTER = 0.2
-"""Seconds of a wait after which the log is asked whether it has the position at all."""
 LONGEST_RETRY = 30
 """``Retry-After`` in seconds of a wait that timed out, at most."""
 
@@ -34,36 +32,31 @@ async def wait_in_log(
     timeout: float,  # noqa: ASYNC109
     key: Key,
 ) -> None:
-    """``wait_for(position, timeout, key=key)``, for a position that a caller named: one that the
-    log does not have is refused, instead of waited for.
+    """``wait_for(position, timeout, key=key)``, for a position that a caller named: where the wait
+    ends for nothing, one that the log does not have is refused.
+
+    The log is asked no earlier: just after a broker failed, another one may not know of what was
+    acknowledged last.
 
     Raises:
         InvalidPosition: the log ends before it.
         All that ``wait_for`` raises.
     """
-    waiting = asyncio.create_task(wait_for(position, timeout, key=key))
-    looking = asyncio.create_task(_refuse_beyond(log, position))
     try:
-        await asyncio.wait({waiting, looking}, return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done():
-            looking.result()
-        await waiting
-    finally:
-        await end_tasks((waiting, looking))
+        await wait_for(position, timeout, key=key)
+    except WaitTimedOut:
+        if position.offset >= await _log_end(log, position.partition):
+            beyond = f"position {position} is beyond the end of the log: no event has it"
+            raise InvalidPosition(beyond) from None
+        raise
 
 
-async def _refuse_beyond(log: Log, position: Position) -> None:
-    # Nearly all windows are there before Kafka is asked: a caller reads what it just appended.
-    await asyncio.sleep(LOOK_AFTER)
+async def _log_end(log: Log, partition: int) -> float:
+    """Where a partition ends; infinity while that is not known."""
     try:
-        end = (await log.end_offsets())[position.partition]
+        return (await log.end_offsets())[partition]
     except ThreadfoldError:
-        return  # the end is not known now: the wait has its own bound
-    if position.offset >= end:
-        raise InvalidPosition(
-            f"position {position} is beyond the end of the log: no event has it (the next is"
-            f" {Position(position.partition, end)})"
-        )
+        return math.inf
 
 
 @dataclass(slots=True)

@@ -107,7 +107,7 @@ async def test_a_check_that_takes_longer_than_a_probe_waits_comes_to_its_end(
     monkeypatch.setattr("threadfold.gateway.routes.service.READY_TIMEOUT", 0.002)
     await make_key(settings)
     async with running_worker(settings), gateway(settings) as http:
-        await is_ready(http, 20)
+        await is_ready(http)
 
 
 @pytest.mark.parametrize(

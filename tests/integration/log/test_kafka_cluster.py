@@ -167,6 +167,18 @@ async def nothing_lost(settings: Settings, acknowledged: set[str]) -> None:
     control = await Control(settings).start()
     generation = control.state.live_generation
 
+    in_log: Counter[str] = Counter()
+
+    async def all_in_log() -> bool:
+        # A broker that was frozen answers as if it still led, until it hears that it does not.
+        in_log.clear()
+        for partition, end in (await log.end_offsets()).items():
+            async for raw in log.scan(partition, 0, end - 1):
+                event = decode_event(raw.value or b"")
+                if not isinstance(event, SummaryEvent):
+                    in_log[event.id] += 1
+        return acknowledged <= set(in_log)
+
     async def applied() -> bool:
         ends = await log.end_offsets()
         found = {p: await store.checkpoint(generation.number, p) for p in ends}
@@ -176,14 +188,8 @@ async def nothing_lost(settings: Settings, acknowledged: set[str]) -> None:
             if ends[p]
         )
 
+    await until(all_in_log, 60.0, "every acknowledged event in the log")
     await until(applied, 60.0)
-    in_log: Counter[str] = Counter()
-    for partition, end in (await log.end_offsets()).items():
-        async for raw in log.scan(partition, 0, end - 1):
-            event = decode_event(raw.value or b"")
-            if not isinstance(event, SummaryEvent):
-                in_log[event.id] += 1
-    assert acknowledged - set(in_log) == set()
     report = await verify(log, store, generation, control.state.rules(generation))
     assert report.differing == []
     # Repeats may stand in the log more than once; a window counts each id once.
