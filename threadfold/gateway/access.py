@@ -62,7 +62,9 @@ class Connection:
         self.reason = "it is starting"
         self.was_ready = False
         self.check: asyncio.Task[dict[str, object]] | None = None
-        """The check of ``/readyz`` that was begun last."""
+        """The check of ``/readyz`` that no probe has the answer of yet."""
+        self.check_began = 0.0
+        """When it began, by the event loop's clock."""
 
     def get(self) -> ConversationService:
         """The connected backend; raises :class:`NotConnected`."""

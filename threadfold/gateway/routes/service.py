@@ -36,6 +36,8 @@ routes = Routes("Service")
 _free = partial(routes.add, "GET", cost=Cost.FREE)
 READY_TIMEOUT = 3.0
 """Seconds for all checks of ``/readyz``."""
+LATE = 30.0
+"""Seconds since a check began in which a later probe may have its answer."""
 METRICS_TIMEOUT = 1.0
 """Seconds for what ``/metrics`` asks of Kafka and Redis; what is unknown then is left out."""
 _OWN = FilePath(__file__).parents[1] / "page"
@@ -210,16 +212,19 @@ async def schema(name: Annotated[str, Path(example="message")]) -> Response:
 
 
 async def _ready(connection: Connection) -> dict[str, object]:
-    """The check's answer. One that takes longer goes on, and the next probe waits for it: on a busy
-    machine the first check, which connects, would never come to its end otherwise.
+    """The check's answer. One that takes longer than a probe waits goes on, and the next probe has
+    its answer: where every check takes that long, no probe would have one otherwise.
     """
     connection.get()
-    check = connection.check
-    if check is None or check.done():
+    check, now = connection.check, asyncio.get_running_loop().time()
+    if check is None or (check.done() and now - connection.check_began > LATE):
         check = connection.check = asyncio.create_task(_checked(connection), name="readiness")
+        connection.check_began = now
         check.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     if not (await asyncio.wait({check}, timeout=READY_TIMEOUT))[0]:
         raise KafkaUnavailable(f"Kafka or Redis did not answer within {READY_TIMEOUT:g} s")
+    if connection.check is check:
+        connection.check = None
     return check.result()
 
 
