@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from projections.errors import InvalidPosition, ThreadfoldError, WaitTimedOut
+from projections.errors import ThreadfoldError, WaitTimedOut
 from projections.names import Key, Position
 from projections.storage.protocol import Checkpoints
 from projections.storage.records import Checkpoint
@@ -33,21 +33,20 @@ async def wait_in_log(
     key: Key,
 ) -> None:
     """``wait_for(position, timeout, key=key)``, for a position that a caller named: where the wait
-    ends for nothing, one that the log does not have is refused.
+    ends for nothing and the log does not have it, the error says so.
 
     The log is asked no earlier: just after a broker failed, another one may not know of what was
     acknowledged last.
 
     Raises:
-        InvalidPosition: the log ends before it.
         All that ``wait_for`` raises.
     """
     try:
         await wait_for(position, timeout, key=key)
     except WaitTimedOut:
         if position.offset >= await _log_end(log, position.partition):
-            beyond = f"position {position} is beyond the end of the log: no event has it"
-            raise InvalidPosition(beyond) from None
+            beyond = f"position {position} is beyond the end of the log: no event has it yet"
+            raise WaitTimedOut(beyond) from None
         raise
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from projections.errors import InvalidPosition, KafkaUnavailable, RedisUnavailable, WaitTimedOut
+from projections.errors import KafkaUnavailable, RedisUnavailable, WaitTimedOut
 from projections.events.validation import Record
 from projections.names import Key, Position
 from projections.storage.records import Checkpoint
@@ -134,13 +134,13 @@ async def test_a_wait_that_ends_says_how_far_behind_the_partition_is_and_when_to
     assert raised.value.retry_after > 1
 
 
-async def test_a_position_that_the_log_does_not_have_is_refused_instead_of_waited_for() -> None:
+async def test_a_wait_for_a_position_that_the_log_does_not_have_says_so() -> None:
     store, log, key = Checkpoints(), MemoryLog(1), Key("acme", "c")
     await log.append([Record(key, "a", "message", b"{}")])
     waiting = CheckpointWaits(store, lambda: 1)
-    with pytest.raises(InvalidPosition, match="0-1 is beyond the end of the log"):
+    with pytest.raises(WaitTimedOut, match="0-1 is beyond the end of the log"):
         await wait_in_log(log, waiting.wait_for, Position(0, 1), 0.1, key)
-    with pytest.raises(WaitTimedOut):
+    with pytest.raises(WaitTimedOut, match="safe in the log"):
         await wait_in_log(log, waiting.wait_for, Position(0, 0), 0.1, key)
     # What is in the log is waited for, however late its window is.
     late = asyncio.create_task(wait_in_log(log, waiting.wait_for, Position(0, 0), 30, key))
