@@ -171,7 +171,7 @@ class ConversationReader:
         Raises:
             UnknownConversation: nothing was appended to it, or nothing is folded yet.
             Erased: the conversation was erased.
-            InvalidPosition: ``after`` is not of this conversation's partition, or of no event.
+            InvalidPosition: ``after`` is not of this conversation's partition.
             WaitTimedOut: the window does not include ``after`` within ``timeout`` seconds.
             Healing, CorruptWindow, RedisUnavailable: the window cannot be read now.
         """
