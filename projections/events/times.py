@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def rfc3339(when: datetime, timespec: str = "auto") -> str:
@@ -15,3 +18,25 @@ def rfc3339(when: datetime, timespec: str = "auto") -> str:
 def present(timespec: str = "milliseconds") -> str:
     """The present time."""
     return rfc3339(datetime.now(UTC), timespec)
+
+
+def micros_of(when: datetime) -> int:
+    """A time in microseconds since 1970."""
+    return (when - _EPOCH) // _MICROSECOND
+
+
+def time_at(micros: int) -> str:
+    """The time so many microseconds after 1970 began, to the millisecond."""
+    return rfc3339(_EPOCH + micros * _MICROSECOND, "milliseconds")
+
+
+def parse_micros(text: str | None) -> int | None:
+    """An RFC 3339 time in microseconds since 1970; None where it is none."""
+    if text is None:
+        return None
+    try:
+        when = datetime.fromisoformat(text.upper())
+        return None if when.tzinfo is None else micros_of(when)
+    except (ValueError, OverflowError):
+        # Shaped like a time, but there is no such day or hour.
+        return None

@@ -11,19 +11,17 @@ for one) is delivery state: it is no part of a window and is never compared.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
 
+from projections.events.times import parse_micros
 from projections.window.window import Window
 
 KEEP_TIMER = -1
 """In place of a time: the one that is stored stays as it is."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
@@ -72,11 +70,8 @@ def expiry_ms(expires_at: str | None) -> int | None:
     """
     if expires_at is None or not _RFC3339.fullmatch(expires_at):
         return None
-    try:
-        return max(0, (datetime.fromisoformat(expires_at.upper()) - _EPOCH) // _MILLISECOND)
-    except (ValueError, OverflowError):
-        # Shaped like a time, but there is no such day or hour.
-        return None
+    micros = parse_micros(expires_at)
+    return None if micros is None else max(0, micros // 1000)
 
 
 def next_timer(now: Timed, last_ms: int, turn_from_ms: int = 0) -> int | None:

@@ -5,21 +5,19 @@ Each says all that its meaning depends on, so the order in which news comes make
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from projections.errors import InvalidPosition
 from projections.events.codec import Undecodable, decode_event
+from projections.events.times import parse_micros
 from projections.events.types import ErasedEvent, Learnt, MemoryVoided, OtherEvent
 from projections.events.versions import PREFIX
 from projections.memory.identity import Scope, scope_of
 from projections.names import Key, parse_key, parse_position
 
 VOIDED = f"{PREFIX}memory.voided.v1"
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
 
 
 class Fact(NamedTuple):
@@ -124,10 +122,10 @@ def read_news(log: Key, value: bytes) -> News | None:
     try:
         place = _place(value)
         position = parse_position(place.position)
-        recorded = micros(place.recordedtime)
+        recorded = parse_micros(place.recordedtime)
         if place.source != log.source or recorded is None:
             raise Undecodable("its source or recordedtime is not one")
-        claimed = micros(place.time)
+        claimed = parse_micros(place.time)
         at = recorded if claimed is None else min(claimed, recorded)
         if isinstance(event, ErasedEvent):
             return LogErased(log)
@@ -149,19 +147,3 @@ def _void(log: Key, event: OtherEvent, at: int) -> News | None:
     if data.position is not None:
         return Dropped(log, parse_position(data.position).offset)
     return None
-
-
-def micros(text: str | None) -> int | None:
-    """An RFC 3339 time in microseconds since 1970; None where it is none."""
-    if text is None:
-        return None
-    try:
-        when = datetime.fromisoformat(text.upper())
-    except ValueError:
-        return None
-    return None if when.tzinfo is None else (when - EPOCH) // MICROSECOND
-
-
-def time_of(at: int) -> str:
-    """A time in microseconds since 1970 as RFC 3339."""
-    return (EPOCH + at * MICROSECOND).isoformat(timespec="milliseconds").replace("+00:00", "Z")

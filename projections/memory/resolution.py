@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from projections.events.times import time_at
 from projections.events.types import (
     MemoryDeleted,
     MemoryFused,
@@ -23,7 +24,7 @@ from projections.events.types import (
     SkillSaved,
 )
 from projections.memory.identity import Scope
-from projections.memory.news import Fact, time_of
+from projections.memory.news import Fact
 
 DUPLICATE_WITHIN = 15 * 60 * 1_000_000
 """Microseconds within which saying the same again is a duplicate; later it confirms."""
@@ -87,7 +88,7 @@ class Record(Struct):
         del found["scope"]
         found |= {"user": self.scope.user, "channel": self.scope.channel}
         for name in ("created", "confirmed_at", "expired_at"):
-            found[name] = None if found[name] is None else time_of(found[name])
+            found[name] = None if found[name] is None else time_at(found[name])
         found["tags"] = {name: self.tags.get(name, []) for name in TAGS}
         for name in ("sources", "preconditions", "doc_markdown"):
             if not found[name]:

@@ -16,10 +16,11 @@ from typing import Any
 import msgspec
 
 from projections.events.codec import DATA_TYPES, MEMORY
+from projections.events.times import time_at
 from projections.events.types import Learnt, MemoryDeleted, MemorySaved, SkillSaved
 from projections.memory.branches import Branches
 from projections.memory.identity import Scope
-from projections.memory.news import Fact, time_of
+from projections.memory.news import Fact
 from projections.memory.resolution import Record, resolve
 from projections.names import Key
 
@@ -195,7 +196,7 @@ def renew(db: sqlite3.Connection, place: Place) -> None:
 def _text_of(fact: Fact) -> tuple[str, str, str]:
     """What the index has of a fact: its text, words of its date, and who said it."""
     data = fact.data
-    dates = " ".join(_date_words(time_of(fact.at)))
+    dates = " ".join(_date_words(time_at(fact.at)))
     if isinstance(data, SkillSaved):
         return data.intent, dates, ""
     assert isinstance(data, MemorySaved)

@@ -9,7 +9,7 @@ from typing import TypeVar
 import click
 
 from projections.events.memories import MEMORY_TYPES, MemorySaved
-from projections.memory.news import micros
+from projections.events.times import parse_micros
 from projections.names import check_name
 from streams.memory.store import Filter
 from threadfold.cli.common import data_option, on_service, print_json
@@ -170,7 +170,7 @@ def _on_memories(tenant: str, data: Path | None, work: Callable[[Memories], Awai
 def _time(text: str | None) -> int | None:
     if text is None:
         return None
-    found = micros(text)
+    found = parse_micros(text)
     if found is None:
         raise click.BadParameter(f"{text[:40]!r} is no time: write it like 2026-01-31T12:00:00Z")
     return found

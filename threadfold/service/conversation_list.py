@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from projections.errors import KafkaUnavailable
-from projections.events.times import rfc3339
+from projections.events.times import micros_of, rfc3339
 from projections.events.types import MessageEvent
 from projections.names import Key, Position, make_key
 from projections.render.read_header import AWAITING
@@ -39,7 +39,6 @@ from threadfold.service.lists import MAX_LISTED, Place, check_limit, cursor_of, 
 MAX_LOOKED = 2_000
 """Conversations that one page looks at, where a filter passes over most of them."""
 PAGE = 50
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,4 +235,4 @@ def _shown(at: Place, head: Head | Stub, card: Card) -> dict[str, Any]:
 
 def _ms(at: datetime | None) -> int:
     """A time in ms since 1970; 0 for none, and for all before."""
-    return 0 if at is None else max(0, (at - _EPOCH) // timedelta(milliseconds=1))
+    return 0 if at is None else max(0, micros_of(at) // 1000)

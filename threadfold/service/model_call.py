@@ -6,7 +6,6 @@ import base64
 import binascii
 import re
 import struct
-from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
@@ -15,6 +14,7 @@ import msgspec
 from projections.errors import EventTooLarge, InvalidEvent
 from projections.events.json_limits import why_not_kept
 from projections.events.size_limits import MAX_CONTROL_BYTES, MAX_NAME
+from projections.events.times import present
 from projections.events.type_errors import explain
 from projections.events.validation import Record
 from projections.names import Key, Position, parse_key, parse_position
@@ -117,7 +117,7 @@ def _check_values(called: ModelCalled) -> None:
 
 def record_of(key: Key, called: ModelCalled) -> Record:
     id_ = new_id()
-    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    now = present()
     event = {
         "specversion": "1.0",
         "id": id_,

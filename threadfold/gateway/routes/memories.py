@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from projections.errors import Forbidden, InvalidRequest
 from projections.events import types as events
-from projections.memory.news import EPOCH, MICROSECOND
+from projections.events.times import micros_of
 from projections.names import make_key
 from streams.memory.store import Hit
 from threadfold.gateway import memory_answers as answers
@@ -370,4 +370,4 @@ def _hit(hit: Hit, *, explain: bool) -> dict[str, Any]:
 
 
 def _micros(when: datetime | None) -> int | None:
-    return None if when is None else (when - EPOCH) // MICROSECOND
+    return None if when is None else micros_of(when)
