@@ -207,6 +207,13 @@ FALLBACKS = _worker(
     "endpoint",
     "reason",
 )
+EMBEDDING_CALLS = _gateway(
+    "counter",
+    "embedding_calls_total",
+    "Attempts at vectors of texts, by outcome: ok, or why there were none.",
+    "endpoint",
+    "outcome",
+)
 CALLS = _worker(
     "counter",
     "model_calls_total",
