@@ -36,7 +36,7 @@ from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
-from threadfold.service.checkpoint_waits import CheckpointWaits, wait_in_log
+from threadfold.service.checkpoint_waits import CheckpointWaits
 from threadfold.service.documents import check_format, document_of
 from threadfold.service.lag import Lag, explained, name_halt, refuse_halted
 from threadfold.service.ledger import Ledger
@@ -156,7 +156,7 @@ class ConversationReader:
         try:
             await self._waiting.wait_for(position, timeout, key)
         except WaitTimedOut as error:
-            raise await explained(error, self.store) from None
+            raise await explained(error, position, self.store, self.log) from None
 
     async def window(
         self,
@@ -178,7 +178,7 @@ class ConversationReader:
         key = make_key(tenant, conversation)
         self._refuse_erased(key)
         if after is not None:
-            await wait_in_log(self.log, self.wait_for, self._own_position(key, after), timeout, key)
+            await self.wait_for(self._own_position(key, after), timeout, key=key)
         window = await self.window_or_none(key)
         if window is None:
             raise unknown(key)
@@ -245,7 +245,7 @@ class ConversationReader:
         check_format(fmt)
         self._refuse_erased(key)
         if after is not None:
-            await wait_in_log(self.log, self.wait_for, self._own_position(key, after), timeout, key)
+            await self.wait_for(self._own_position(key, after), timeout, key=key)
         document = await self._context(key, fmt, max_tokens)
         partition = partition_of(key, self.log.partitions)
         document = self._lag.stamped(document, partition, self.windows.served(partition))

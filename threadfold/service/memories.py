@@ -119,7 +119,7 @@ class Memories:
         id are filled in here. Returns ``{"id"}`` of each, with ``wait`` also its ``"status"``.
 
         Args:
-            charge: is told what was appended.
+            charge: is called with what was appended.
             seed: ids of the events derive from it, so that a repeated call repeats them.
             wait: until the store has them.
 
