@@ -273,6 +273,12 @@ class EmbeddingsUnavailable(ThreadfoldError):
     problem = 503
 
 
+class InvalidBackup(ThreadfoldError):
+    """A backup is damaged, not finished, or not what was restored."""
+
+    exit_code = 1
+
+
 class InvalidProjection(ThreadfoldError):
     """A custom projection has a wrong name or version, or a result that cannot be stored."""
 
