@@ -84,6 +84,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     (one a line) wrap the data keys of encrypted conversations (``streams.encryption.master_keys``);
     within ``key_compaction_lag`` seconds of an erasure the broker begins to drop its keys.
 
+    ``memory_store`` is the folder of this process' store of the long-term memory
+    (``streams.memory.store_folder``); without it a gateway feeds a temporary one at every start.
+
     A worker that has something to do, does nothing of it and does not say why ends after
     ``watchdog_seconds`` (``streams.runtime.watchdog``; 0: it never does so).
 
@@ -127,6 +130,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     master_keys: str = ""
     master_keys_file: str = ""
     key_compaction_lag: int = 86_400
+    memory_store: str = ""
     compress: bool = False
     read_cache_bytes: int = 64 << 20
     stale_after: float = 10.0

@@ -36,6 +36,7 @@ COMMANDS = {
     "verify": ("verify", "Fold windows from the log and compare them with Redis."),
     "dead-letters": ("dead_letters", "List, inspect, retry or drop events that cannot be applied."),
     "projection": ("projection", "Run, rebuild, verify, list or drop your own projections."),
+    "backup": ("backup", "Save the topics that everything follows from, and restore them."),
     "schemas": ("schemas", "Print the events' JSON Schemas and the topics' AsyncAPI document."),
     "erase": ("erase", "Erase a conversation, or all of a user's, and print the receipts."),
     "keys": ("keys", "Make master keys, and wrap data keys with the current one."),

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 from msgspec import Struct
 from starlette.responses import FileResponse, RedirectResponse, Response
 
-import threadfold
 from threadfold.gateway.access import PRINCIPAL, Caller
 from threadfold.gateway.answers import KeyScope
 from threadfold.gateway.declaration import Answer, Cost, Routes
@@ -27,7 +26,7 @@ from threadfold.quotas.quotas import shown_quota
 
 routes = Routes("Service")
 _free = partial(routes.add, "GET", cost=Cost.FREE, hidden=True)
-_FILES = FilePath(threadfold.__file__).parent / "console"
+_FILES = FilePath(__file__).parents[2] / "console"
 _MEDIA = {
     "console.js": "text/javascript; charset=utf-8",
     "console.css": "text/css; charset=utf-8",
