@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -28,9 +28,10 @@ from streams.memory.sqlite_tables import (
     VERSION,
     decode_record,
     encode_scope,
-    known_at,
     scope_words,
+    seen,
 )
+from streams.memory.sqlite_vectors import SqliteVectors
 from streams.memory.store import Filter, Hit, Stats
 
 WEIGHTS = (0.0, 1.0, 0.5, 1.0)
@@ -77,6 +78,8 @@ class SqliteMemories:
         self._building = building
         self._lock = threading.Lock()
         self._vacuumed = -VACUUM_EVERY
+        self.vectors = SqliteVectors(self._turn)
+        """The vectors of its texts."""
         self._db = self._open()
         if self._db.execute("SELECT 1 FROM unmerged").fetchone():
             self._wipe()
@@ -111,8 +114,11 @@ class SqliteMemories:
     def adopt(self, other: SqliteMemories) -> None:
         """Become another store, which must not be used any more. Readers find one or the other."""
         with self._lock, other._lock:
+            if self._path is not None and other._path is not None:
+                other.vectors.copy(other._db, self._path)
             self._db.close()
             self._path, self._db = other._path, other._db
+            self.vectors.begin()
 
     @classmethod
     def copied(cls, path: Path) -> SqliteMemories | None:
@@ -131,6 +137,7 @@ class SqliteMemories:
         return None
 
     def _open(self) -> sqlite3.Connection:
+        self.vectors.begin()
         db = sqlite3.connect(
             # Without a name it is a file of this connection alone, which goes with it.
             "" if self._path is None else self._path,
@@ -186,6 +193,7 @@ class SqliteMemories:
         """Rewrite the index: deleted words stay in its old parts until these are merged. That is
         done in steps, and readers take turns with it.
         """
+        self.vectors.begin()
         pages = -MERGED  # less than nothing: begin to merge all parts
         while True:
             with self._turn(write=True) as db:
@@ -215,7 +223,7 @@ class SqliteMemories:
                 "SELECT number, record FROM records WHERE tenant = ? AND id = ?",
                 (only.tenant, memory_id),
             ).fetchall()
-            return next(_seen(db, only, rows), None)
+            return next(seen(db, only, rows), None)
 
     def page(self, only: Filter, after: tuple[int, str] | None, limit: int) -> list[Record]:
         return self._by_time(only, after, limit, older=True)
@@ -255,7 +263,7 @@ class SqliteMemories:
                 f" ORDER BY created {order}, id {order}",
                 (*values, *(after or ())),
             )
-            return list(islice(_seen(db, only, rows), limit))
+            return list(islice(seen(db, only, rows), limit))
 
     def search(self, only: Filter, words: Sequence[str], limit: int) -> list[Hit]:
         asked = " OR ".join(f'"{word}"' for word in dict.fromkeys(words) if '"' not in word)
@@ -276,7 +284,7 @@ class SqliteMemories:
                 if number in found or len(found) == limit:
                     continue
                 row = db.execute("SELECT number, record FROM records WHERE number = ?", (number,))
-                for record in _seen(db, only, row.fetchall()):
+                for record in seen(db, only, row.fetchall()):
                     if record.text == text:
                         found[number] = Hit(record, score)
         return list(found.values())
@@ -298,16 +306,3 @@ class SqliteMemories:
                 record = decode_record(packed)
                 scopes[record.scope].append(record)
         return {scope: digest(records) for scope, records in scopes.items()}
-
-
-def _seen(
-    db: sqlite3.Connection, only: Filter, rows: Iterable[tuple[int, bytes | None]]
-) -> Iterator[Record]:
-    """The records of these rows that a filter admits, as of its time."""
-    for number, packed in rows:
-        if only.as_of is not None:
-            record = known_at(db, number, only.as_of)
-        else:
-            record = None if packed is None else decode_record(packed)
-        if record is not None and only.admits(record):
-            yield record

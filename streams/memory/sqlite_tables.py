@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -25,10 +25,13 @@ from projections.memory.identity import Scope
 from projections.memory.news import Fact
 from projections.memory.resolution import Record, resolve
 from projections.names import Key
+from streams.memory import vector_index
+from streams.memory.store import Filter
 
-VERSION = 3
+VERSION = 5
 """Raised whenever the tables, or what is made of the same news, change: the store is fed anew."""
-TABLES = """
+TABLES = (
+    """
 CREATE TABLE checkpoints (partition INTEGER PRIMARY KEY, at INTEGER NOT NULL);
 CREATE TABLE unmerged (yes INTEGER PRIMARY KEY);
 CREATE TABLE logs (
@@ -53,6 +56,8 @@ CREATE TABLE texts (number INTEGER PRIMARY KEY, record INTEGER NOT NULL, text TE
 CREATE INDEX texts_of_record ON texts (record);
 CREATE VIRTUAL TABLE words USING fts5 (scope, text, dates, speaker, tokenize = 'porter unicode61');
 """
+    + vector_index.TABLES
+)
 PLAIN, CHANGED, ERASED = 0, 1, 2
 """States of a log: nothing was taken back, something was (a rollback, a dropped event), all was."""
 _TYPES: dict[str, msgspec.json.Decoder[Any]] = {
@@ -153,3 +158,16 @@ def encode_scope(scope: Scope) -> str:
 def decode_scope(text: str) -> Scope:
     """The scope of its stored form."""
     return Scope(*_scope(text))
+
+
+def seen(
+    db: sqlite3.Connection, only: Filter, rows: Iterable[tuple[int, bytes | None]]
+) -> Iterator[Record]:
+    """The records of these rows that a filter admits, as of its time."""
+    for number, packed in rows:
+        if only.as_of is not None:
+            record = known_at(db, number, only.as_of)
+        else:
+            record = None if packed is None else decode_record(packed)
+        if record is not None and only.admits(record):
+            yield record
