@@ -159,11 +159,13 @@ class Signs:
             return []
         numbers, signs = self._of(db, row[0], tenant, user)
         if len(numbers) > EXACT:
-            apart = np.bitwise_count(signs ^ _signs(vector)).sum(axis=1, dtype=np.uint16)
+            words = np.bitwise_count(signs ^ _signs(vector))
+            apart = words.sum(axis=1, dtype=np.uint16)
             numbers = numbers[np.argpartition(apart, EXACT)[:EXACT]]
         rows = db.execute(
             "SELECT text, vector FROM vectors WHERE number IN (SELECT value FROM json_each(?))"
-            " AND model = ? AND tenant = ? AND (? OR user = ?)",
+            # The plus keeps SQLite from reading all of the scope by the other index.
+            " AND +model = ? AND +tenant = ? AND (? OR +user = ?)",
             (_encode(numbers.tolist()).decode(), row[0], tenant, user is None, user),
         ).fetchall()
         if not rows:
