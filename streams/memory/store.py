@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from projections.memory.identity import Scope
 from projections.memory.news import News
+from projections.memory.raw_turns import Turn
 from projections.memory.resolution import Record
 
 
@@ -52,6 +53,26 @@ class Filter:
             and (self.since is None or record.created >= self.since)
             and (self.until is None or record.created <= self.until)
             and (self.expired or record.stands)
+        )
+
+    def admits_turn(self, turn: Turn) -> bool:
+        """Whether a turn is of these; ``kinds`` and what only records have are not looked at."""
+        return (
+            self.admits_place(turn.scope, f"{turn.scope.tenant}/{turn.conversation}")
+            and (self.since is None or turn.at >= self.since)
+            and (self.until is None or turn.at <= self.until)
+            and (self.as_of is None or turn.at <= self.as_of)
+        )
+
+    def admits_place(self, scope: Scope, log: str) -> bool:
+        """Whether what a log has in a scope is of these."""
+        tenant, _, conversation = log.partition("/")
+        return (
+            scope.tenant == tenant == self.tenant
+            and self.user in (None, scope.user)
+            and self.channel in (None, scope.channel)
+            and self.conversation in (None, conversation)
+            and (self.conversations is None or conversation in self.conversations)
         )
 
 

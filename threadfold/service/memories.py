@@ -229,7 +229,7 @@ class Memories:
                 statuses[key, done.id] = done.status
         self.feed.start()
         for tenant, user in dict.fromkeys((one.key.tenant, one.data.user) for one in saved):
-            await self.feed.caught_up(tenant, user)
+            await self.feed.has_all_of(tenant, user)
         return [statuses[one.key, one.appended.id] for one in saved]
 
     async def _log_of(self, whose: Whose, what: str) -> tuple[Key, str | None, str | None]:

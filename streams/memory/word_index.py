@@ -1,0 +1,217 @@
+"""A full-text index in SQLite whose answers depend on one tenant's or one user's texts alone.
+
+Each word is indexed once with the code of its tenant and once with that of its user, so a question
+reads the words of its own tenant or user: others' texts cost it no time and change no score. FTS5
+keeps the words, and its vocabulary table says where each occurs; the scores are made in
+``projections.memory.text_scores``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+
+from projections.memory.identity import Scope
+from projections.memory.text_scores import Corpus, Place, TextScore, text_scores
+from projections.memory.words import stems_of
+
+TABLES = """
+CREATE TABLE texts (
+  number INTEGER PRIMARY KEY, scope TEXT NOT NULL, session TEXT NOT NULL, text TEXT NOT NULL,
+  dates TEXT NOT NULL, speaker TEXT NOT NULL, length INTEGER NOT NULL, before INTEGER);
+CREATE INDEX texts_before ON texts (before);
+CREATE TABLE sizes (code TEXT PRIMARY KEY, texts INTEGER NOT NULL, words INTEGER NOT NULL)
+  WITHOUT ROWID;
+CREATE VIRTUAL TABLE words USING fts5 (text, dates, speaker, content = '', tokenize = 'ascii');
+CREATE VIRTUAL TABLE places USING fts5vocab (words, 'instance');
+"""
+MOST = 2_000
+"""Places of one word that are read. A word with more says little in so large a memory: it counts
+only where all of a question's words are so common.
+"""
+ALL = 6_000
+"""Places of all words that are read; the rarest words come first."""
+_encode = msgspec.json.Encoder().encode
+_scope = msgspec.json.Decoder(tuple[str, str | None, str | None, str | None]).decode
+
+
+class Text(NamedTuple):
+    """A text to index: whose it is, what it was said in, and the number of the one before it."""
+
+    number: int
+    scope: Scope
+    session: str
+    text: str
+    dates: str = ""
+    speaker: str = ""
+    before: int | None = None
+
+
+def add_texts(db: sqlite3.Connection, texts: Sequence[Text]) -> None:
+    """Index texts whose numbers are new."""
+    sizes: dict[str, list[int]] = {}
+    rows, words = [], []
+    for one in texts:
+        stems = stems_of(one.text)
+        rows.append(
+            (
+                one.number,
+                encode_scope(one.scope),
+                one.session,
+                one.text,
+                one.dates,
+                one.speaker,
+                len(stems),
+                one.before,
+            )
+        )
+        words.append((one.number, *_tokens(one.scope, stems, one.dates, one.speaker)))
+        for code in (*_codes(one.scope), _code(one.scope.tenant, "session", one.session)):
+            size = sizes.setdefault(code, [0, 0])
+            size[0] += 1
+            size[1] += len(stems)
+    db.executemany("INSERT INTO texts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    db.executemany("INSERT INTO words (rowid, text, dates, speaker) VALUES (?, ?, ?, ?)", words)
+    _resize(db, sizes)
+
+
+def remove_texts(db: sqlite3.Connection, numbers: Iterable[int]) -> None:
+    """Delete texts. Their words stay in parts of the index's file until :func:`wipe`."""
+    sizes: dict[str, list[int]] = {}
+    for number in numbers:
+        row = db.execute(
+            "SELECT scope, session, text, dates, speaker, length FROM texts WHERE number = ?",
+            (number,),
+        ).fetchone()
+        if row is None:
+            continue
+        packed, session, text, dates, speaker, length = row
+        scope = decode_scope(packed)
+        db.execute(
+            "INSERT INTO words (words, rowid, text, dates, speaker) VALUES ('delete', ?, ?, ?, ?)",
+            (number, *_tokens(scope, stems_of(text), dates, speaker)),
+        )
+        db.execute("DELETE FROM texts WHERE number = ?", (number,))
+        db.execute("UPDATE texts SET before = NULL WHERE before = ?", (number,))
+        for code in (*_codes(scope), _code(scope.tenant, "session", session)):
+            size = sizes.setdefault(code, [0, 0])
+            size[0] -= 1
+            size[1] -= length
+    _resize(db, sizes)
+    db.execute("DELETE FROM sizes WHERE texts <= 0")
+
+
+def wipe(db: sqlite3.Connection) -> None:
+    """Overwrite the words of deleted texts: they stay in old segments until these are merged."""
+    db.execute("INSERT INTO words (words) VALUES ('optimize')")
+
+
+def find_texts(
+    db: sqlite3.Connection,
+    tenant: str,
+    user: str | None,
+    stems: Iterable[str],
+    admits: Callable[[Scope, str], bool],
+) -> list[TextScore]:
+    """The scores of a tenant's or user's texts that have some of the stems, best first.
+
+    Args:
+        admits: whether a text of a scope and a session may be found.
+    """
+    code = _code(tenant, "user", user) if user is not None else _code(tenant)
+    found = _places(db, code, list(dict.fromkeys(stems)))
+    numbers = {number for at in found.values() for number, _ in at}
+    if not numbers:
+        return []
+    rows = db.execute(
+        "SELECT number, scope, session, length, before, speaker FROM texts"
+        " WHERE number IN (SELECT value FROM json_each(?1))"
+        " OR before IN (SELECT value FROM json_each(?1))",
+        (_encode(list(numbers)).decode(),),
+    )
+    places = {
+        number: Place(number, length, session, before, frozenset(_few(speaker)))
+        for number, packed, session, length, before, speaker in rows
+        if (scope := decode_scope(packed)).tenant == tenant
+        and user in (None, scope.user)
+        and admits(scope, session)
+    }
+    sessions = {place.session for place in places.values()}
+    sizes = dict(
+        db.execute(
+            "SELECT code, words FROM sizes WHERE code IN (SELECT value FROM json_each(?))",
+            (_encode([_code(tenant, "session", one) for one in sessions]).decode(),),
+        )
+    )
+    lengths = {one: sizes.get(_code(tenant, "session", one), 0) for one in sessions}
+    size = db.execute("SELECT texts, words FROM sizes WHERE code = ?", (code,)).fetchone()
+    return text_scores(Corpus(*(size or (0, 0))), found, places, lengths)
+
+
+def _places(
+    db: sqlite3.Connection, code: str, stems: Sequence[str]
+) -> dict[str, list[tuple[int, str]]]:
+    found: dict[str, list[tuple[int, str]]] = {}
+    for stem in stems:
+        found[stem] = db.execute(
+            "SELECT doc, col FROM places WHERE term = ? LIMIT ?", (code + stem, MOST)
+        ).fetchall()
+    telling = {stem: at for stem, at in found.items() if len(at) < MOST}
+    if not any(telling.values()):
+        return found
+    left = ALL
+    for stem in sorted(telling, key=lambda stem: len(telling[stem])):
+        left -= len(telling[stem])
+        if left < 0:
+            del telling[stem]
+    return telling
+
+
+def _tokens(scope: Scope, stems: Sequence[str], dates: str, speaker: str) -> Iterator[str]:
+    for words in (stems, _few(dates), _few(speaker)):
+        yield " ".join([code + word for code in _codes(scope) for word in words])
+
+
+def _resize(db: sqlite3.Connection, sizes: dict[str, list[int]]) -> None:
+    db.executemany(
+        "INSERT INTO sizes VALUES (?, ?, ?) ON CONFLICT DO UPDATE"
+        " SET texts = texts + excluded.texts, words = words + excluded.words",
+        ((code, *size) for code, size in sizes.items()),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _few(text: str) -> tuple[str, ...]:
+    """The stems of a date's words or a speaker's name."""
+    return tuple(stems_of(text))
+
+
+@lru_cache(maxsize=4096)
+def _codes(scope: Scope) -> tuple[str, ...]:
+    """What a scope's words begin with: its tenant's code, and its user's."""
+    of_tenant = _code(scope.tenant)
+    return (of_tenant,) if scope.user is None else (of_tenant, _code(scope[0], "user", scope.user))
+
+
+@lru_cache(maxsize=65536)
+def _code(tenant: str, *parts: str) -> str:
+    """The same length for all, so that no code with a word is another code with another word."""
+    named = "\n".join((tenant, *parts)).encode("utf-8", "surrogatepass")
+    return sha256(named).hexdigest()[:16]
+
+
+@lru_cache(maxsize=4096)
+def encode_scope(scope: Scope) -> str:
+    """A scope as it is stored."""
+    return _encode(tuple(scope)).decode()
+
+
+@lru_cache(maxsize=4096)
+def decode_scope(text: str) -> Scope:
+    """The scope of its stored form."""
+    return Scope(*_scope(text))
