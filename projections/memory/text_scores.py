@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from math import log, prod
 from typing import NamedTuple
 
-FIELDS = {"text": 1.0, "dates": 0.5, "speaker": 1.0}
+FIELDS = {"text": 1.0, "dates": 0.5, "speaker": 1.0, "tags": 1.0}
 BEFORE = 0.4
 SESSION = 0.4
 NAMED = 0.2

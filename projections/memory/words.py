@@ -58,6 +58,11 @@ def stems_of(text: str) -> list[str]:
     return [found for word in words_of(text) if (found := _telling(word))]
 
 
+def tag_word(kind: str, tag: str) -> str:
+    """The one word that a record is found by for a tag of a kind."""
+    return f"{kind}={'_'.join(words_of(tag))}"
+
+
 def date_words(time: str) -> str:
     """The words for the day of an RFC 3339 time: year, month, day."""
     year, month, day = time[:10].split("-")

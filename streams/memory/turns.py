@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -26,8 +27,10 @@ from projections.names import Key, Position, parse_key
 from streams.memory import word_index
 from streams.memory.store import Filter
 from streams.memory.talks import Talk, Talks
-from streams.memory.word_index import Text, add_texts, find_texts, remove_texts, wipe
+from streams.memory.word_index import Text, add_texts, find_texts, merge_words, remove_texts
 
+MERGED = 500
+"""Pages of the index that are merged at once."""
 TABLES = """
 CREATE TABLE checkpoints (partition INTEGER PRIMARY KEY, at INTEGER NOT NULL);
 CREATE TABLE turns (
@@ -99,8 +102,17 @@ class SqliteTurns:
                 batch.take(one)
             batch.write()
             db.executemany("INSERT OR REPLACE INTO checkpoints VALUES (?, ?)", checkpoints.items())
-            if batch.wiped:
-                wipe(db)
+        if batch.wiped:
+            self._wipe()
+
+    def _wipe(self) -> None:
+        """Rewrite the index without the words of deleted turns, in steps: readers take turns."""
+        pages, done = -MERGED, False
+        while not done:
+            with self._turn() as db:
+                done = merge_words(db, pages)
+            pages = MERGED
+            time.sleep(0.001)  # who waits gets a turn
 
     @contextmanager
     def _turn(self) -> Iterator[sqlite3.Connection]:
@@ -220,7 +232,9 @@ class _Batch:
         scope = scope_of(one.log, talk.user, talk.channel)
         dates, speaker = date_words(time_at(one.at)), data.name or data.role
         session = str(one.log)
-        self._texts.append(Text(self._last, scope, session, text, dates, speaker, talk.newest))
+        self._texts.append(
+            Text(self._last, talk.number, scope, session, text, dates, speaker, before=talk.newest)
+        )
         self._turns.append((self._last, talk.number, one.position.offset, one.at, data.role))
         talk.newest = self._last
 

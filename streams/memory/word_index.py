@@ -22,12 +22,15 @@ from projections.memory.words import stems_of
 
 TABLES = """
 CREATE TABLE texts (
-  number INTEGER PRIMARY KEY, scope TEXT NOT NULL, session TEXT NOT NULL, text TEXT NOT NULL,
-  dates TEXT NOT NULL, speaker TEXT NOT NULL, length INTEGER NOT NULL, before INTEGER);
-CREATE INDEX texts_before ON texts (before);
+  number INTEGER PRIMARY KEY, owner INTEGER NOT NULL, scope TEXT NOT NULL, session TEXT NOT NULL,
+  text TEXT NOT NULL, dates TEXT NOT NULL, speaker TEXT NOT NULL, tags TEXT NOT NULL,
+  length INTEGER NOT NULL, before INTEGER);
+CREATE INDEX texts_of_owner ON texts (owner);
+CREATE INDEX texts_before ON texts (before) WHERE before IS NOT NULL;
 CREATE TABLE sizes (code TEXT PRIMARY KEY, texts INTEGER NOT NULL, words INTEGER NOT NULL)
   WITHOUT ROWID;
-CREATE VIRTUAL TABLE words USING fts5 (text, dates, speaker, content = '', tokenize = 'ascii');
+CREATE VIRTUAL TABLE words USING fts5 (
+  text, dates, speaker, tags, content = '', tokenize = "ascii tokenchars '=_'");
 CREATE VIRTUAL TABLE places USING fts5vocab (words, 'instance');
 """
 MOST = 2_000
@@ -41,74 +44,82 @@ _scope = msgspec.json.Decoder(tuple[str, str | None, str | None, str | None]).de
 
 
 class Text(NamedTuple):
-    """A text to index: whose it is, what it was said in, and the number of the one before it."""
+    """A text to index: what it is of, whose it is, what it was said in, words for its tags
+    (``projections.memory.words.tag_word``), and the number of the text before it.
+    """
 
     number: int
+    owner: int
     scope: Scope
     session: str
     text: str
     dates: str = ""
     speaker: str = ""
+    tags: str = ""
     before: int | None = None
 
 
-def add_texts(db: sqlite3.Connection, texts: Sequence[Text]) -> None:
+def add_texts(db: sqlite3.Connection, texts: Iterable[Text]) -> None:
     """Index texts whose numbers are new."""
     sizes: dict[str, list[int]] = {}
     rows, words = [], []
     for one in texts:
-        stems = stems_of(one.text)
-        rows.append(
-            (
-                one.number,
-                encode_scope(one.scope),
-                one.session,
-                one.text,
-                one.dates,
-                one.speaker,
-                len(stems),
-                one.before,
-            )
-        )
-        words.append((one.number, *_tokens(one.scope, stems, one.dates, one.speaker)))
-        for code in (*_codes(one.scope), _code(one.scope.tenant, "session", one.session)):
-            size = sizes.setdefault(code, [0, 0])
-            size[0] += 1
-            size[1] += len(stems)
-    db.executemany("INSERT INTO texts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    db.executemany("INSERT INTO words (rowid, text, dates, speaker) VALUES (?, ?, ?, ?)", words)
+        number, owner, scope, session, text, dates, speaker, tags, before = one
+        stems = stems_of(text)
+        packed, length = encode_scope(scope), len(stems)
+        rows.append((number, owner, packed, session, text, dates, speaker, tags, length, before))
+        words.append((number, *_tokens(scope, stems, dates, speaker, tags)))
+        _count(sizes, scope, session, 1, length)
+    marks = ", ".join("?" * 10)
+    db.executemany(f"INSERT INTO texts VALUES ({marks})", rows)
+    db.executemany(
+        "INSERT INTO words (rowid, text, dates, speaker, tags) VALUES (?, ?, ?, ?, ?)", words
+    )
     _resize(db, sizes)
 
 
-def remove_texts(db: sqlite3.Connection, numbers: Iterable[int]) -> None:
-    """Delete texts. Their words stay in parts of the index's file until :func:`wipe`."""
+def remove_texts(db: sqlite3.Connection, numbers: Sequence[int]) -> None:
+    """Delete texts. Their words stay in parts of the index's file until :func:`merge_words`."""
+    if not numbers:
+        return
     sizes: dict[str, list[int]] = {}
-    for number in numbers:
-        row = db.execute(
-            "SELECT scope, session, text, dates, speaker, length FROM texts WHERE number = ?",
-            (number,),
-        ).fetchone()
-        if row is None:
-            continue
-        packed, session, text, dates, speaker, length = row
+    rows = db.execute(
+        "SELECT number, scope, session, text, dates, speaker, tags, length FROM texts"
+        " WHERE number IN (SELECT value FROM json_each(?))",
+        (_encode(numbers).decode(),),
+    ).fetchall()
+    for number, packed, session, text, dates, speaker, tags, length in rows:
         scope = decode_scope(packed)
         db.execute(
-            "INSERT INTO words (words, rowid, text, dates, speaker) VALUES ('delete', ?, ?, ?, ?)",
-            (number, *_tokens(scope, stems_of(text), dates, speaker)),
+            "INSERT INTO words (words, rowid, text, dates, speaker, tags)"
+            " VALUES ('delete', ?, ?, ?, ?, ?)",
+            (number, *_tokens(scope, stems_of(text), dates, speaker, tags)),
         )
-        db.execute("DELETE FROM texts WHERE number = ?", (number,))
-        db.execute("UPDATE texts SET before = NULL WHERE before = ?", (number,))
-        for code in (*_codes(scope), _code(scope.tenant, "session", session)):
-            size = sizes.setdefault(code, [0, 0])
-            size[0] -= 1
-            size[1] -= length
+        _count(sizes, scope, session, -1, -length)
+    gone = [(row[0],) for row in rows]
+    db.executemany("DELETE FROM texts WHERE number = ?", gone)
+    db.executemany("UPDATE texts SET before = NULL WHERE before = ?", gone)
     _resize(db, sizes)
     db.execute("DELETE FROM sizes WHERE texts <= 0")
 
 
-def wipe(db: sqlite3.Connection) -> None:
-    """Overwrite the words of deleted texts: they stay in old segments until these are merged."""
-    db.execute("INSERT INTO words (words) VALUES ('optimize')")
+def _count(sizes: dict[str, list[int]], scope: Scope, session: str, texts: int, words: int) -> None:
+    codes = _codes(scope)
+    if session:
+        codes = (*codes, _code(scope.tenant, "session", session))
+    for code in codes:
+        size = sizes.setdefault(code, [0, 0])
+        size[0] += texts
+        size[1] += words
+
+
+def merge_words(db: sqlite3.Connection, pages: int) -> bool:
+    """Merge parts of the index, in which deleted words stay until then; returns whether all is
+    done. Fewer pages than none begin to merge all parts.
+    """
+    before = db.total_changes
+    db.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (pages,))
+    return db.total_changes - before < 2
 
 
 def find_texts(
@@ -172,8 +183,10 @@ def _places(
     return telling
 
 
-def _tokens(scope: Scope, stems: Sequence[str], dates: str, speaker: str) -> Iterator[str]:
-    for words in (stems, _few(dates), _few(speaker)):
+def _tokens(
+    scope: Scope, stems: Sequence[str], dates: str, speaker: str, tags: str
+) -> Iterator[str]:
+    for words in (stems, _few(dates), _few(speaker), tags.split()):
         yield " ".join([code + word for code in _codes(scope) for word in words])
 
 

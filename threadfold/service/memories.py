@@ -23,6 +23,7 @@ from projections.events import types as events
 from projections.events.tokenizer import count
 from projections.memory.identity import id_of, normalize
 from projections.memory.resolution import Record
+from projections.memory.words import stems_of
 from projections.names import Key, make_key, users_log
 from streams.memory.feed import MemoryFeed
 from streams.memory.sqlite_store import SqliteMemories
@@ -308,14 +309,14 @@ class Memories:
         less.
         """
         await self._fed()
-        hits = await asyncio.to_thread(self.store.search, only, normalize(query).split(), limit)
+        hits = await asyncio.to_thread(self.store.search, only, stems_of(query), limit)
         if not half_life:
             return hits
         now = time.time() * 1e6 if only.as_of is None else only.as_of
 
         def aged(hit: Hit) -> Hit:
             age = max(0.0, (now - hit.record.confirmed_at) / 1e6)
-            return Hit(hit.record, hit.score * 0.5 ** (age / HALF_LIFE))
+            return hit._replace(score=hit.score * 0.5 ** (age / HALF_LIFE))
 
         return sorted(map(aged, hits), key=lambda hit: -hit.score)
 
