@@ -209,7 +209,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                     f" {', '.join(cls.__struct_fields__)}"
                 )
         if "summarizers" in values:
-            values["summarizers"] = read_endpoints(values["summarizers"])
+            values["summarizers"] = read_endpoints(
+                "summarizers", EndpointSettings, values["summarizers"]
+            )
         if "callables" in values:
             values["callables"] = read_callables(values["callables"])
         try:

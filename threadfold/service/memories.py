@@ -5,7 +5,6 @@ which is fed from the topic of memories.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from projections.errors import (
 from projections.events import types as events
 from projections.events.tokenizer import count
 from projections.memory.identity import id_of, normalize
+from projections.memory.private_text import without_private
 from projections.memory.resolution import Record
 from projections.memory.words import stems_of
 from projections.names import Key, make_key, users_log
@@ -38,7 +38,6 @@ MAX_LISTED = 200
 KINDS = ("record", "composite", "skill")
 HALF_LIFE = 30 * 86_400
 """Seconds after which the profile ``facts`` takes a record for half as good."""
-_PRIVATE = re.compile(r"<private>.*?(</private>|\Z)", re.DOTALL | re.IGNORECASE)
 _EVENTS: dict[type, str] = {
     events.MemorySaved: "memory.saved",
     events.SkillSaved: "skill.saved",
@@ -356,13 +355,6 @@ def _filled(
         raise InvalidRequest(f"{what}: nothing of its text is left that may be kept")
     data.memory_id = id_of(key, data) or ""
     return data
-
-
-def without_private(text: str) -> str:
-    """A text without its parts between ``<private>`` and ``</private>``; one that is not closed
-    reaches to the end.
-    """
-    return _PRIVATE.sub("", text).strip()
 
 
 def fitting(hits: Sequence[Hit], max_tokens: int | None) -> tuple[list[Hit], int]:

@@ -11,10 +11,12 @@ from projections.errors import InvalidPolicy
 from projections.events.tokenizer import count, count_all
 from projections.policy.policy import Policy
 from projections.redis.shared_buckets import SharedBuckets
+from streams.compaction.summarizers.attempts import Attempts
 from streams.compaction.summarizers.base import Summarizer
 from streams.compaction.summarizers.breaker import Breaker
 from streams.compaction.summarizers.budgets import Budgets
 from streams.compaction.summarizers.endpoint import ChatEndpoint, EndpointSummarizer
+from streams.compaction.summarizers.endpoint_call import ModelEndpoint
 from streams.compaction.summarizers.endpoint_limits import EndpointLimits
 from streams.compaction.summarizers.extractive import ExtractiveSummarizer
 from streams.compaction.summarizers.guarded import GuardedSummarizer
@@ -75,7 +77,9 @@ class Summarizers:
         extractive: Summarizer = ExtractiveSummarizer(processor)
         self._by_name: dict[str, Summarizer] = {EXTRACTIVE: extractive, CHEAP: extractive}
         for name, options in settings.summarizers.items():
-            endpoint = ChatEndpoint(name, options, options.find_key(name, env), self._session)
+            endpoint = ChatEndpoint(
+                ModelEndpoint(name, options, options.find_key(name, env), self._session)
+            )
             self.limits[name] = limits = EndpointLimits(name, options, shared, weight, budgets)
             self._breakers[name] = breaker = Breaker(
                 settings.summary_breaker_failures, settings.summary_breaker_seconds
@@ -91,9 +95,12 @@ class Summarizers:
                     metrics,
                 ),
                 extractive,
-                breaker,
-                settings.summary_attempts,
-                settings.summary_time_cap * ENDPOINT_SHARE,
+                Attempts(
+                    limits,
+                    breaker,
+                    settings.summary_attempts,
+                    settings.summary_time_cap * ENDPOINT_SHARE,
+                ),
                 metrics,
             )
         self._show(metrics)

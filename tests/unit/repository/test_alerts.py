@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from streams.metrics.declared import METRICS
+from tests.support.expressions import unknown_labels, unknown_metrics
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES = ROOT / "deploy" / "helm" / "files" / "alerts.yml"
@@ -156,44 +156,18 @@ def expressions() -> Iterator[str]:
         yield from (target["expr"] for target in panel.get("targets", ()))
 
 
-def unknown_in(expression: str) -> set[str]:
-    """The metrics of ours that the expression names and nobody declares."""
-    known = {metric.name for metric in METRICS if metric.kind != "histogram"} | {
-        f"{metric.name}{part}"
-        for metric in METRICS
-        if metric.kind == "histogram"
-        for part in ("_bucket", "_count", "_sum")
-    }
-    return set(re.findall(r"threadfold_\w+", expression)) - known
-
-
-def unknown_labels_in(expression: str) -> set[str]:
-    """Labels by which the expression groups or selects and that none of its metrics has."""
-    named = set(re.findall(r"threadfold_\w+", expression))
-    labels = {"le", "job", "instance"}.union(
-        *(
-            metric.labels
-            for metric in METRICS
-            if any(name.startswith(metric.name) for name in named)
-        )
-    )
-    grouped = ",".join(re.findall(r"\b(?:by|on) \(([^)]*)\)", expression))
-    selected = re.findall(r"(\w+)(?:=~|=|!=)\"", expression)
-    return {label.strip() for label in [*grouped.split(","), *selected]} - labels - {""}
-
-
 def test_every_expression_asks_for_metrics_and_labels_that_exist() -> None:
     found = list(expressions())
     assert len(found) > 40
     for expression in found:
-        assert unknown_in(expression) == set(), expression
-        assert unknown_labels_in(expression) == set(), expression
+        assert unknown_metrics(expression) == set(), expression
+        assert unknown_labels(expression) == set(), expression
 
 
 def test_a_metric_or_label_that_does_not_exist_is_noticed() -> None:
-    assert unknown_in("rate(threadfold_event_total[5m])") == {"threadfold_event_total"}
-    assert unknown_in("threadfold_batch_seconds") == {"threadfold_batch_seconds"}
-    assert unknown_labels_in('sum by (part) (threadfold_partition_lag{tenant="a"})') == {
+    assert unknown_metrics("rate(threadfold_event_total[5m])") == {"threadfold_event_total"}
+    assert unknown_metrics("threadfold_batch_seconds") == {"threadfold_batch_seconds"}
+    assert unknown_labels('sum by (part) (threadfold_partition_lag{tenant="a"})') == {
         "part",
         "tenant",
     }
