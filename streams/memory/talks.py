@@ -118,7 +118,11 @@ CREATE TABLE talk_rollbacks (
             talk.changed = False
 
     def admit(self, talk: Talk, offset: int, id_: bytes, event: events.AnyEvent) -> bool:
-        """Note an event; returns whether it counts: it is no repeat, and its conditions are met."""
+        """Note an event; returns whether it counts: it is no repeat, and its conditions are met.
+
+        A resolution counts, though the fold may know that nothing was suspended: of two writers
+        that race just then, the one that the fold takes may be passed over here.
+        """
         talk.reached = offset
         if self._db.execute(
             "SELECT 1 FROM logged WHERE talk = ? AND id = ?", (talk.number, id_)
@@ -129,6 +133,10 @@ CREATE TABLE talk_rollbacks (
             not (handler.bounded and out_of_bounds(event.data))
             and self._conditions_met(talk, event)
             and self._run(talk, offset, event)
+            and (
+                not isinstance(event, events.RollbackEvent)
+                or self.target(talk, offset, event.data.to) is not None
+            )
         )
         self._db.execute(
             "INSERT INTO logged VALUES (?, ?, ?, ?)", (talk.number, offset, id_, not counts)

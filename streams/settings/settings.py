@@ -129,6 +129,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     key_compaction_lag: int = 86_400
     compress: bool = False
     read_cache_bytes: int = 64 << 20
+    memory_turns: bool = True
     stale_after: float = 10.0
     snapshot_events: int = 5_000
     accept_truncated_log: bool = False

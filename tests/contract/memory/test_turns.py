@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from projections.events import types as events
+from projections.fold.apply import Status
 from projections.memory.raw_turns import turn_text
 from projections.memory.words import stems_of
 from projections.names import Key, Position
@@ -188,6 +189,13 @@ def test_the_index_has_the_turns_that_the_fold_has(seed: int, length: int) -> No
     writer = Writer(rng, LARGE)
     for _ in range(length):
         writer.random_event()
+    void = {
+        at
+        for (at, event), status in zip(writer.log, writer.outcomes, strict=True)
+        if isinstance(event, events.ResolutionEvent) and status is Status.REJECTED
+    }
+    # The index does not know suspensions, so conditions may see a void resolution.
+    assume(not void or not any(event.expect for at, event in writer.log if at > min(void)))
     turns = SqliteTurns()
     left = [Said(KEY, Position(PARTITION, at), at, event) for at, event in writer.log]
     words = {
