@@ -25,14 +25,15 @@ from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
-BATCH = 2_000
-"""Records taken in at once."""
 AGAIN = 1.0
 """Seconds until it is tried again while Kafka does not answer."""
 
 
 class TopicFeed(ABC):
     """Keeps one store up with a topic. For one event loop; start it before use, stop it after."""
+
+    at_once = 2_000
+    """Records taken in at once."""
 
     def __init__(self, settings: Settings, topic: str, what: str) -> None:
         """Args: ``what`` names the store in errors and log lines."""
@@ -90,12 +91,21 @@ class TopicFeed(ABC):
     @property
     def is_ready(self) -> bool:
         """Whether the store has what was on the topic when the feed began."""
-        return bool(self._begun) and self._reached(self._begun)
+        return self.has(self._begun)
 
     @property
     def partitions(self) -> int:
         """How many partitions the topic has, once the feed is ready."""
         return len(self._places)
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """For each partition the offset after what the store has."""
+        return self._next
+
+    def has(self, positions: Mapping[int, int]) -> bool:
+        """Whether the store has everything before these offsets."""
+        return bool(self._begun) and self._reached(positions)
 
     @abstractmethod
     def _checkpoints(self) -> dict[int, int]:
@@ -170,7 +180,7 @@ class TopicFeed(ABC):
     async def _step(self) -> None:
         assert self._consumer is not None
         async with kafka_errors(self._settings, f"reading topic {self._topic}"):
-            batches = await self._consumer.getmany(timeout_ms=500, max_records=BATCH)
+            batches = await self._consumer.getmany(timeout_ms=500, max_records=self.at_once)
             # Marks of transactional producers move it where no record comes.
             positions = {tp.partition: await self._consumer.position(tp) for tp in self._places}
         if batches:

@@ -23,7 +23,7 @@ from projections.memory.private_text import without_private
 from projections.memory.resolution import Record
 from projections.names import Key, make_key, users_log
 from projections.policy.policy import Policy
-from streams.memory.feed import MemoryFeed
+from streams.memory.folder_feed import feed_of
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter, Stats
 from streams.memory.turn_feed import TurnFeed
@@ -95,10 +95,13 @@ class Saved(NamedTuple):
 class Memories:
     """The long-term memory of a process. Its store is fed from the first use on; stop it after."""
 
-    def __init__(self, backend: ConversationService) -> None:
+    def __init__(self, backend: ConversationService, *, hold: bool = False) -> None:
+        """Args: ``hold`` the folder of the setting ``memory_store`` if nobody else does; else the
+        store is a copy, and goes with the process.
+        """
         self._backend = backend
         self.store = SqliteMemories()
-        self.feed = MemoryFeed(backend.settings, backend.keys, self.store)
+        self.feed = feed_of(backend.settings, backend.keys, self.store, hold=hold)
         self.turns = SqliteTurns() if backend.settings.memory_turns else None
         self.turn_feed = (
             None if self.turns is None else TurnFeed(backend.settings, backend.keys, self.turns)
