@@ -386,16 +386,17 @@ async def test_turns_are_found_under_the_records_by_those_who_may_see_them(
     assert await world.search("cello", key="rival") == []
     assert await world.search("cello", user=user, channel="web") == []
     assert await world.search("cello", conversation=await world.opened(user)) == []
-    assert len(await world.search("cello", conversation=name, kinds=["turn"])) == 1
+    both = [one["content"] for one in said]  # the second stands behind one that has the word
+    assert await world.search("cello", conversation=name, kinds=["turn"]) == both
     token = await world.ok("POST", "/tokens", {"user": f"{user}x", "verbs": ["read"]})
     world.keys["other"] = token["token"]
     assert await world.search("cello", key="other") == []
 
     back = {"to": appended["events"][1]["position"]}
     await world.ok("POST", f"/conversations/{name}/events?wait=applied", [say("No cello at all.")])
-    assert len(await world.search("cello", user=user)) == 2
+    assert "No cello at all." in await world.search("cello", user=user)
     await world.ok("POST", f"/conversations/{name}/rollback?wait=applied", back)
-    assert len(await world.search("cello", user=user)) == 1
+    assert await world.search("cello", user=user) == both
     await world.ok("DELETE", f"/conversations/{name}")
 
     async def gone() -> bool:
