@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from streams.embeddings.embedder import Vectors
-from streams.memory.sqlite_tables import seen
+from streams.memory.sqlite_tables import record_said
 from streams.memory.store import Filter, Hit
 from streams.memory.vector_index import (
     NewVector,
@@ -85,16 +85,9 @@ class SqliteVectors:
         found: dict[int, Hit] = {}
         with self._turn() as db:
             for text, cosine in self._signs.nearest(db, vector, only.tenant, only.user):
-                row = db.execute(
-                    "SELECT r.number, r.record, t.text FROM texts t"
-                    " JOIN records r ON r.number = t.record WHERE t.number = ?",
-                    (text,),
-                ).fetchone()
-                if row is None or row[0] in found:
-                    continue
-                for record in seen(db, only, [row[:2]]):
-                    if record.text == row[2]:
-                        found[row[0]] = Hit(record, cosine)
+                place = record_said(db, only, text)
+                if place is not None and place[0] not in found:
+                    found[place[0]] = Hit(place[1], cosine, cosine)
                 if len(found) == limit:
                     break
         return list(found.values())

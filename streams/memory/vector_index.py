@@ -103,7 +103,7 @@ def add_vectors(db: sqlite3.Connection, model: str, vectors: Sequence[NewVector]
 def texts_without(db: sqlite3.Connection, model: str, after: int, limit: int) -> list[Any]:
     """Rows ``(number, scope, text)`` of texts behind a number that have no vector of a model."""
     return db.execute(
-        "SELECT t.number, r.scope, t.text FROM texts t JOIN records r ON r.number = t.record"
+        "SELECT t.number, t.scope, t.text FROM texts t"
         " WHERE t.number > ?2 AND NOT EXISTS (SELECT 1 FROM vectors v"
         " JOIN models m ON m.number = v.model WHERE v.text = t.number AND m.name = ?1)"
         " ORDER BY t.number LIMIT ?3",
@@ -222,9 +222,9 @@ INSERT OR IGNORE INTO models SELECT * FROM other.models;
 INSERT OR IGNORE INTO model_in_use SELECT * FROM other.model_in_use;
 INSERT OR IGNORE INTO vectors (model, text, tenant, user, signs, vector)
   SELECT v.model, t.number, v.tenant, v.user, v.signs, v.vector
-  FROM texts t JOIN records r ON r.number = t.record
+  FROM texts t JOIN records r ON r.number = t.owner
   JOIN other.records o ON o.id = r.id AND o.scope = r.scope
-  JOIN other.texts x ON x.record = o.number AND x.text = t.text
+  JOIN other.texts x ON x.owner = o.number AND x.text = t.text
   JOIN other.vectors v ON v.text = x.number;
 COMMIT;
 """

@@ -14,10 +14,10 @@ from itertools import groupby
 from projections.errors import EmbeddingsUnavailable
 from streams.embeddings.embedder import CachedEmbedder
 from streams.embeddings.registry import Embeddings
-from streams.memory.sqlite_tables import decode_scope
 from streams.memory.sqlite_vectors import SqliteVectors
 from streams.memory.store import Filter, Hit
 from streams.memory.vector_index import NewVector
+from streams.memory.word_index import decode_scope
 from streams.runtime.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
