@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from streams.memory.vectors import MemoryVectors
 from streams.settings.settings import Settings
 from tests.support.embeddings import WordVectors
 from tests.support.memories import USER, saved
+from threadfold.service.recall import Question, Recall
 
 C1, C2 = Key("acme", "c1"), Key("acme", "c2")
 ACME = Filter("acme", user=USER)
@@ -53,7 +55,7 @@ def said(offset: int, text: str, log: Key = C1, **more: Any) -> Fact:
 
 async def until(reached: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not reached():
+        while not reached():  # noqa: ASYNC110 - a thread changes it
             await asyncio.sleep(0.01)
 
 
@@ -224,10 +226,13 @@ async def test_a_store_that_takes_anothers_place_has_its_vectors(tmp_path: Path)
     live.close()
 
 
-async def test_of_very_many_the_nearest_are_found(store: SqliteMemories) -> None:
+async def test_of_very_many_the_nearest_are_found(
+    store: SqliteMemories, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """More than are compared exactly: signs choose."""
+    monkeypatch.setattr("streams.memory.vector_index.EXACT", 200)
     random = np.random.default_rng(3)
-    base = random.normal(size=(3_000, 64)).astype(np.float32)
+    base = random.normal(size=(2_000, 64)).astype(np.float32)
     base /= np.linalg.norm(base, axis=1, keepdims=True)
 
     class Drawn(WordVectors):
@@ -236,7 +241,7 @@ async def test_of_very_many_the_nearest_are_found(store: SqliteMemories) -> None
 
     store.apply([said(n, f"number {n}") for n in range(len(base))], {})
     vectors = await indexed(store, Drawn())
-    for wanted in range(0, 3_000, 300):
+    for wanted in range(0, 2_000, 200):
         near = base[wanted] + random.normal(size=64).astype(np.float32) * 0.05
         exact = int(np.argmax(base @ near))
         hits = store.vectors.nearest(ACME, (near / np.linalg.norm(near)).astype(np.float32), 1)
@@ -250,3 +255,23 @@ def test_vectors_of_another_length_are_refused(store: SqliteMemories) -> None:
     store.vectors.add("m", [NewVector(one, "acme", USER, np.ones(64, np.float32))])
     with pytest.raises(EmbeddingsUnavailable, match="give the endpoint another name"):
         store.vectors.add("m", [NewVector(two, "acme", USER, np.ones(32, np.float32))])
+
+
+async def test_recall_joins_words_and_meaning_and_says_when_vectors_are_away(
+    store: SqliteMemories,
+) -> None:
+    inner = words()
+    news = ["likes green tea", "the train is late", "orders are late", "sells cups"]
+    store.apply([said(n, text) for n, text in enumerate(news)], {})
+    vectors = await indexed(store, inner)
+    recall = Recall(store, None, vectors=vectors)
+    question = Question(ACME, "which beverage", kinds=("record",))
+    answer = await recall.ask(question)
+    first = answer.found[0]
+    assert first.found.text == "likes green tea" and first.channels == ["vectors"]
+    assert "vectors" not in answer.away
+    inner.away = True
+    answer = await recall.ask(replace(question, query="which tea"))
+    assert [one.found.text for one in answer.found] == ["likes green tea"]
+    assert "do not answer" in answer.away["vectors"]
+    await vectors.stop()
