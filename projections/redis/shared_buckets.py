@@ -117,7 +117,7 @@ class SharedBuckets:
         """Let an owner pause for that many seconds from now at least, for all processes.
 
         Raises:
-            RedisUnavailable: nobody else knows of it.
+            RedisUnavailable: the other processes do not see the pause.
         """
         name, milliseconds = self._pause_of(owner), max(1, math.ceil(seconds * 1000))
 

@@ -231,10 +231,10 @@ def write_of(
 ) -> Write:
     """The write that brings a store from ``mark`` to the window as it is now.
 
-    ``at_ms`` is the time of its last record, which heads and lists tell; or a later one, as
+    ``at_ms`` is the time of its last record, which heads and lists show; or a later one, as
     :func:`projections.fold.timers.changed_timer` says. ``copies`` is what changes of its copies;
-    None: those of a window that is written anew go, as nobody knows of what they are, and those of
-    an erased one.
+    None: the copies of a window that is written anew are deleted, as nothing records which they
+    are, and those of an erased one.
     """
     if copies is None:
         anew = mark.layout.nothing or window.meta.erased

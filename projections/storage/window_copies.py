@@ -105,8 +105,8 @@ def changed_copies(window: Window, before: int, *, back: bool, ends: bool) -> Co
 
 
 def copies_anew(window: Window) -> CopiesChange:
-    """What changes with a window that is written anew: nobody knows of what its copies are. An
-    erased one counts nothing any more, and may have had some.
+    """What changes with a window that is written anew: nothing records which copies it
+    has. An erased one counts nothing any more, and may have had some.
     """
     return ENDS if window.meta.erased or window.meta.count >= EVERY else NO_CHANGE
 

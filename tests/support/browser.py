@@ -1,136 +1,172 @@
-"""A page in a headless Chromium, driven over the DevTools protocol."""
+"""A headless Chromium, driven by the WebDriver protocol: what the tests of the console look through."""
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-import json
-import re
+import base64
+import contextlib
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
+import httpx
 import pytest
 
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-OPTIONS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--no-first-run",
-    "--remote-debugging-port=0",
-)
+from tests.support.ports import own_ports
+
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+"""The name under which the protocol gives an element's id."""
+ENTER, TAB = "\ue007", "\ue004"
+PROGRAMS = {
+    "chromium": ("chromium", "chromium-browser", "google-chrome"),
+    "driver": ("chromedriver",),
+}
 
 
-class Page:
-    """One page; ``console`` has what it wrote there, errors too."""
+class Browser:
+    """One window of a browser. What it looks for it waits for."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        self.console: list[str] = []
-        self._socket = socket
-        self._numbers = itertools.count(1)
-        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._reading = asyncio.create_task(self._read())
+    def __init__(self, session: httpx.Client, path: str) -> None:
+        self._http = session
+        self._path = path
 
-    async def open(self, url: str) -> None:
-        """Go to a page; returns once it is loaded."""
-        for domain in ("Page", "Runtime", "Log"):
-            await self.call(f"{domain}.enable")
-        await self.call("Page.navigate", url=url)
-        await self.until("document.readyState === 'complete'")
+    def command(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        json = None if method == "GET" else (body or {})
+        answer = self._http.request(method, f"{self._path}/{path}", json=json)
+        found = answer.json()["value"]
+        if answer.status_code != 200:
+            raise AssertionError(f"{method} {path}: {found['message'].splitlines()[0]}")
+        return found
 
-    async def run(self, script: str) -> Any:
-        """The value of a JavaScript expression; a promise is awaited."""
-        found = await self.call(
-            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+    def open(self, url: str) -> None:
+        self.command("POST", "url", {"url": url})
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """What a script returns; it may be a promise."""
+        return self.command("POST", "execute/sync", {"script": script, "args": list(arguments)})
+
+    def text(self) -> str:
+        return str(self.run("return document.body.innerText"))
+
+    def find(self, xpath: str) -> str:
+        """The id of the first element that is displayed."""
+
+        def look() -> str | None:
+            found = self.command("POST", "elements", {"using": "xpath", "value": xpath})
+            ids = [one[ELEMENT] for one in found]
+            return next(
+                (id_ for id_ in ids if self.command("GET", f"element/{id_}/displayed")), None
+            )
+
+        return str(self.until(look, f"no element {xpath}"))
+
+    def click(self, xpath: str) -> None:
+        self.command("POST", f"element/{self.find(xpath)}/click")
+
+    def button(self, text: str) -> None:
+        self.click(f"//button[normalize-space()={text!r}]")
+
+    def link(self, text: str) -> None:
+        self.click(f"//a[normalize-space()={text!r}]")
+
+    def write(self, label: str, text: str) -> None:
+        """Write into the field with this label."""
+        path = (
+            f"//label[starts-with(normalize-space(), {label!r})]//*[self::input or self::textarea]"
         )
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
+        self.command("POST", f"element/{self.find(path)}/value", {"text": text})
 
-    async def until(self, condition: str, seconds: float = 30) -> None:
-        """Wait until an expression is true."""
-        try:
-            async with asyncio.timeout(seconds):
-                while not await self.run(condition):
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
-            shown = await self.run("document.body.innerText")
-            pytest.fail(f"never true: {condition}\n{shown}\n{self.console}")
+    def press(self, key: str) -> None:
+        """Press a key where the focus is."""
+        steps = [{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]
+        keys = {"type": "key", "id": "keys", "actions": steps}
+        self.command("POST", "actions", {"actions": [keys]})
 
-    async def picture(self, path: Path) -> None:
-        """Write a screenshot as PNG."""
-        import base64
+    def shows(self, *texts: str) -> None:
+        """Wait until the page shows all these texts."""
+        self.until(
+            lambda: all(text in self.text() for text in texts), f"the page lacks one of {texts}"
+        )
 
-        found = await self.call("Page.captureScreenshot")
-        path.write_bytes(base64.b64decode(found["data"]))
+    def until(self, look: Callable[[], Any], failure: str, limit: float = 15.0) -> Any:
+        deadline = time.monotonic() + limit
+        while not (found := look()):
+            if time.monotonic() > deadline:
+                raise AssertionError(
+                    f"{failure} within {limit:g} s; it shows: {self.text()[:2000]}"
+                )
+            time.sleep(0.05)
+        return found
 
-    async def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """The result of one command of the protocol."""
-        number = next(self._numbers)
-        coming = self._answers[number] = asyncio.get_running_loop().create_future()
-        await self._socket.send_json({"id": number, "method": method, "params": params})
-        async with asyncio.timeout(30):
-            answer = await coming
-        assert "error" not in answer, answer
-        result: dict[str, Any] = answer["result"]
-        return result
+    def appear(self, width: int, scheme: str) -> None:
+        """Show the page at this width, ``light`` or ``dark``."""
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self._cdp("Emulation.setDeviceMetricsOverride", size)
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        self._cdp("Emulation.setEmulatedMedia", {"features": [feature]})
 
-    async def close(self) -> None:
-        """Let the page go."""
-        await self._socket.close()
-        await self._reading
+    def screenshot(self, path: Path) -> None:
+        path.write_bytes(base64.b64decode(self.command("GET", "screenshot")))
 
-    async def _read(self) -> None:
-        async for message in self._socket:
-            found = json.loads(message.data)
-            if "id" in found:
-                self._answers.pop(found["id"]).set_result(found)
-            elif found["method"] in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled"):
-                self.console.append(json.dumps(found["params"])[:500])
+    def log(self) -> list[str]:
+        """What the browser reported since it was asked last: errors, and what its policy refused."""
+        entries = self.command("POST", "se/log", {"type": "browser"})
+        return [f"{one['level']}: {one['message']}" for one in entries]
+
+    def _cdp(self, name: str, parameters: dict[str, Any]) -> None:
+        self.command("POST", "goog/cdp/execute", {"cmd": name, "params": parameters})
 
 
-@asynccontextmanager
-async def browser_page(folder: Path) -> AsyncIterator[Page]:
-    """A page of a new browser, whose profile is in ``folder``. Without a browser the test is
-    skipped.
-    """
-    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if program is None:
-        pytest.skip(f"there is no browser on the PATH: none of {', '.join(PROGRAMS)}")
-    process = await asyncio.create_subprocess_exec(
-        program,
-        *OPTIONS,
-        f"--user-data-dir={folder}",
-        "about:blank",
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
+def programs() -> tuple[str, str]:
+    """The browser and its driver; skips the test where there are none."""
+    found = [next(filter(None, map(shutil.which, names)), None) for names in PROGRAMS.values()]
+    if found[0] is None or found[1] is None:
+        pytest.skip("no browser: install chromium and chromium-driver to test the console")
+    return found[0], found[1]
+
+
+@contextlib.contextmanager
+def running_browser(folder: Path) -> Iterator[Browser]:
+    """A browser with a profile of its own in ``folder``."""
+    chromium, driver = programs()
+    (port,) = own_ports(1)
+    with (folder / "driver.log").open("wb") as log:
+        process = subprocess.Popen([driver, f"--port={port}"], stdout=log, stderr=log)
+    options = {
+        "binary": chromium,
+        "args": ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
+                 "--no-proxy-server", "--window-size=1440,900", f"--user-data-dir={folder / 'profile'}"],
+    }  # fmt: skip
+    wanted = {
+        "browserName": "chrome",
+        "goog:chromeOptions": options,
+        "goog:loggingPrefs": {"browser": "ALL"},
+    }
     try:
-        address = await _address(process)
-        async with aiohttp.ClientSession() as http:
-            async with http.get(f"http://{address}/json/list") as answer:
-                pages = [one for one in await answer.json() if one["type"] == "page"]
-            socket = await http.ws_connect(pages[0]["webSocketDebuggerUrl"], max_msg_size=0)
-            page = Page(socket)
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False
+        ) as session:
+            _until_ready(session)
+            made = session.post("/session", json={"capabilities": {"alwaysMatch": wanted}})
+            value = made.json()["value"]
+            assert made.status_code == 200, value
+            path = f"/session/{value['sessionId']}"
             try:
-                yield page
+                yield Browser(session, path)
             finally:
-                await page.close()
+                session.delete(path)
     finally:
         process.terminate()
-        await process.communicate()
+        process.wait(30)
 
 
-async def _address(process: asyncio.subprocess.Process) -> str:
-    assert process.stderr is not None
-    async with asyncio.timeout(60):
-        while line := (await process.stderr.readline()).decode():
-            if found := re.search(r"DevTools listening on ws://([^/]+)/", line):
-                return found[1]
-    raise AssertionError("the browser ended before it listened")
+def _until_ready(session: httpx.Client, limit: float = 30.0) -> None:
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        with contextlib.suppress(httpx.TransportError):
+            if session.get("/status").json()["value"]["ready"]:
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"the browser's driver was not ready within {limit:g} s")
