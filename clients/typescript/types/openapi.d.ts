@@ -289,6 +289,31 @@ export interface paths {
     };
     "/v1/conversations/{conversation}/renders": {
         /**
+         * List recorded model calls
+         * @description The conversation's newest recorded model calls, newest first. The newest 20,000 records of
+         *     its partition are searched.
+         *
+         *     Scope: `read`.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    limit?: number;
+                };
+                path: {
+                    conversation: string;
+                };
+            };
+            responses: {
+                /** @description Recorded model calls, newest first. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["RecordedCalls"];
+                    };
+                };
+            };
+        };
+        /**
          * Record a model call
          * @description Record a model call: `model`, and `render_digest`, `position`, `format` and `tokens` of the
          *     context that the model was sent.
@@ -662,6 +687,63 @@ export interface paths {
                 200: {
                     content: {
                         "application/json": components["schemas"]["Suspensions"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/window": {
+        /**
+         * Inspect the window
+         * @description The messages that a model is sent, each with its tokens, its place in the window, and how it
+         *     was shortened.
+         *
+         *     With `at` the window is folded from the log, up to that position, by today's rules. At most
+         *     20,000 events are folded, else the answer is 422. A tenant has one such fold at a time.
+         *
+         *     Scope: `read`.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description a position: the window as it was then; without it, as it is */
+                    at?: string;
+                };
+                path: {
+                    conversation: string;
+                };
+            };
+            responses: {
+                /** @description A window's render, message by message. The messages' tokens and `tools_tokens` add up to `tokens`. `at` is the position that was asked for. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["InspectedWindow"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/positions": {
+        /**
+         * List the positions of events
+         * @description The positions of the conversation's newest events, oldest first. No event is read.
+         *
+         *     Scope: `read`.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    limit?: number;
+                };
+                path: {
+                    conversation: string;
+                };
+            };
+            responses: {
+                /** @description Positions of a conversation's events, oldest first. `all`: there are no older ones. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Positions"];
                     };
                 };
             };
@@ -1529,6 +1611,24 @@ export interface paths {
             };
         };
     };
+    "/v1/me": {
+        /**
+         * Show whose the credential is
+         * @description The tenant, the scopes and the quota of the request's key or token.
+         *
+         *     Scope: `any`.
+         */
+        get: {
+            responses: {
+                /** @description Whose the credential is, and its scopes. `quota` is the tenant's with the deployment's defaults; `used_today` is null while Redis does not answer. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Me"];
+                    };
+                };
+            };
+        };
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1709,6 +1809,43 @@ export interface components {
             detail?: string | null;
         };
         /**
+         * InspectedMessage
+         * @description A message of a render, in OpenAI's format, with its place. `position` is null for a message of no single event. A `waiting` one has a call without a result. `full_tokens` are those before it was `shortened`.
+         */
+        InspectedMessage: {
+            lane: "closing" | "omitted" | "pinned" | "summary" | "system" | "tail";
+            tokens: number;
+            position: string | null;
+            waiting: boolean;
+            message: Record<string, unknown>;
+            full_tokens?: number;
+            shortened?: components["schemas"]["Shortening"][];
+        };
+        /**
+         * InspectedWindow
+         * @description A window's render, message by message. The messages' tokens and `tools_tokens` add up to `tokens`. `at` is the position that was asked for.
+         */
+        InspectedWindow: {
+            at: string | null;
+            position: string | null;
+            count: number;
+            digest: string;
+            render_digest: string;
+            tokens: number;
+            tools_tokens: number;
+            budget: number;
+            ceiling: number;
+            state: "active" | "awaiting_approval" | "awaiting_input" | "closed" | "idle";
+            policy: string;
+            guard: unknown;
+            summary: components["schemas"]["ContextSummary"] | null;
+            suspensions: components["schemas"]["OpenSuspension"][];
+            trace: components["schemas"]["Step"][];
+            messages: components["schemas"]["InspectedMessage"][];
+            left_out: components["schemas"]["LeftOut"][];
+            parked?: components["schemas"]["Parked"];
+        };
+        /**
          * JsonSchema
          * @description A JSON Schema (2020-12).
          */
@@ -1744,6 +1881,19 @@ export interface components {
             text: string;
             /** @description where an event stands in the log; opaque */
             position: string;
+        };
+        /**
+         * LeftOut
+         * @description A message that the window keeps and the render does not show.
+         */
+        LeftOut: {
+            lane: "omitted";
+            tokens: number;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            waiting: boolean;
+            full_tokens: number;
+            shortened: components["schemas"]["Shortening"][];
         };
         /**
          * ListedConversation
@@ -2235,6 +2385,16 @@ export interface components {
             quota_in_force: Record<string, unknown>;
             keys: components["schemas"]["Key"][];
             key: string;
+        };
+        /**
+         * Me
+         * @description Whose the credential is, and its scopes. `quota` is the tenant's with the deployment's defaults; `used_today` is null while Redis does not answer.
+         */
+        Me: {
+            tenant: string;
+            scopes: ("admin" | "append" | "erase" | "read" | "subscribe" | "tokens")[];
+            quota: Record<string, unknown>;
+            used_today: components["schemas"]["SummaryUse"] | null;
         };
         /**
          * Memories
@@ -3643,6 +3803,14 @@ export interface components {
             offset?: number | null;
         };
         /**
+         * Positions
+         * @description Positions of a conversation's events, oldest first. `all`: there are no older ones.
+         */
+        Positions: {
+            positions: string[];
+            all: boolean;
+        };
+        /**
          * Problem
          * @description An RFC 9457 problem document.
          */
@@ -3714,6 +3882,22 @@ export interface components {
         RecordedCall: {
             id: string | null;
             recorded: boolean;
+        };
+        /**
+         * RecordedCalls
+         * @description Recorded model calls, newest first.
+         */
+        RecordedCalls: {
+            renders: components["schemas"]["RecordedModelCall"][];
+        };
+        /**
+         * RecordedModelCall
+         * @description A recorded model call, as it was recorded.
+         */
+        RecordedModelCall: {
+            id: string;
+            time: string | null;
+            record: components["schemas"]["ModelCalled"];
         };
         /**
          * RegisteredKeys
@@ -3811,6 +3995,15 @@ export interface components {
         SessionClosed: {
             reason: "explicit" | "idle";
             after?: string | null;
+        };
+        /**
+         * Shortening
+         * @description One shortening of a message: the reducer, the position of the event at which it was made (null: it came too large), and the message's tokens since.
+         */
+        Shortening: {
+            reducer: string;
+            at: string | null;
+            tokens: number;
         };
         /**
          * ShownTenant

@@ -37,6 +37,7 @@ def test_it_has_the_version_of_the_python_client() -> None:
     assert f'\nversion = "{package["version"]}"\n' in project
 
 
+@pytest.mark.long
 def test_its_types_are_those_of_the_openapi_document() -> None:
     document = json.dumps(Gateway.openapi())
     made = run("scripts/generate.mjs", "--print", given=document)
@@ -44,14 +45,19 @@ def test_its_types_are_those_of_the_openapi_document() -> None:
     assert made == stored, "types/openapi.d.ts is not current: run make typescript"
 
 
+@pytest.mark.long
 def test_what_is_built_is_made_of_the_source(tmp_path: Path) -> None:
-    # Beside the source, because the declarations name their files by relative paths.
     built = tmp_path / "dist"
     run("scripts/build.mjs", str(built))
     names = sorted(path.name for path in (TYPESCRIPT / "dist").iterdir())
     assert names == sorted(path.name for path in built.iterdir())
     _, differing, missing = filecmp.cmpfiles(TYPESCRIPT / "dist", built, names, shallow=False)
     assert not differing + missing, "dist/ is not current: run make typescript"
+
+
+@pytest.mark.long
+def test_its_source_is_formatted() -> None:
+    run("node_modules/prettier/bin/prettier.cjs", "--check", "src", "scripts", "test")
 
 
 def run(script: str, *arguments: str, given: str = "") -> str:
