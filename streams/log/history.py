@@ -69,27 +69,28 @@ async def pieces_backwards(
         async for piece in _tail_backwards(log, window, below, above):
             yield None, piece
         at = window.meta.summary.offset if window.meta.summary else None
-    while at is not None and at > above:
-        event = await _summary_at(log, window, at)
-        if event is None:
-            return
-        before = (
-            parse_position(event.data.previous_position).offset
-            if event.data.previous_position
-            else None
-        )
-        piece = await _since_the_one_before(log, window, event, before)
+    event = None if at is None or at <= above else await _summary_at(log, window, at)
+    while at is not None and event is not None and at > above:
+        before = _before(event)
+        previous = None if before is None else await _summary_at(log, window, before)
+        piece = await _since_the_one_before(log, window, event, previous)
         if below is not None or above >= 0:
             piece = [
                 offset for offset in piece if above < offset and (below is None or offset < below)
             ]
         if piece:
             yield at, piece
-        at = before
+        at, event = before, previous
+
+
+def _before(event: SummaryEvent) -> int | None:
+    """Where the summary before one stands."""
+    previous = event.data.previous_position
+    return parse_position(previous).offset if previous else None
 
 
 async def _since_the_one_before(
-    log: Log, window: Window, event: SummaryEvent, before: int | None
+    log: Log, window: Window, event: SummaryEvent, previous: SummaryEvent | None
 ) -> list[int]:
     """The offsets from the end of the span before up to the end of this one, newest first.
 
@@ -97,10 +98,7 @@ async def _since_the_one_before(
     named where it stands.
     """
     offsets = absolute(event.data.span.positions) or await _span_offsets(log, window, event)
-    covered = -1
-    if before is not None:
-        previous = await _summary_at(log, window, before)
-        covered = parse_position(previous.data.span.to).offset if previous is not None else -1
+    covered = -1 if previous is None else parse_position(previous.data.span.to).offset
     return sorted(
         {offset for offset in [*offsets, *absolute(event.data.span.kept)] if offset > covered},
         reverse=True,

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
 
 from projections.events.types import AnyEvent, SummaryEvent
 from projections.fold.outcomes import History, Outcome
@@ -44,6 +45,27 @@ async def fetch_needed(
     if outcome.target is not None:
         return await fetch_history(log, window, outcome.target, copies)
     return History(texts=dict(await read_events(log, window.key, window.partition, outcome.texts)))
+
+
+ReadCopies = Callable[[], Awaitable[Sequence[WindowCopy]]]
+"""Reads the copies of a window, by offset."""
+
+
+class FetchByCopies(Protocol):
+    """How the log is read back for an event that needs it, with the copies of its window."""
+
+    def __call__(
+        self, log: Log, window: Window, outcome: Outcome, /, *, copies: ReadCopies
+    ) -> Awaitable[History]:
+        """What the event needs."""
+
+
+async def fetch_by_copies(
+    log: Log, window: Window, outcome: Outcome, *, copies: ReadCopies
+) -> History:
+    """As :func:`fetch_needed`; the copies are read only where they are of use."""
+    beyond = outcome.target is not None
+    return await fetch_needed(log, window, outcome, await copies() if beyond else ())
 
 
 async def fetch_history(
@@ -142,12 +164,13 @@ async def _read_chains(
     """
     mine, its = _active(window), _active(restored)
     # Each copy names a summary on the way: what lies between is read side by side.
+    first, last = min(mine, its), max(mine, its)
     starts = {copy.summary for copy in copies if copy.summary is not None}
-    wanted = {at for at in {mine, *starts} if at > its}
+    wanted = {at for at in {last, *starts} if first < at <= last}
     while wanted:
         await _read(log, window, wanted, known)
         befores = {_before(known.get(at)) for at in wanted}
-        wanted = {at for at in befores if at > its and at not in known}
+        wanted = {at for at in befores if at > first and at not in known}
     while mine != its:
         last = max(mine, its)
         await _read(log, window, {last}, known)

@@ -98,7 +98,7 @@ async def test_ten_rollbacks_into_old_history_read_what_lies_between_copies_and_
 
     def keep(back: bool = False) -> None:
         nonlocal before
-        change = changed_copies(window, before, back=back, ends=False)
+        change = changed_copies(window, before, back=back)
         for name in change.gone:
             copies.pop(name, None)
         copies.update(change.put)
