@@ -33,6 +33,10 @@ and after rollbacks into old history. One takes about 10 KB, most of it the 1,02
 """
 
 
+NamedCopy = tuple[bytes, bytes]
+"""An encoded copy under its name: a later one of the same name takes its place."""
+
+
 class _Record(msgspec.Struct, array_like=True, frozen=True):
     version: int
     offset: int
@@ -71,7 +75,7 @@ class CopiesChange:
     """What changes of a conversation's copies: ``clear`` takes all of them away first."""
 
     clear: bool = False
-    put: tuple[tuple[bytes, bytes], ...] = ()
+    put: tuple[NamedCopy, ...] = ()
     gone: tuple[bytes, ...] = ()
 
     def __bool__(self) -> bool:
@@ -110,7 +114,7 @@ def changed_copies(window: Window, before: int, *, back: bool = False) -> Copies
     return CopiesChange(put=tuple((name, _encoded(window)) for name in names), gone=tuple(gone))
 
 
-def even_copy(window: Window, before: int, count: int) -> tuple[bytes, bytes] | None:
+def even_copy(window: Window, before: int, count: int) -> NamedCopy | None:
     """The copy, with its name, of a fold that is on its way to ``count`` events and had ``before``
     of them a moment ago; None where none is kept.
     """

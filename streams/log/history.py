@@ -4,7 +4,7 @@ span, then the summary before it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from projections.events.codec import Undecodable
 from projections.events.types import AnyEvent, SummaryEvent, absolute
@@ -51,6 +51,7 @@ async def pieces_backwards(
     below: int | None = None,
     span_of: int | None = None,
     above: int = -1,
+    wanted: Callable[[Row], bool] | None = None,
 ) -> AsyncIterator[tuple[int | None, list[int]]]:
     """The same, each piece with the offset of the summary event whose span it is (None: it is of
     the window's tail).
@@ -61,12 +62,14 @@ async def pieces_backwards(
     Args:
         below: only offsets less than this one.
         above: only offsets greater than this one.
+        wanted: which of the conversation's records matter where only the bounds of a range are
+            known, and all in them is read to find them; None: its events.
         span_of: begin with the span of the summary event at this offset: going on deep in a history
             costs no more than at its top.
     """
     at = span_of
     if at is None:
-        async for piece in _tail_backwards(log, window, below, above):
+        async for piece in _tail_backwards(log, window, below, above, wanted):
             yield None, piece
         at = window.meta.summary.offset if window.meta.summary else None
     event = None if at is None or at <= above else await _summary_at(log, window, at)
@@ -106,7 +109,11 @@ async def _since_the_one_before(
 
 
 async def _tail_backwards(
-    log: Log, window: Window, below: int | None, above: int
+    log: Log,
+    window: Window,
+    below: int | None,
+    above: int,
+    wanted: Callable[[Row], bool] | None,
 ) -> AsyncIterator[list[int]]:
     for entry in reversed(window.tail):
         if entry.offset <= max(window.covered_to, above):
@@ -127,7 +134,8 @@ async def _tail_backwards(
             # A long range is scanned in parts, so that one page of a history does not read all of
             # it.
             first = max(begin, last - SCAN_PART + 1)
-            yield (await _scan_offsets(log, window.key, window.partition, first, last))[::-1]
+            offsets = await _scan_offsets(log, window.key, window.partition, first, last, wanted)
+            yield offsets[::-1]
             last = first - 1
 
 
@@ -147,11 +155,20 @@ async def _span_offsets(log: Log, window: Window, event: SummaryEvent) -> list[i
     return await _scan_offsets(log, window.key, window.partition, first, last)
 
 
-async def _scan_offsets(log: Log, key: Key, partition: int, first: int, last: int) -> list[int]:
+async def _scan_offsets(
+    log: Log,
+    key: Key,
+    partition: int,
+    first: int,
+    last: int,
+    wanted: Callable[[Row], bool] | None = None,
+) -> list[int]:
+    name = str(key).encode()
     return [
-        raw.position.offset
+        raw.offset
         async for raw in log.scan(partition, first, last)
-        if event_of(raw, key, log.seals) is not None
+        if raw.key == name
+        and (event_of(raw, key, log.seals) is not None if wanted is None else wanted(raw))
     ]
 
 

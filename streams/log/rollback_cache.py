@@ -25,7 +25,7 @@ from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.history import event_of, offsets_backwards
 from streams.log.log import Log, Raw, Row
-from streams.log.rollback_history import fetch_needed
+from streams.log.rollback_history import NO_COPIES, Copies, fetch_needed
 
 KEPT_BYTES = 128 << 20
 """Bytes kept at most: records and folds together, folds half of it."""
@@ -160,7 +160,7 @@ class RollbackCache:
     # -- rollbacks
 
     async def fetch(
-        self, log: Log, window: Window, outcome: Outcome, *, copies: object = None
+        self, log: Log, window: Window, outcome: Outcome, copies: Copies = NO_COPIES
     ) -> History:
         """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to, as
         :func:`streams.log.rollback_history.fetch_needed` answers it; raises ``KafkaUnavailable``.

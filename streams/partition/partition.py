@@ -32,7 +32,7 @@ from projections.storage.window_copies import ENDS
 from projections.window.window import Window
 from streams.encryption.payload_cipher import MARK
 from streams.log.log import Log, Raw, Row
-from streams.log.rollback_history import FetchByCopies, fetch_by_copies
+from streams.log.rollback_history import Fetch, fetch_needed
 from streams.partition.effects import Counts, DeadLetter, Effects, EffectSink
 from streams.partition.failure_share import Excess, Failing, FailureShare
 from streams.partition.owned import Fenced
@@ -51,7 +51,7 @@ from streams.partition.step import (
     step_aside,
     with_history,
 )
-from streams.partition.windows import ANNOUNCED, TAKEN_OUT, PartitionWindows, Slot
+from streams.partition.windows import ANNOUNCED, TAKEN_OUT, PartitionWindows, Slot, SlotCopies
 from streams.runtime.log_fields import about
 from streams.runtime.time_slices import Slice, TimeSlices
 
@@ -77,7 +77,7 @@ class Partition(PartitionWindows):
         sink: EffectSink,
         cached_windows: int = 4096,
         share: FailureShare | None = None,
-        fetch: FetchByCopies = fetch_by_copies,
+        fetch: Fetch = fetch_needed,
         restored: Callable[[], None] | None = None,
         slices: TimeSlices | None = None,
         counts: Counts | None = None,
@@ -262,17 +262,19 @@ class Partition(PartitionWindows):
         summary, an erasure.
         """
         if outcome.status is Status.NEEDS_HISTORY:
-            fetch = partial(self._fetch, copies=partial(self.copies_of, slot))
-            read = self._restores.read(offset)
+            fetch, read = self._fetch, self._restores.read(offset)
+            copies = SlotCopies(slot, partial(self.store.copies, self.generation, self.number))
             beyond = outcome.target is not None
             beside = read is None and beyond and not self.checkpoint.behind
             if beside and self._restores.begin(
-                offset, partial(fetch, self.log, slot.window, outcome)
+                offset, partial(fetch, self.log, slot.window, outcome, copies)
             ):
                 return
             how = fetch if read is None else lambda *_: read
             try:
-                outcome = await with_history(self.log, slot.window, offset, event, outcome, how)
+                outcome = await with_history(
+                    self.log, slot.window, offset, event, outcome, how, copies
+                )
             except FoldFailure as spoiled:
                 await self._quarantine(slot, spoiled, effects)
                 return

@@ -28,6 +28,7 @@ from projections.storage.records import (
 from projections.storage.window_copies import (
     NO_CHANGE,
     CopiesChange,
+    NamedCopy,
     WindowCopy,
     changed_copies,
     decode_copies,
@@ -90,6 +91,22 @@ class Slot:
     def written(self, write: Write) -> None:
         """The store has what the write changes."""
         self.mark, self.copies, self.at_ms = write.after, NO_CHANGE, 0
+
+
+@dataclass(frozen=True, slots=True)
+class SlotCopies:
+    """The copies of a slot's window, written and not (``streams.log.rollback_history.Copies``)."""
+
+    slot: Slot
+    stored: Callable[[Key], Awaitable[list[bytes]]]
+
+    async def read(self) -> Sequence[WindowCopy]:
+        slot, mine = self.slot, self.slot.copies
+        stored = [] if slot.copies_end else await self.stored(slot.window.key)
+        return decode_copies([*stored, *(value for _, value in mine.put)])
+
+    def keep(self, made: Sequence[NamedCopy]) -> None:
+        self.slot.copies = self.slot.copies.then(CopiesChange(put=tuple(made)))
 
 
 def _is_there(window: Window) -> bool:
@@ -183,14 +200,6 @@ class PartitionWindows(OwnedPartition):
                 self._slots[name] = Slot(*opened, key.source)
                 if slice_.over:
                     await slice_.rest()
-
-    async def copies_of(self, slot: Slot) -> list[WindowCopy]:
-        """The copies of a window, written and not."""
-        mine, key = slot.copies, slot.window.key
-        stored = (
-            [] if slot.copies_end else await self.store.copies(self.generation, self.number, key)
-        )
-        return decode_copies([*stored, *(value for _, value in mine.put)])
 
     async def set_target(self, target: int) -> None:
         """Record up to where this partition heals (the windows stay as they are); raises

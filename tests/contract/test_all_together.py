@@ -34,7 +34,7 @@ from streams.control.generations import heal_to_live
 from streams.control.state import Generation
 from streams.log.log import Log, Raw
 from streams.log.rollback_cache import RollbackCache
-from streams.log.rollback_history import ReadCopies, fetch_needed
+from streams.log.rollback_history import Copies, fetch_needed
 from streams.maintenance import dead_letters
 from streams.maintenance.dead_letters import DeadLetters
 from streams.maintenance.repair import repair_windows
@@ -209,12 +209,10 @@ class World:
         log = options.pop("log", self.log)
         return Partition(NUMBER, generation, self.store, log, self.rules, learn=learn, **options)  # type: ignore[arg-type]
 
-    async def fetch(
-        self, log: Log, window: Window, needs: Outcome, *, copies: ReadCopies
-    ) -> History:
+    async def fetch(self, log: Log, window: Window, needs: Outcome, copies: Copies) -> History:
         """As the projector does; the copies of the window change nothing."""
-        known = await copies()
-        found = await fetch_needed(log, window, needs, known)
+        known = await copies.read()
+        found = await fetch_needed(log, window, needs, copies)
         if needs.target is not None:
             self.note("back from a copy" if known else "back from the beginning")
             plain = await fetch_needed(log, window, needs)

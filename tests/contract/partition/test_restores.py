@@ -15,10 +15,10 @@ from projections.fold.outcomes import History, Outcome
 from projections.names import Position, parse_key
 from projections.storage import window_copies
 from projections.storage.records import Checkpoint
-from projections.storage.window_copies import WindowCopy, decode_copies
+from projections.storage.window_copies import decode_copies
 from projections.window.window import Window
 from streams.log.log import Log, Raw
-from streams.log.rollback_history import ReadCopies, fetch_needed
+from streams.log.rollback_history import Copies, fetch_needed
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.partition.step import belongs, read_row
@@ -61,22 +61,17 @@ class Owner:
         )
         self.partition.adopt(checkpoint)
 
-    async def _fetch(
-        self, log: Log, window: Window, needs: Outcome, *, copies: ReadCopies
-    ) -> History:
+    async def _fetch(self, log: Log, window: Window, needs: Outcome, copies: Copies) -> History:
         if needs.target is not None:
             gate = asyncio.Event()
             self.gates.append(gate)
             await gate.wait()
-        found = await copies()
-        self.copies = max(self.copies, len(found))
+        self.copies = max(self.copies, len(await copies.read()))
         if needs.target is not None:
-            await self._check(log, window, needs, found)
-        return await fetch_needed(log, window, needs, found)
+            await self._check(log, window, needs, copies)
+        return await fetch_needed(log, window, needs, copies)
 
-    async def _check(
-        self, log: Log, window: Window, needs: Outcome, copies: Sequence[WindowCopy]
-    ) -> None:
+    async def _check(self, log: Log, window: Window, needs: Outcome, copies: Copies) -> None:
         """The copies change nothing of what comes out."""
         mine = await fetch_needed(log, window, needs, copies)
         plain = await fetch_needed(log, window, needs)

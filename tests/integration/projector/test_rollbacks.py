@@ -18,7 +18,7 @@ from projections.fold.outcomes import History, Outcome
 from projections.names import Key, parse_position, partition_of
 from projections.window.window import Window
 from streams.log.log import Log
-from streams.log.rollback_history import ReadCopies
+from streams.log.rollback_history import Copies
 from streams.projector import projector
 from streams.settings.settings import Settings
 from streams.worker import Runtime
@@ -37,14 +37,14 @@ def message(text: str) -> dict[str, str]:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Until it is set no history of a rollback is read."""
-    gate, fetch = asyncio.Event(), projector.fetch_by_copies
+    gate, fetch = asyncio.Event(), projector.fetch_needed
 
-    async def slow(log: Log, window: Window, needs: Outcome, *, copies: ReadCopies) -> History:
+    async def slow(log: Log, window: Window, needs: Outcome, copies: Copies) -> History:
         if needs.target is not None:
             await gate.wait()
-        return await fetch(log, window, needs, copies=copies)
+        return await fetch(log, window, needs, copies)
 
-    monkeypatch.setattr(projector, "fetch_by_copies", slow)
+    monkeypatch.setattr(projector, "fetch_needed", slow)
     return gate
 
 
