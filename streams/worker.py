@@ -178,7 +178,7 @@ def _add_agent(app: Any, runtime: Runtime) -> None:
     @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
     async def revoked(sender: Any, revoked: Any, **kwargs: Any) -> None:
         deliveries.forget()
-        # Also here: what is delivered anew may come before its partitions are said to be assigned.
+        # Also here: records can come again before the assignment of their partitions is reported.
         runtime.handed_over()
 
     @app.on_partitions_assigned.connect  # type: ignore[untyped-decorator]

@@ -2,7 +2,7 @@
 
 A log with rollbacks is a tree: an event follows the one before it, a rollback follows its target.
 What stands are the ancestors of the log's end. So it follows from the *set* of rollbacks alone, in
-whatever order they are heard of; and a rollback of a rollback brings back what that one took.
+whatever order they arrive; and a rollback of a rollback brings back what that one took.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from projections.names import Key
 class Scope(NamedTuple):
     """Whose a record is. Records of different scopes never meet.
 
-    ``conversation`` is None but for what an anonymous conversation taught: nobody else may be told
-    of that.
+    ``conversation`` is None but for what an anonymous conversation taught, which nobody else may
+    see.
     """
 
     tenant: str

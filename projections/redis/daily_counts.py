@@ -7,16 +7,12 @@ nothing, too.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
-from redis.exceptions import RedisError
-
-from projections.errors import RedisUnavailable
 from projections.redis.node import Node, Script
-from projections.redis.router import RedisRouter
+from projections.redis.shared_calls import SharedCalls
 
 
 class Addition(NamedTuple):
@@ -48,8 +44,7 @@ class DailyCounts:
         for one call.
         """
         self._prefix = prefix
-        self._timeout = timeout
-        self._servers = RedisRouter(url, timeout=timeout, connections=2)
+        self._calls = SharedCalls(url, "the counts of the day", timeout)
         self._script = Script(files("projections.redis").joinpath("daily_counts.lua").read_text())
 
     async def add(
@@ -69,17 +64,10 @@ class DailyCounts:
             found: list[bytes] = await self._script(node, [name], args)
             return found
 
-        try:
-            async with asyncio.timeout(2 * self._timeout):
-                added, today, left, *used = await self._servers.run(name, work)
-        except (RedisError, OSError, TimeoutError) as error:
-            raise RedisUnavailable(
-                "the counts of the day cannot be reached in Redis:"
-                f" {str(error) or type(error).__name__}"
-            ) from error
+        added, today, left, *used = await self._calls.run(name, work)
         counts = {one.kind: float(count) for one, count in zip(additions, used, strict=True)}
         return Counted(bool(int(added)), counts, int(today), float(left))
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._servers.close()
+        await self._calls.close()

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from importlib.resources import files
 from typing import Any
 
-from redis.exceptions import RedisError
-
-from projections.errors import RedisUnavailable
 from projections.redis.node import Node, Script
-from projections.redis.router import RedisRouter
+from projections.redis.shared_calls import SharedCalls
 
 SECONDS = 45
 """How long a report is kept: it is renewed several times meanwhile."""
@@ -24,8 +20,7 @@ class ProcessReports:
     def __init__(self, url: str, prefix: str, kind: str, timeout: float = 5.0) -> None:
         """Args: ``prefix`` is the deployment's; ``timeout`` is seconds for one call."""
         self._name = f"{prefix}:{{{kind}}}"
-        self._timeout = timeout
-        self._servers = RedisRouter(url, timeout=timeout, connections=2)
+        self._calls = SharedCalls(url, "what processes report", timeout)
         source = files("projections.redis").joinpath("process_reports.lua")
         self._script = Script(source.read_text())
 
@@ -46,7 +41,7 @@ class ProcessReports:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._servers.close()
+        await self._calls.close()
 
     async def _call(self, args: list[Any]) -> list[bytes]:
         keys = [f"{self._name}:reports", f"{self._name}:times"]
@@ -55,11 +50,4 @@ class ProcessReports:
             found: list[bytes] = await self._script(node, keys, [SECONDS, *args])
             return found
 
-        try:
-            async with asyncio.timeout(2 * self._timeout):
-                return await self._servers.run(keys[0], work)
-        except (RedisError, OSError, TimeoutError) as error:
-            raise RedisUnavailable(
-                "what processes report cannot be reached in Redis:"
-                f" {str(error) or type(error).__name__}"
-            ) from error
+        return await self._calls.run(keys[0], work)

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha1
 from importlib.resources import files
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from redis.exceptions import NoScriptError, RedisError
 
-from projections.errors import RedisUnavailable
 from projections.redis.node import Node, Script
-from projections.redis.router import RedisRouter
+from projections.redis.shared_calls import SharedCalls
 
-T = TypeVar("T")
 _PAUSE = Script(
     "if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[1]) then"
     " redis.call('SET', KEYS[1], '1', 'PX', ARGV[1]) end"
@@ -58,8 +56,7 @@ class SharedBuckets:
         for one call.
         """
         self._prefix = prefix
-        self._timeout = timeout
-        self._servers = RedisRouter(url, timeout=timeout, connections=2)
+        self._calls = SharedCalls(url, "the shared buckets", timeout)
         self._source = files("projections.redis").joinpath("bucket.lua").read_text()
         self._sha = sha1(self._source.encode(), usedforsecurity=False).hexdigest()
 
@@ -74,28 +71,25 @@ class SharedBuckets:
         names = [f"{self._prefix}:{{{one.owner}}}:{one.kind}" for one in settlings]
         found: list[Settled | None] = [None] * len(settlings)
         failed: list[BaseException] = []
-        try:
-            async with asyncio.timeout(2 * self._timeout):
-                groups = await self._servers.grouped(names)
-                trips = (
-                    self._trip([names[i] for i in group], [settlings[i] for i in group])
-                    for group in groups
-                )
-                for group, answer in zip(
-                    groups, await asyncio.gather(*trips, return_exceptions=True), strict=True
-                ):
-                    if isinstance(answer, BaseException):
-                        failed.append(answer)
-                    else:
-                        for i, settled in zip(group, answer, strict=True):
-                            found[i] = settled
-        except (RedisError, OSError, TimeoutError) as error:
-            raise _unreachable(error) from error
+        async with self._calls.bounded():
+            groups = await self._calls.servers.grouped(names)
+            trips = (
+                self._trip([names[i] for i in group], [settlings[i] for i in group])
+                for group in groups
+            )
+            for group, answer in zip(
+                groups, await asyncio.gather(*trips, return_exceptions=True), strict=True
+            ):
+                if isinstance(answer, BaseException):
+                    failed.append(answer)
+                else:
+                    for i, settled in zip(group, answer, strict=True):
+                        found[i] = settled
         for why in failed:
             if not isinstance(why, RedisError | OSError):
                 raise why
             if len(failed) == len(groups):
-                raise _unreachable(why) from why
+                raise self._calls.unreachable(why) from why
         return found
 
     async def _trip(self, names: list[str], settlings: list[Settling]) -> list[Settled]:
@@ -110,7 +104,7 @@ class SharedBuckets:
 
         return [
             Settled(float(granted), float(left))
-            for granted, left in await self._servers.run(names[0], work)
+            for granted, left in await self._calls.servers.run(names[0], work)
         ]
 
     async def _pipeline(self, node: Node, names: list[str], settlings: list[Settling]) -> list[Any]:
@@ -123,14 +117,14 @@ class SharedBuckets:
         """Let an owner pause for that many seconds from now at least, for all processes.
 
         Raises:
-            RedisUnavailable: nobody else knows of it.
+            RedisUnavailable: the other processes do not see the pause.
         """
         name, milliseconds = self._pause_of(owner), max(1, math.ceil(seconds * 1000))
 
         async def work(node: Node) -> None:
             await _PAUSE(node, [name], [milliseconds])
 
-        await self._one(name, work)
+        await self._calls.run(name, work)
 
     async def paused(self, owner: str) -> float:
         """Seconds that an owner still pauses; 0: it does not. Raises RedisUnavailable."""
@@ -139,24 +133,11 @@ class SharedBuckets:
         async def work(node: Node) -> int:
             return int(await node.redis.pttl(name))
 
-        return max(0, await self._one(name, work)) / 1000
+        return max(0, await self._calls.run(name, work)) / 1000
 
     def _pause_of(self, owner: str) -> str:
         return f"{self._prefix}:{{{owner}}}:pause"
 
-    async def _one(self, name: str, work: Callable[[Node], Awaitable[T]]) -> T:
-        try:
-            async with asyncio.timeout(2 * self._timeout):
-                return await self._servers.run(name, work)
-        except (RedisError, OSError, TimeoutError) as error:
-            raise _unreachable(error) from error
-
     async def close(self) -> None:
         """Close all connections."""
-        await self._servers.close()
-
-
-def _unreachable(error: BaseException) -> RedisUnavailable:
-    return RedisUnavailable(
-        f"the shared buckets cannot be reached in Redis: {str(error) or type(error).__name__}"
-    )
+        await self._calls.close()

@@ -231,10 +231,10 @@ def write_of(
 ) -> Write:
     """The write that brings a store from ``mark`` to the window as it is now.
 
-    ``at_ms`` is the time of its last record, which heads and lists tell; or a later one, as
+    ``at_ms`` is the time of its last record, which heads and lists show; or a later one, as
     :func:`projections.fold.timers.changed_timer` says. ``copies`` is what changes of its copies;
-    earlier ones of a window that is written anew go, as nobody knows of what they are, and all of
-    an erased one.
+    earlier ones of a window that is written anew are deleted, as nothing records which they are, and
+    all of an erased one.
     """
     if mark.layout.nothing or window.meta.erased:
         copies = copies_anew(window, copies)

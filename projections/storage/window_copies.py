@@ -125,7 +125,7 @@ def even_copy(window: Window, before: int, count: int) -> NamedCopy | None:
 
 
 def copies_anew(window: Window, since: CopiesChange = NO_CHANGE) -> CopiesChange:
-    """What changes with a window that is written anew: nobody knows of what its copies are but for
+    """What changes with a window that is written anew: nothing records which copies it has, but for
     those made ``since``. An erased one counts nothing any more, and may have had some.
     """
     known = since or window.meta.erased or window.meta.count >= EVERY

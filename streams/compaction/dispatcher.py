@@ -149,7 +149,7 @@ class Dispatcher:
             await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
-        """Let go of all requests; those under way are cancelled."""
+        """Drop all requests; those under way are cancelled."""
         await end_tasks(self._tasks)
 
     # -- parts

@@ -44,22 +44,25 @@ SHOW_UP = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """The shape a topic is to have; ``partitions`` None takes the setting."""
+    """The shape a topic is to have; ``partitions`` None takes the setting. Backups have what is
+    ``saved``: the other topics follow from that, or may be lost.
+    """
 
     name: str
     config: dict[str, str]
     partitions: int | None = None
+    saved: bool = False
 
 
 SPECS = (
-    TopicSpec("events", {**FOR_EVER, "message.timestamp.type": "LogAppendTime"}),
-    TopicSpec("summaries", FOR_EVER),
-    TopicSpec("memories", FOR_EVER),
+    TopicSpec("events", {**FOR_EVER, "message.timestamp.type": "LogAppendTime"}, saved=True),
+    TopicSpec("summaries", FOR_EVER, saved=True),
+    TopicSpec("memories", FOR_EVER, saved=True),
     TopicSpec("snapshots", SNAPSHOTS),
     TopicSpec("compactions", {"cleanup.policy": "delete", "retention.ms": str(7 * DAY_MS)}),
     TopicSpec("renders", {"cleanup.policy": "delete", "retention.ms": str(30 * DAY_MS)}),
-    TopicSpec("control", COMPACTED, partitions=1),
-    TopicSpec("keys", KEYS, partitions=1),
+    TopicSpec("control", COMPACTED, partitions=1, saved=True),
+    TopicSpec("keys", KEYS, partitions=1, saved=True),
     TopicSpec("dead-letters", {"cleanup.policy": "delete", "retention.ms": str(28 * DAY_MS)}),
 )
 _CHECKED = frozenset(
@@ -79,7 +82,7 @@ async def create_topics(settings: Settings) -> list[str]:
         replication, min_isr = replication_for(
             settings, len((await admin.describe_cluster())["brokers"])
         )
-        topics = [_new_topic(settings, spec, replication, min_isr) for spec in missing]
+        topics = [new_topic(settings, spec, replication, min_isr) for spec in missing]
         response = await admin.create_topics(topics)
         for name, code, *rest in response.topic_errors:
             error = for_code(code)
@@ -126,7 +129,8 @@ def replication_for(settings: Settings, brokers: int) -> tuple[int, int]:
     return replication, settings.min_isr or (2 if replication >= 3 else 1)
 
 
-def _new_topic(settings: Settings, spec: TopicSpec, replication: int, min_isr: int) -> NewTopic:
+def new_topic(settings: Settings, spec: TopicSpec, replication: int, min_isr: int) -> NewTopic:
+    """What a broker is asked for to make a topic."""
     lag = (
         {"max.compaction.lag.ms": str(settings.key_compaction_lag * 1000)}
         if spec.name == "keys"

@@ -8,38 +8,60 @@ tenant and no others. What the index finds is checked against the record's own s
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from projections.events.types import MemoryDeleted
 from projections.memory.identity import Scope
-from projections.memory.news import Dropped, Fact, LogErased, News, WentBack
+from projections.memory.news import News
 from projections.memory.resolution import Record, digest
+from streams.memory.sqlite_changes import take_in
 from streams.memory.sqlite_tables import (
     TABLES,
     VERSION,
-    Place,
-    add_fact,
     decode_record,
     encode_scope,
-    erase,
-    facts_of,
-    renew,
-    resolved,
+    known_at,
     scope_words,
 )
 from streams.memory.store import Filter, Hit, Stats
 
 WEIGHTS = (0.0, 1.0, 0.5, 1.0)
 """Of the index's columns: scope, text, words of dates, speaker."""
+MERGED = 500
+"""Pages of the index that are merged at once."""
+SMALL = 16_384
+"""Pages (of 4 KB) up to which a file is rewritten with every erasure; a larger one is at most every
+``VACUUM_EVERY`` seconds.
+"""
+VACUUM_EVERY = 3600.0
 LOOKED = 8
 """Times as many texts as are asked for are looked at: some are of records that do not stand."""
+
+
+_LASTING = (
+    # What an erasure deletes is overwritten. The topic has all of it: a crash may cost the end.
+    "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
+    f" PRAGMA cache_size = -{32 << 10}"
+)
+_BUILDING = (
+    "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;"
+    f" PRAGMA cache_size = -{64 << 10}"
+)
+"""Nobody reads it yet, and after a crash it is begun anew."""
+
+
+def remove(path: Path) -> None:
+    """Remove a store's file, and those that SQLite keeps beside it."""
+    for name in (path, *(Path(f"{path}-{end}") for end in ("wal", "shm", "journal"))):
+        name.unlink(missing_ok=True)
 
 
 class SqliteMemories:
@@ -47,11 +69,22 @@ class SqliteMemories:
     turns.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
-        """Open the file, or begin anew where it is of another version or none of ours."""
+    def __init__(self, path: Path | None = None, *, building: bool = False) -> None:
+        """Open the file, or begin anew where it is of another version or none of ours. What is
+        being built is of no use until :meth:`finish` has written it out.
+        """
         self._path = path
+        self._building = building
         self._lock = threading.Lock()
+        self._vacuumed = -VACUUM_EVERY
         self._db = self._open()
+        if self._db.execute("SELECT 1 FROM unmerged").fetchone():
+            self._wipe()
+
+    @property
+    def path(self) -> Path | None:
+        """Its file; None for one that goes with it."""
+        return self._path
 
     def close(self) -> None:
         with self._lock:
@@ -61,9 +94,41 @@ class SqliteMemories:
         with self._lock:
             self._db.close()
             if self._path is not None:
-                for name in (self._path, *(Path(f"{self._path}-{end}") for end in ("wal", "shm"))):
-                    name.unlink(missing_ok=True)
+                remove(self._path)
             self._db = self._open()
+
+    def finish(self) -> None:
+        """Make what was built a store that lasts, safely on its disk."""
+        with self._lock:
+            self._db.execute("INSERT INTO words (words) VALUES ('optimize')")
+            self._db.close()
+            assert self._path is not None
+            with self._path.open("rb") as file:
+                os.fsync(file.fileno())
+            self._building = False
+            self._db = self._open()
+
+    def adopt(self, other: SqliteMemories) -> None:
+        """Become another store, which must not be used any more. Readers find one or the other."""
+        with self._lock, other._lock:
+            self._db.close()
+            self._path, self._db = other._path, other._db
+
+    @classmethod
+    def copied(cls, path: Path) -> SqliteMemories | None:
+        """What a file has now, also while another process writes it, in a file that goes with this
+        store; None where the file is not there, is damaged or of another version.
+        """
+        made = cls()
+        try:
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+                if db.execute("PRAGMA user_version").fetchone() == (VERSION,):
+                    db.backup(made._db)
+                    return made
+        except sqlite3.Error:
+            pass
+        made.close()
+        return None
 
     def _open(self) -> sqlite3.Connection:
         db = sqlite3.connect(
@@ -80,12 +145,9 @@ class SqliteMemories:
             db.close()
             if self._path is None:
                 raise ValueError("a new database is of version 0")
-            self._path.unlink()
+            remove(self._path)
             return self._open()
-        # What an erasure deletes is overwritten. The topic has all of it: a crash may cost the end.
-        db.executescript(
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON"
-        )
+        db.executescript(_BUILDING if self._building else _LASTING)
         if version == 0:
             db.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT")
         return db
@@ -112,42 +174,45 @@ class SqliteMemories:
 
     def apply(self, news: Sequence[News], checkpoints: Mapping[int, int]) -> None:
         with self._turn(write=True) as db:
-            touched: dict[Place, None] = {}
-            wiped = False
-            for one in news:
-                if isinstance(one, Fact):
-                    touched.update(dict.fromkeys(add_fact(db, one)))
-                    wiped = wiped or (isinstance(one.data, MemoryDeleted) and one.data.hard)
-                    continue
-                log = str(one.log)
-                if isinstance(one, LogErased):
-                    wiped = True
-                elif isinstance(one, WentBack):
-                    row = (log, one.by, one.to, one.at)
-                    db.execute("INSERT OR REPLACE INTO rollbacks VALUES (?, ?, ?, ?)", row)
-                elif isinstance(one, Dropped):
-                    db.execute("INSERT OR IGNORE INTO dropped VALUES (?, ?)", (log, one.offset))
-                touched.update(
-                    dict.fromkeys(db.execute("SELECT scope, id FROM facts WHERE log = ?", (log,)))
-                )
-                if isinstance(one, LogErased):
-                    erase(db, log)
-            for place in touched:
-                renew(db, place)
+            wiped = take_in(db, news)
             db.executemany("INSERT OR REPLACE INTO checkpoints VALUES (?, ?)", checkpoints.items())
             if wiped:
-                # Deleted words stay in the index's old segments until these are merged.
-                db.execute("INSERT INTO words (words) VALUES ('optimize')")
-        if wiped:
-            with self._turn() as db:
-                db.execute("PRAGMA wal_checkpoint (TRUNCATE)")
+                db.execute("INSERT OR IGNORE INTO unmerged VALUES (1)")
+            due = db.execute("SELECT 1 FROM unmerged").fetchone() is not None
+        if wiped or (due and time.monotonic() >= self._vacuumed + VACUUM_EVERY):
+            self._wipe()
+
+    def _wipe(self) -> None:
+        """Rewrite the index: deleted words stay in its old parts until these are merged. That is
+        done in steps, and readers take turns with it.
+        """
+        pages = -MERGED  # less than nothing: begin to merge all parts
+        while True:
+            with self._turn(write=True) as db:
+                before = db.total_changes
+                db.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (pages,))
+                done = db.total_changes - before < 2
+            if done:
+                break
+            pages = MERGED
+            time.sleep(0.001)  # who waits gets a turn
+        with self._turn() as db:
+            if self._path is not None:
+                # A page that was split keeps copies beside its cells, until it is rewritten.
+                (pages,) = db.execute("PRAGMA page_count").fetchone()
+                if pages > SMALL and time.monotonic() < self._vacuumed + VACUUM_EVERY:
+                    return
+                db.execute("VACUUM")
+                self._vacuumed = time.monotonic()
+            db.execute("DELETE FROM unmerged")
+            db.execute("PRAGMA wal_checkpoint (TRUNCATE)")
 
     # -- reading
 
     def get(self, only: Filter, memory_id: str) -> Record | None:
         with self._turn() as db:
             rows = db.execute(
-                "SELECT scope, id, record FROM records WHERE tenant = ? AND id = ?",
+                "SELECT number, record FROM records WHERE tenant = ? AND id = ?",
                 (only.tenant, memory_id),
             ).fetchall()
             return next(_seen(db, only, rows), None)
@@ -186,7 +251,7 @@ class SqliteMemories:
         order = "DESC" if older else "ASC"
         with self._turn() as db:
             rows = db.execute(
-                f"SELECT scope, id, record FROM records WHERE {' AND '.join(where)}"
+                f"SELECT number, record FROM records WHERE {' AND '.join(where)}"
                 f" ORDER BY created {order}, id {order}",
                 (*values, *(after or ())),
             )
@@ -201,21 +266,19 @@ class SqliteMemories:
         weights = ", ".join(map(str, WEIGHTS))
         with self._turn() as db:
             rows = db.execute(
-                f"SELECT t.scope, t.id, t.text, -bm25(words, {weights}) FROM words"
+                f"SELECT t.record, t.text, -bm25(words, {weights}) FROM words"
                 " JOIN texts t ON t.number = words.rowid WHERE words MATCH ?"
                 f" ORDER BY bm25(words, {weights}) LIMIT ?",
                 (match, LOOKED * limit),
             ).fetchall()
-            found: dict[Place, Hit] = {}
-            for place, text, score in (((row[0], row[1]), row[2], row[3]) for row in rows):
-                if place in found or len(found) == limit:
+            found: dict[int, Hit] = {}
+            for number, text, score in rows:
+                if number in found or len(found) == limit:
                     continue
-                row = db.execute(
-                    "SELECT scope, id, record FROM records WHERE scope = ? AND id = ?", place
-                )
+                row = db.execute("SELECT number, record FROM records WHERE number = ?", (number,))
                 for record in _seen(db, only, row.fetchall()):
                     if record.text == text:
-                        found[place] = Hit(record, score)
+                        found[number] = Hit(record, score)
         return list(found.values())
 
     def stats(self, only: Filter) -> Stats:
@@ -238,12 +301,12 @@ class SqliteMemories:
 
 
 def _seen(
-    db: sqlite3.Connection, only: Filter, rows: Iterable[tuple[str, str, bytes | None]]
+    db: sqlite3.Connection, only: Filter, rows: Iterable[tuple[int, bytes | None]]
 ) -> Iterator[Record]:
     """The records of these rows that a filter admits, as of its time."""
-    for scope, memory_id, packed in rows:
+    for number, packed in rows:
         if only.as_of is not None:
-            record = resolved(db, facts_of(db, (scope, memory_id)), only.as_of)
+            record = known_at(db, number, only.as_of)
         else:
             record = None if packed is None else decode_record(packed)
         if record is not None and only.admits(record):

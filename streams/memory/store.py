@@ -106,4 +106,4 @@ class MemoryStore(Protocol):
         """Delete everything, the checkpoints too."""
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close what is open."""

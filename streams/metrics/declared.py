@@ -21,7 +21,9 @@ SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.25, 1.5, 2, 4)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """One metric. ``bounds`` are those of a histogram's buckets."""
+    """One metric. ``bounds`` are those of a histogram's buckets. A counter of one label has a 0 for
+    each value in ``known`` from its begin: the first count of one that was missing is no increase.
+    """
 
     name: str
     kind: Kind
@@ -29,6 +31,7 @@ class Metric:
     labels: tuple[str, ...]
     service: Service
     bounds: tuple[float, ...] = ()
+    known: tuple[str, ...] = ()
 
 
 METRICS: list[Metric] = []
@@ -37,9 +40,14 @@ METRICS: list[Metric] = []
 
 def _of(service: Service) -> Callable[..., Metric]:
     def declare(
-        kind: Kind, name: str, about: str, *labels: str, bounds: tuple[float, ...] = ()
+        kind: Kind,
+        name: str,
+        about: str,
+        *labels: str,
+        bounds: tuple[float, ...] = (),
+        known: tuple[str, ...] = (),
     ) -> Metric:
-        metric = Metric(f"threadfold_{name}", kind, about, labels, service, bounds)
+        metric = Metric(f"threadfold_{name}", kind, about, labels, service, bounds, known)
         METRICS.append(metric)
         return metric
 
@@ -79,7 +87,18 @@ BEHIND = _gateway(
     "partition",
 )
 QUOTA_REFUSALS = _gateway(
-    "counter", "quota_refusals_total", "Requests refused for a tenant's quota.", "quota"
+    "counter",
+    "quota_refusals_total",
+    "Requests refused for a tenant's quota.",
+    "quota",
+    known=("requests_per_second", "events_per_second", "tokens_per_minute", "rollbacks_per_minute"),
+)
+EMBEDDING_CALLS = _gateway(
+    "counter",
+    "embedding_calls_total",
+    "Attempts at vectors of texts, by outcome: ok, or why there were none.",
+    "endpoint",
+    "outcome",
 )
 CACHE_READS = _gateway(
     "counter",
@@ -147,12 +166,14 @@ DEAD_LETTERS = _worker(
     "dead_letters_total",
     "Dead letters published, by kind: record, poison, waiting.",
     "kind",
+    known=("record", "poison", "waiting"),
 )
 SUMMARIES = _worker(
     "counter",
     "summaries_total",
     "Summaries in windows, by what became of them: accepted, voided, restored (by rollbacks).",
     "outcome",
+    known=("accepted", "voided", "restored"),
 )
 DUE = _worker(
     "gauge",

@@ -96,6 +96,8 @@ class Metrics(Collector):
             values = self._values[metric] if reader is None else reader()
             if not values and not metric.labels:
                 values = {(): 0}
+            elif metric.known:
+                values = {(value,): 0.0 for value in metric.known} | dict(values)
             yield (
                 metric,
                 [

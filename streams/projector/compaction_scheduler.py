@@ -27,7 +27,7 @@ GROWTH = 2
 LONGEST = 16
 """Each pause is so many times the one before, up to so many times the first."""
 MAX_KNOWN = 50_000
-"""Conversations of which is remembered how often they asked; beyond, all begin anew."""
+"""Conversations whose number of requests is remembered; beyond, all begin anew."""
 
 
 class Patience:

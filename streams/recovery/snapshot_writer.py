@@ -53,7 +53,7 @@ class SnapshotWriter:
             )
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Let go of partitions; a round under way ends without its marker."""
+        """Give partitions up; a round under way ends without its marker."""
         for number in numbers:
             self._corrupt.pop(number, None)
             self._not_before.pop(number, None)
@@ -81,7 +81,7 @@ class SnapshotWriter:
             logger.info("stopping before all snapshots are written: healing would fold more")
 
     async def stop(self) -> None:
-        """Let go of everything."""
+        """Give all partitions up."""
         self.forget(list(self.partitions))
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 

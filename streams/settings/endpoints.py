@@ -1,16 +1,20 @@
-"""What the settings say about a summariser's endpoint, checked.
+"""What the settings say about endpoints of models, checked.
 
 [summarizers.cheap]
 base_url = "https://models.example.com/v1"
 model = "small-1"
 key_env = "MODELS_KEY"
+
+[embeddings.small]
+base_url = "https://models.example.com/v1"
+model = "embed-small-1"
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,28 +30,37 @@ CHEAP = "cheap"
 extractive one.
 """
 
+MINILM = "minilm"
+"""The embeddings that are made in the process itself, where the extra ``embeddings`` is there."""
+
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _KEY = re.compile(r"[\x21-\x7e]{1,4096}")
-_OURS = ("model", "messages", "stream", "n", "max_tokens", "max_completion_tokens")
 
 
-class EndpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One OpenAI-compatible chat-completions endpoint, called as ``POST
-    {base_url}/chat/completions``.
+class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One OpenAI-compatible endpoint.
 
     ``key`` is the bearer key itself, ``key_env`` the environment variable that holds it; neither:
     no key is sent. ``timeout``: seconds an attempt may take. ``input_price`` and ``output_price``:
     money for a million tokens, in a currency of your own. ``max_response_bytes``: a longer answer
-    is not read on. ``max_tokens_field``: what the endpoint calls the limit on its answer; newer
-    OpenAI models want ``max_completion_tokens``. ``extra``: further members of the request's body,
-    such as ``temperature``.
+    is not read on. ``extra``: further members of the request's body, such as ``temperature``.
 
-    What the endpoint takes: ``max_concurrent`` calls at once, of each worker;
-    ``requests_per_minute`` and ``tokens_per_minute`` (of prompts and answers), of all workers
-    together, None: no limit. A summary waits for its turn for ``max_wait`` seconds at most, then
-    the extractive summariser makes it.
+    What the endpoint takes: ``max_concurrent`` calls at once, of each process;
+    ``requests_per_minute`` and ``tokens_per_minute`` (of prompts and answers), of all processes
+    together, None: no limit. Work waits its turn for ``max_wait`` seconds at most.
     """
+
+    kind: ClassVar[str] = "model"
+    """What errors call such an endpoint."""
+    built_in: ClassVar[str] = ""
+    """A name that means something else."""
+    path: ClassVar[str] = ""
+    """Where it is called, behind ``base_url``."""
+    owner: ClassVar[str] = ""
+    """What its limits' names begin with, so that no two kinds share one."""
+    ours: ClassVar[tuple[str, ...]] = ("model",)
+    """Members of the body that ``extra`` may not set."""
 
     base_url: str
     model: str
@@ -61,17 +74,21 @@ class EndpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
     max_wait: float = 300.0
-    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     extra: dict[str, Any] = {}
 
     def __repr__(self) -> str:
         """Without the key: settings end up in logs."""
-        return f"EndpointSettings(base_url={self.base_url!r}, model={self.model!r})"
+        return f"{type(self).__name__}(base_url={self.base_url!r}, model={self.model!r})"
+
+    @classmethod
+    def title(cls, name: str) -> str:
+        """What errors call the endpoint of that name."""
+        return f"{cls.kind} {name!r}"
 
     @property
     def url(self) -> str:
         """The address that is called."""
-        return self.base_url.rstrip("/") + "/chat/completions"
+        return self.base_url.rstrip("/") + self.path
 
     def find_key(self, name: str, env: Mapping[str, str]) -> str:
         """The bearer key, empty where none is configured.
@@ -83,18 +100,65 @@ class EndpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         key = env.get(self.key_env, "").strip() if self.key_env else self.key
         if self.key_env and not key:
             raise InvalidSettings(
-                f"summarizer {name!r}: the environment variable {self.key_env} that should hold its"
+                f"{self.title(name)}: the environment variable {self.key_env} that should hold its"
                 " key is not set"
             )
         if key and not _KEY.fullmatch(key):
             raise InvalidSettings(
-                f"summarizer {name!r}: its key has blanks, line breaks or characters beyond ASCII;"
+                f"{self.title(name)}: its key has blanks, line breaks or characters beyond ASCII;"
                 " check what was pasted"
             )
         return key
 
+    def what_is_wrong(self) -> str | None:
+        """Which value cannot be, and why; None for none."""
+        return _wrong_address(self) or _wrong_key(self) or _wrong_numbers(self)
 
-def read_endpoints(values: Any) -> dict[str, EndpointSettings]:
+
+class EndpointSettings(ModelSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A chat-completions endpoint that makes summaries.
+
+    ``max_tokens_field``: what the endpoint calls the limit on its answer; newer OpenAI models want
+    ``max_completion_tokens``. What has waited its turn for ``max_wait`` seconds is made by the
+    extractive summariser.
+    """
+
+    kind = "summarizer"
+    built_in = EXTRACTIVE
+    path = "/chat/completions"
+    ours = ("model", "messages", "stream", "n", "max_tokens", "max_completion_tokens")
+
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+
+
+class EmbeddingsSettings(ModelSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An embeddings endpoint. It is sent ``batch`` texts at once; ``dimensions`` shortens its
+    vectors where the model can do that, 0: they are as long as it makes them.
+    """
+
+    kind = "embeddings"
+    built_in = MINILM
+    path = "/embeddings"
+    owner = "embeddings:"
+    ours = ("model", "input", "dimensions", "encoding_format")
+
+    max_response_bytes: int = 16 << 20
+    max_concurrent: int = 4
+    batch: int = 64
+    dimensions: int = 0
+
+    def what_is_wrong(self) -> str | None:
+        if not 1 <= self.batch <= 2_048:
+            return f"batch is {self.batch}: it must be 1 to 2048"
+        if not 0 <= self.dimensions <= 8_192:
+            return f"dimensions is {self.dimensions}: it must be 0 (the model's own) to 8192"
+        return ModelSettings.what_is_wrong(self)
+
+
+Model = TypeVar("Model", bound=ModelSettings)
+
+
+def read_endpoints(setting: str, kind: type[Model], values: Any) -> dict[str, Model]:
     """Endpoints by name from what TOML gave (tables), or the environment (a JSON object as text).
 
     Raises:
@@ -106,48 +170,41 @@ def read_endpoints(values: Any) -> dict[str, EndpointSettings]:
             values = msgspec.json.decode(values)
         except (msgspec.DecodeError, RecursionError):
             raise InvalidSettings(
-                "setting 'summarizers' is not JSON: it must be an object of endpoints by name"
+                f"setting {setting!r} is not JSON: it must be an object of endpoints by name"
             ) from None
     if not isinstance(values, dict):
         raise InvalidSettings(
-            "setting 'summarizers' must be a table of endpoints by name, like [summarizers.cheap]"
+            f"setting {setting!r} must be a table of endpoints by name, like [{setting}.cheap]"
         )
-    return {name: _read_endpoint(name, value) for name, value in values.items()}
+    return {name: _read_endpoint(kind, name, value) for name, value in values.items()}
 
 
-def _read_endpoint(name: Any, value: Any) -> EndpointSettings:
+def _read_endpoint(kind: type[Model], name: Any, value: Any) -> Model:
+    title = kind.title(str(name)[:70])
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidSettings(
-            f"summarizer {str(name)[:70]!r}: a name is 1 to 64 characters of A-Z a-z 0-9 . _ : -"
-        )
-    if name == EXTRACTIVE:
-        raise InvalidSettings(f"summarizer {name!r} is built in: give the endpoint another name")
-    if isinstance(value, EndpointSettings):
+        raise InvalidSettings(f"{title}: a name is 1 to 64 characters of A-Z a-z 0-9 . _ : -")
+    if name == kind.built_in:
+        raise InvalidSettings(f"{title} is built in: give the endpoint another name")
+    if isinstance(value, kind):
         endpoint = value
     else:
-        known = EndpointSettings.__struct_fields__
+        known = kind.__struct_fields__
         for key in value if isinstance(value, dict) else ():
             if key not in known:
                 raise InvalidSettings(
-                    f"summarizer {name!r}: key {str(key)[:60]!r} is unknown: the keys are"
-                    f" {', '.join(known)}"
+                    f"{title}: key {str(key)[:60]!r} is unknown: the keys are {', '.join(known)}"
                 )
         try:
-            endpoint = msgspec.convert(value, EndpointSettings, strict=False)
+            endpoint = msgspec.convert(value, kind, strict=False)
         except msgspec.ValidationError as error:
-            reason = explain(error, EndpointSettings, "the endpoint")
-            raise InvalidSettings(f"summarizer {name!r}: {reason}") from None
-    wrong = _what_is_wrong(endpoint)
-    if wrong:
-        raise InvalidSettings(f"summarizer {name!r}: {wrong}")
+            raise InvalidSettings(f"{title}: {explain(error, kind, 'the endpoint')}") from None
+    if wrong := endpoint.what_is_wrong():
+        raise InvalidSettings(f"{title}: {wrong}")
     return endpoint
 
 
-def _what_is_wrong(endpoint: EndpointSettings) -> str | None:
-    return _wrong_address(endpoint.base_url) or _wrong_key(endpoint) or _wrong_numbers(endpoint)
-
-
-def _wrong_address(base_url: str) -> str | None:
+def _wrong_address(endpoint: ModelSettings) -> str | None:
+    base_url = endpoint.base_url
     try:
         parts = urlsplit(base_url)
         host, _ = parts.hostname, parts.port
@@ -163,12 +220,12 @@ def _wrong_address(base_url: str) -> str | None:
         )
     if parts.query or parts.fragment:
         return (
-            "base_url has a query or fragment: it must end where /chat/completions is put after it"
+            f"base_url has a query or fragment: it must end where {endpoint.path} is put after it"
         )
     return None
 
 
-def _wrong_key(endpoint: EndpointSettings) -> str | None:
+def _wrong_key(endpoint: ModelSettings) -> str | None:
     if endpoint.key and endpoint.key_env:
         return "both key and key_env are set: keep one"
     if endpoint.key and not _KEY.fullmatch(endpoint.key):
@@ -179,7 +236,7 @@ def _wrong_key(endpoint: EndpointSettings) -> str | None:
     return None
 
 
-def _wrong_numbers(endpoint: EndpointSettings) -> str | None:
+def _wrong_numbers(endpoint: ModelSettings) -> str | None:
     if not endpoint.model.strip() or len(endpoint.model) > 200:
         return "model must be 1 to 200 characters"
     if not 0 < endpoint.timeout <= 3600:
@@ -199,6 +256,6 @@ def _wrong_numbers(endpoint: EndpointSettings) -> str | None:
     if not 1024 <= endpoint.max_response_bytes <= 64 << 20:
         return f"max_response_bytes is {endpoint.max_response_bytes}: it must be 1024 to {64 << 20}"
     for key in endpoint.extra:
-        if key in _OURS:
+        if key in endpoint.ours:
             return f"extra may not set {key!r}: threadfold sets it"
     return None

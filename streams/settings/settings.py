@@ -10,22 +10,28 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from projections.errors import InvalidName, InvalidPolicy, InvalidQuota, InvalidSettings
+from projections.errors import InvalidName, InvalidQuota, InvalidSettings
 from projections.events.type_errors import place_and_reason
 from projections.names import check_name
-from projections.policy.policy import check_deployment
 from projections.redis.address import read_address
 from streams.settings.bounds import BOUNDS
 from streams.settings.callables import read_callables
-from streams.settings.endpoints import CHEAP, EXTRACTIVE, EndpointSettings, read_endpoints
+from streams.settings.endpoints import (
+    CHEAP,
+    EXTRACTIVE,
+    MINILM,
+    EmbeddingsSettings,
+    EndpointSettings,
+    read_endpoints,
+)
+from streams.settings.policy_file import read_policy
 from streams.settings.quotas import Quota, read_quota
 
 PREFIX = "THREADFOLD_"
@@ -51,6 +57,8 @@ _NO_SETTINGS = frozenset(
 """Variables that other parts, the examples, tests and benchmarks read."""
 _RETIRED = frozenset({"compactor_concurrency"})
 """Settings of the release before, which mean nothing any more: they are passed over."""
+_ENDPOINTS = {"summarizers": EndpointSettings, "embeddings": EmbeddingsSettings}
+"""Settings that are tables of endpoints by name."""
 _SERVICE_LINK = re.compile(
     r"(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
@@ -80,9 +88,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``summary_breaker_seconds``. ``callables`` are the functions that policies may name, as ``NAME =
     "package.module:function"`` (``streams.settings.callables``).
 
+    ``embeddings`` are endpoints that make vectors, as ``summarizers`` are. ``memory_embeddings``
+    names the one of the long-term memory, or ``minilm``, whose files are in ``embeddings_folder``
+    (``streams.embeddings``); empty: it has no vectors.
+
     ``master_keys`` (``id:base64,id2:base64``, the first is the current one) or ``master_keys_file``
     (one a line) wrap the data keys of encrypted conversations (``streams.encryption.master_keys``);
     within ``key_compaction_lag`` seconds of an erasure the broker begins to drop its keys.
+
+    ``memory_store`` is the folder of this process' store of the long-term memory
+    (``streams.memory.store_folder``); without it a gateway feeds a temporary one at every start.
 
     A worker that has something to do, does nothing of it and does not say why ends after
     ``watchdog_seconds`` (``streams.runtime.watchdog``; 0: it never does so).
@@ -127,6 +142,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     master_keys: str = ""
     master_keys_file: str = ""
     key_compaction_lag: int = 86_400
+    memory_store: str = ""
     compress: bool = False
     read_cache_bytes: int = 64 << 20
     stale_after: float = 10.0
@@ -143,6 +159,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     summary_breaker_seconds: float = 60.0
     summarizers: dict[str, EndpointSettings] = {}
     callables: dict[str, str] = {}
+    embeddings: dict[str, EmbeddingsSettings] = {}
+    embeddings_folder: str = ""
+    memory_embeddings: str = ""
     session_timeout: float = 10.0
     watchdog_seconds: float = 300.0
     stream_heartbeat: float = 10.0
@@ -208,8 +227,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                     f"setting {name!r} is unknown: the settings are"
                     f" {', '.join(cls.__struct_fields__)}"
                 )
-        if "summarizers" in values:
-            values["summarizers"] = read_endpoints(values["summarizers"])
+        for name, kind in _ENDPOINTS.items():
+            if name in values:
+                values[name] = read_endpoints(name, kind, values[name])
         if "callables" in values:
             values["callables"] = read_callables(values["callables"])
         try:
@@ -243,6 +263,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                 raise InvalidSettings(
                     f"setting {name!r} is {getattr(self, name)}: it must be {least} to {most}"
                 )
+        if self.memory_embeddings not in ("", MINILM, *self.embeddings):
+            raise InvalidSettings(
+                f"setting 'memory_embeddings' is {self.memory_embeddings[:60]!r}: it must be one of"
+                f" {', '.join((MINILM, *self.embeddings))}, or empty for none"
+            )
         self._check_access()
         return self
 
@@ -314,48 +339,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def deployment_policy(self) -> dict[str, Any]:
         """The overrides in the deployment's policy file, checked; empty without one."""
         return read_policy(Path(self.policy)) if self.policy else {}
-
-
-def read_policy(path: Path) -> dict[str, Any]:
-    """Read and check a deployment's policy file; raises :class:`InvalidPolicy` when it cannot be
-    read or does not hold.
-    """
-    values = read_layer(path)
-    with of_policy_file(path):
-        check_deployment(values)
-    return values
-
-
-@contextmanager
-def of_policy_file(path: Path | None) -> Iterator[None]:
-    """An :class:`InvalidPolicy` of the block names the file that the policy came from, if any."""
-    try:
-        yield
-    except InvalidPolicy as error:
-        if path is None:
-            raise
-        raise InvalidPolicy(f"policy file {path}: {error}") from None
-
-
-def read_layer(path: Path) -> dict[str, Any]:
-    """Read a policy file (``.json``, else TOML), which may only hold over a wider layer; raises
-    :class:`InvalidPolicy` if it cannot be.
-    """
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise InvalidPolicy(f"policy file {path} cannot be read: {error.strerror}") from None
-    try:
-        values = msgspec.json.decode(raw) if path.suffix == ".json" else tomllib.loads(raw.decode())
-    except RecursionError:
-        raise InvalidPolicy(f"policy file {path} is nested too deeply") from None
-    except (msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidPolicy(
-            f"policy file {path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {error}"
-        ) from None
-    if not isinstance(values, dict):
-        raise InvalidPolicy(f"policy file {path}: expected an object of keys")
-    return values
 
 
 def _refuse_unknown(env: Mapping[str, str], known: tuple[str, ...]) -> None:

@@ -66,6 +66,8 @@ class Lease:
     used_at: float = -math.inf
     waiting: int = 0
     _asked_debt: float = 0.0
+    _paying: float = 0.0
+    _returned: float = 0.0
     _used: float = 0.0
     _use: float = 0.0
     _settled: float = -math.inf
@@ -87,10 +89,10 @@ class Lease:
 
     def open(self, now: float) -> bool:
         """Whether something may be admitted now."""
-        if self.alone:
+        if self.alone and now > self._filled:
             self.balance = filled(self.balance, now - self._filled, self.rate, self.capacity)
             self._filled = now
-        return self.balance > 0
+        return self.balance > 0 and (not self.alone or now >= self._filled)
 
     def charge(self, units: float, now: float) -> None:
         """Charge what was admitted."""
@@ -99,12 +101,17 @@ class Lease:
         self.used_at = now
 
     def give_back(self, units: float) -> None:
-        """Take a charge back. What the bucket has paid for it already goes back to the bucket,
-        which may be owed more than that.
+        """Take a charge back. What the bucket has paid for it, or is paying now, goes back to the
+        bucket, which may be owed more than that.
         """
-        here = units if self.alone else min(units, max(0.0, -self.balance))
+        if self.alone and not self._paying:
+            here = units
+        else:
+            here = min(units, max(0.0, -self.balance - self._paying))
         self.balance += here
         self.debt -= units - here
+        if self._paying:
+            self._returned += units - here
         self._used -= units
 
     @property
@@ -128,7 +135,8 @@ class Lease:
     def ask(self, now: float) -> tuple[float, float]:
         """What to settle with the bucket: what is owed, and what is wanted."""
         self.asked, self._asked_debt = now, self.debt
-        owed = self.debt + max(0.0, -self.balance)
+        self._paying, self._returned = max(0.0, -self.balance), 0.0
+        owed = self.debt + self._paying
         wanted = max(0.0, self.portion + self.waiting - max(0.0, self.balance))
         return owed, wanted
 
@@ -137,6 +145,7 @@ class Lease:
         if self.alone:
             # What it filled up by itself while alone is not leased.
             self.alone, self.balance = False, min(self.balance, self.portion)
+        self._paying = self._returned = 0.0
         self.debt -= self._asked_debt
         self.balance += owed - self._asked_debt + settled.granted
         short = settled.granted < wanted
@@ -147,18 +156,28 @@ class Lease:
         self._used, self._settled = 0.0, now
 
     def leave(self, now: float) -> None:
-        """The bucket cannot be reached: go on alone, at the quota's rate."""
+        """Go on alone, at the quota's rate, as long as the bucket does not answer: from when it
+        will have something again, if it was dry.
+        """
         if not self.alone:
-            self.alone, self._filled = True, now
+            self.alone, self._filled = True, max(now, self.dry_until)
             self.dry_until = -math.inf
+
+    def fail(self, now: float) -> None:
+        """The bucket cannot be reached: :meth:`ask` gets no answer."""
+        self.balance += self._returned
+        self.debt += self._returned
+        self._paying = self._returned = 0.0
+        self.leave(now)
 
     def wait(self, now: float) -> float:
         """Seconds until something may be admitted, as far as is known here."""
+        if self.alone:
+            short = 0.0 if self.balance > 0 else until_filled(self.balance, self.rate)
+            return max(0.0, self._filled - now) + short
         if self.balance > 0:
             return 0.0
         own = until_filled(self.balance, self.rate)
-        if self.alone:
-            return own
         if not self.dry:
             return own if self.balance < 0 else 0.0
         # The bucket's word is from before what was charged and given back since then.

@@ -269,7 +269,7 @@ class Quotas:
                 now = self._clock()
                 for (lease, owed, wanted), settled in zip(asked, answers, strict=True):
                     if settled is None:  # one server of several is away
-                        lease.leave(now)
+                        lease.fail(now)
                     else:
                         lease.take(owed, wanted, settled, now)
         self._settled.set()
@@ -284,7 +284,7 @@ class Quotas:
         self._away = True
         now = self._clock()
         for lease in leases:
-            lease.leave(now)
+            lease.fail(now)
 
     def _forget(self) -> None:
         before = self._clock() - FORGET

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from projections.errors import ThreadfoldError, WaitTimedOut
+from projections.errors import WaitTimedOut
 from projections.names import Key, Position
 from projections.storage.protocol import Checkpoints
 from projections.storage.records import Checkpoint
-from streams.log.log import Log
 from streams.runtime.tasks import end_tasks
 
 FIRST_INTERVAL = 0.003
@@ -23,39 +21,6 @@ it stands still.
 """
 LONGEST_RETRY = 30
 """``Retry-After`` in seconds of a wait that timed out, at most."""
-
-
-async def wait_in_log(
-    log: Log,
-    wait_for: Callable[..., Coroutine[Any, Any, None]],
-    position: Position,
-    timeout: float,  # noqa: ASYNC109
-    key: Key,
-) -> None:
-    """``wait_for(position, timeout, key=key)``, for a position that a caller named: where the wait
-    ends for nothing and the log does not have it, the error says so.
-
-    The log is asked no earlier: just after a broker failed, another one may not know of what was
-    acknowledged last.
-
-    Raises:
-        All that ``wait_for`` raises.
-    """
-    try:
-        await wait_for(position, timeout, key=key)
-    except WaitTimedOut:
-        if position.offset >= await _log_end(log, position.partition):
-            beyond = f"position {position} is beyond the end of the log: no event has it yet"
-            raise WaitTimedOut(beyond) from None
-        raise
-
-
-async def _log_end(log: Log, partition: int) -> float:
-    """Where a partition ends; infinity while that is not known."""
-    try:
-        return (await log.end_offsets())[partition]
-    except ThreadfoldError:
-        return math.inf
 
 
 @dataclass(slots=True)

@@ -36,11 +36,12 @@ from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
-from threadfold.service.checkpoint_waits import CheckpointWaits, wait_in_log
+from threadfold.service.checkpoint_waits import CheckpointWaits
 from threadfold.service.documents import check_format, document_of
 from threadfold.service.lag import Lag, explained, name_halt, refuse_halted
 from threadfold.service.ledger import Ledger
 from threadfold.service.pages import MAX_PAGE, check_types, flat_event, page
+from threadfold.service.past_windows import PastWindows
 from threadfold.service.spill import check_page, unfold
 from threadfold.service.stored_windows import StoredWindows
 
@@ -60,11 +61,10 @@ class ConversationReader:
     """Reads windows and history. Start it before use (or ``async with``), and stop it after."""
 
     log: KafkaLog
+    past: PastWindows
     ledger: Ledger
     snapshots: KafkaSnapshots
-    """The log, the ledger of model calls, and the snapshots of sleeping windows. They exist once
-    the service is started.
-    """
+    """They exist once the service is started."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -103,7 +103,8 @@ class ConversationReader:
             await self.control.stop()
             raise
         self.log = KafkaLog(self.settings, partitions, seals=self.keys)
-        self.ledger = Ledger(self.settings, self.control, self.log, self._window_at)
+        self.past = PastWindows(self.log, self._window_at)
+        self.ledger = Ledger(self.settings, self.control, self.log, self.past)
         self.snapshots = KafkaSnapshots(self.settings, partitions)
         cache = self.settings.read_cache_bytes // 4
         self._reader.revival = Revival(
@@ -156,7 +157,7 @@ class ConversationReader:
         try:
             await self._waiting.wait_for(position, timeout, key)
         except WaitTimedOut as error:
-            raise await explained(error, self.store) from None
+            raise await explained(error, position, self.store, self.log) from None
 
     async def window(
         self,
@@ -178,7 +179,7 @@ class ConversationReader:
         key = make_key(tenant, conversation)
         self._refuse_erased(key)
         if after is not None:
-            await wait_in_log(self.log, self.wait_for, self._own_position(key, after), timeout, key)
+            await self.wait_for(self._own_position(key, after), timeout, key=key)
         window = await self.window_or_none(key)
         if window is None:
             raise unknown(key)
@@ -245,7 +246,7 @@ class ConversationReader:
         check_format(fmt)
         self._refuse_erased(key)
         if after is not None:
-            await wait_in_log(self.log, self.wait_for, self._own_position(key, after), timeout, key)
+            await self.wait_for(self._own_position(key, after), timeout, key=key)
         document = await self._context(key, fmt, max_tokens)
         partition = partition_of(key, self.log.partitions)
         document = self._lag.stamped(document, partition, self.windows.served(partition))

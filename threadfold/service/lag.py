@@ -19,17 +19,30 @@ LOOKS = 4
 """How often the log's ends are looked at within the lag from which a window is called stale."""
 SHORTEST = 0.25
 ASKING = 1.0
-"""Seconds in which Redis has to report why it takes no writes."""
+"""Seconds in which Redis has to report why it takes no writes, and the log where it ends."""
 REMEMBERED = 1000
 """Ends of a partition that are remembered; beyond, every other one is left out."""
 
 
-async def explained(error: WaitTimedOut, store: RedisStore) -> WaitTimedOut:
-    """The error of a wait, with the reason why windows stand still, if Redis reports one."""
+async def explained(
+    error: WaitTimedOut, position: Position, store: RedisStore, log: Log
+) -> WaitTimedOut:
+    """The error of a wait for a position, with its reason if one is known: the log does not have
+    the position, or Redis reports why it takes no writes.
+
+    The log is asked no earlier: just after a broker failed, another one may not know of what was
+    acknowledged last.
+    """
+    with suppress(ThreadfoldError, TimeoutError):
+        async with asyncio.timeout(ASKING):
+            if position.offset >= (await log.end_offsets())[position.partition]:
+                return WaitTimedOut(
+                    f"position {position} is beyond the end of the log: no event has it yet"
+                )
     with suppress(RedisUnavailable, TimeoutError):
         async with asyncio.timeout(ASKING):
             if why := (await store.ping())["refuses"]:
-                return WaitTimedOut(f"{error} ({why})")
+                return WaitTimedOut(f"{error} ({why})", error.retry_after)
     return error
 
 

@@ -5,7 +5,6 @@ which is fed from the topic of memories.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -22,9 +21,10 @@ from projections.errors import (
 from projections.events import types as events
 from projections.events.tokenizer import count
 from projections.memory.identity import id_of, normalize
+from projections.memory.private_text import without_private
 from projections.memory.resolution import Record
 from projections.names import Key, make_key, users_log
-from streams.memory.feed import MemoryFeed
+from streams.memory.folder_feed import feed_of
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter, Hit, Stats
 from threadfold.service.append_result import Appended
@@ -37,7 +37,6 @@ MAX_LISTED = 200
 KINDS = ("record", "composite", "skill")
 HALF_LIFE = 30 * 86_400
 """Seconds after which the profile ``facts`` takes a record for half as good."""
-_PRIVATE = re.compile(r"<private>.*?(</private>|\Z)", re.DOTALL | re.IGNORECASE)
 _EVENTS: dict[type, str] = {
     events.MemorySaved: "memory.saved",
     events.SkillSaved: "skill.saved",
@@ -96,10 +95,13 @@ class Saved(NamedTuple):
 class Memories:
     """The long-term memory of a process. Its store is fed from the first use on; stop it after."""
 
-    def __init__(self, backend: ConversationService) -> None:
+    def __init__(self, backend: ConversationService, *, hold: bool = False) -> None:
+        """Args: ``hold`` the folder of the setting ``memory_store`` if nobody else does; else the
+        store is a copy, and goes with the process.
+        """
         self._backend = backend
         self.store = SqliteMemories()
-        self.feed = MemoryFeed(backend.settings, backend.keys, self.store)
+        self.feed = feed_of(backend.settings, backend.keys, self.store, hold=hold)
 
     async def stop(self) -> None:
         """Stop feeding, and close the store."""
@@ -120,7 +122,7 @@ class Memories:
         id are filled in here. Returns ``{"id"}`` of each, with ``wait`` also its ``"status"``.
 
         Args:
-            charge: is told what was appended.
+            charge: is called with what was appended.
             seed: ids of the events derive from it, so that a repeated call repeats them.
             wait: until the store has them.
 
@@ -229,7 +231,7 @@ class Memories:
                 statuses[key, done.id] = done.status
         self.feed.start()
         for tenant, user in dict.fromkeys((one.key.tenant, one.data.user) for one in saved):
-            await self.feed.caught_up(tenant, user)
+            await self.feed.has_all_of(tenant, user)
         return [statuses[one.key, one.appended.id] for one in saved]
 
     async def _log_of(self, whose: Whose, what: str) -> tuple[Key, str | None, str | None]:
@@ -355,13 +357,6 @@ def _filled(
         raise InvalidRequest(f"{what}: nothing of its text is left that may be kept")
     data.memory_id = id_of(key, data) or ""
     return data
-
-
-def without_private(text: str) -> str:
-    """A text without its parts between ``<private>`` and ``</private>``; one that is not closed
-    reaches to the end.
-    """
-    return _PRIVATE.sub("", text).strip()
 
 
 def fitting(hits: Sequence[Hit], max_tokens: int | None) -> tuple[list[Hit], int]:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TypeVar
 
 from projections.errors import RedisUnavailable
 from projections.redis.shared_buckets import Settling, SharedBuckets
 from streams.compaction.summarizers.budgets import Budgets
-from streams.compaction.summarizers.failures import CallNotAllowed
+from streams.compaction.summarizers.failures import CallNotAllowed, EndpointBusy
 from streams.runtime.fair_limit import FairLimit
-from streams.settings.endpoints import EndpointSettings
+from streams.settings.endpoints import ModelSettings
 
 logger = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
 
 AHEAD = 8
 """For so many calls at once one more summary is begun: its span is read, or its answer is checked,
@@ -39,7 +41,7 @@ class EndpointLimits:
     def __init__(
         self,
         name: str,
-        options: EndpointSettings,
+        options: ModelSettings,
         shared: SharedBuckets | None = None,
         weight: Callable[[str], float] = lambda tenant: 1.0,
         budgets: Budgets | None = None,
@@ -48,6 +50,7 @@ class EndpointLimits:
         without rates. ``budgets`` are the tenants'; None: there are none.
         """
         self.name = name
+        self.title = options.title(name)
         self.options = options
         self.places = FairLimit(options.max_concurrent + options.max_concurrent // AHEAD, weight)
         """For the summaries that are begun, whatever they wait for."""
@@ -57,7 +60,7 @@ class EndpointLimits:
         """How often a summary had to wait for the endpoint's limits so far."""
         self._shared = shared
         self._budgets = budgets or Budgets()
-        self._owner = f"endpoint:{name}"
+        self._owner = f"endpoint:{options.owner}{name}"
         self._line = FairLimit(1, weight)
         self._call = asyncio.Semaphore(options.max_concurrent)
         self._paused_until = 0.0
@@ -132,6 +135,36 @@ class EndpointLimits:
         finally:
             self._call.release()
 
+    async def run(
+        self,
+        call: Callable[[float], Awaitable[tuple[Answer, int | None]]],
+        guessed: int,
+        until: float,
+    ) -> Answer:
+        """One call, within all limits but those that :meth:`take` counts.
+
+        ``call`` is given its seconds and returns its answer with the tokens it used, None where the
+        endpoint did not say; ``guessed`` are charged until then.
+
+        Raises:
+            CallNotAllowed: it may not be made in time, or that is unknown.
+            AttemptFailed: what ``call`` raises.
+        """
+        try:
+            async with self.call(until):
+                await self.charge(guessed)
+                seconds = min(until - self._now(), self.options.timeout)
+                answer, used = await call(seconds)
+        except RedisUnavailable as error:
+            raise CallNotAllowed(f"{self.title} may not be called: {error}") from None
+        except EndpointBusy as error:
+            if error.retry_after:
+                await self.pause(error.retry_after)
+            raise
+        if used is not None:
+            await self.charge(used - guessed)
+        return answer
+
     async def charge(self, tokens: int) -> None:
         """Charge tokens of a call to what all workers may use (below zero: given back)."""
         rate = self._rates.get("tokens")
@@ -140,7 +173,7 @@ class EndpointLimits:
         try:
             await self._shared.settle([self._settling("tokens", rate, owed=tokens)])
         except RedisUnavailable as error:
-            logger.debug("tokens of summarizer %r are not charged: %s", self.name, error)
+            logger.debug("tokens of %s are not charged: %s", self.title, error)
 
     async def pause(self, seconds: float) -> None:
         """Have all workers leave the endpoint alone for that long, as it asked for."""
@@ -149,9 +182,7 @@ class EndpointLimits:
             try:
                 await self._shared.pause(self._owner, seconds)
             except RedisUnavailable as error:
-                logger.warning(
-                    "other workers do not know that summarizer %r pauses: %s", self.name, error
-                )
+                logger.warning("other processes do not know that %s pauses: %s", self.title, error)
 
     # -- parts
     # ------------------------------------------------------------------------------------------
@@ -174,7 +205,7 @@ class EndpointLimits:
         waits = []
         for one, settled in zip(asked, answers, strict=True):
             if settled is None:
-                raise RedisUnavailable(f"what summarizer {self.name!r} has left is unknown now")
+                raise RedisUnavailable(f"what {self.title} has left is unknown now")
             # A request needs a whole one to be left; tokens are charged when they are known.
             least = 0.0 if one.owed else 1.0
             waits.append(max(0.0, (least - settled.left) / one.rate))
@@ -193,7 +224,7 @@ class EndpointLimits:
 
     def _missed(self) -> CallNotAllowed:
         return CallNotAllowed(
-            f"summarizer {self.name!r} may not be called in time: its limits are used up, or it"
+            f"{self.title} may not be called in time: its limits are used up, or it"
             " asked for a pause"
         )
 

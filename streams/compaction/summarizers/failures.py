@@ -1,4 +1,4 @@
-"""What can go wrong with one attempt at a summary, each named by its cause.
+"""What can go wrong with one attempt at what a model makes, each named by its cause.
 
 No message carries a key, a prompt, or text that the endpoint sent, beyond the short name it may
 give its error.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from projections.errors import ThreadfoldError
 
 
-class SummaryAttemptFailed(ThreadfoldError):
+class AttemptFailed(ThreadfoldError):
     """The root of them. ``again``: whether another attempt may end otherwise. ``faulty``: whether
     it counts against the endpoint at once (else once a request: the input may be at fault).
     ``retry_after``: seconds the endpoint asked us to wait. ``cost``: what the attempt cost
@@ -30,9 +30,9 @@ class SummaryAttemptFailed(ThreadfoldError):
         self.cost = cost
 
 
-class CallNotAllowed(SummaryAttemptFailed):
+class CallNotAllowed(AttemptFailed):
     """The endpoint was not called: its limits are used up, or it asked for a pause, for longer than
-    the summary may wait.
+    the work may wait.
     """
 
     kind = "limited"
@@ -45,25 +45,32 @@ class BudgetUsedUp(CallNotAllowed):
     kind = "budget"
 
 
-class EndpointUnreachable(SummaryAttemptFailed):
+class EndpointResting(AttemptFailed):
+    """The breaker is open: the endpoint is left alone after failures in a row."""
+
+    kind = "breaker_open"
+    again = False
+
+
+class EndpointUnreachable(AttemptFailed):
     """No connection, or it broke before the answer was whole."""
 
     kind = "unreachable"
 
 
-class EndpointTimedOut(SummaryAttemptFailed):
+class EndpointTimedOut(AttemptFailed):
     """The answer was not there in time."""
 
     kind = "timed_out"
 
 
-class EndpointBusy(SummaryAttemptFailed):
+class EndpointBusy(AttemptFailed):
     """The endpoint answered that it cannot now: 408, 409, 425, 429 or 5xx."""
 
     kind = "busy"
 
 
-class EndpointRefused(SummaryAttemptFailed):
+class EndpointRefused(AttemptFailed):
     """The endpoint will not serve us at all: key, address or model are wrong (401, 403, 404, a
     redirect).
     """
@@ -72,7 +79,7 @@ class EndpointRefused(SummaryAttemptFailed):
     again = False
 
 
-class InputRefused(SummaryAttemptFailed):
+class InputRefused(AttemptFailed):
     """The endpoint does not take this very request (400, 413, 422 and the like)."""
 
     kind = "input_refused"
@@ -80,13 +87,13 @@ class InputRefused(SummaryAttemptFailed):
     faulty = False
 
 
-class AnswerUnreadable(SummaryAttemptFailed):
-    """The answer is not a chat completion, or larger than is read."""
+class AnswerUnreadable(AttemptFailed):
+    """The answer is not what such an endpoint answers, or larger than is read."""
 
     kind = "unreadable"
 
 
-class SummaryRejected(SummaryAttemptFailed):
+class SummaryRejected(AttemptFailed):
     """There is an answer, and it is no summary of what was sent; it is thrown away. ``reason``: one
     word for why, for metrics.
     """

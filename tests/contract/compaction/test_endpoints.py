@@ -20,7 +20,7 @@ from projections.policy.policy import Rules
 from streams.compaction.compactor import Compactor
 from streams.compaction.dispatcher import Dispatcher
 from streams.compaction.requests import CompactionRequest, request_for
-from streams.compaction.summarizers import guarded
+from streams.compaction.summarizers import attempts
 from streams.compaction.summarizers.lines import read_summary
 from streams.settings.settings import Settings
 from tests.support.compaction import KEY, append, fold
@@ -54,7 +54,7 @@ SECRET = "sk-very-secret-key"
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between attempts; what an endpoint asks for is waited for in full."""
-    monkeypatch.setattr(guarded, "PAUSE", 0.02)
+    monkeypatch.setattr(attempts, "PAUSE", 0.02)
 
 
 def settings_of(url: str, **changes: Any) -> Settings:

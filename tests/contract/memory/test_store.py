@@ -187,3 +187,34 @@ def test_a_file_is_opened_again_as_it_was_and_one_of_another_form_is_fed_anew(
     other = SqliteMemories(path)
     assert other.checkpoints() == {}
     other.close()
+
+
+def test_text_that_must_go_leaves_every_part_of_a_grown_index(tmp_path: Path) -> None:
+    store = SqliteMemories(tmp_path / "memories.db")
+    for n in range(0, 400, 4):
+        words = [said(n + i, f"Fact {n + i} of many words.", C2) for i in range(4)]
+        feed(store, *words, said(n, f"Hides marmalade {n}."))
+    feed(store, LogErased(C1))
+    assert len(texts(store, "fact")) == 10
+    store.close()
+    for path in tmp_path.glob("memories.db*"):
+        assert b"armalad" not in path.read_bytes(), path.name
+
+
+def test_a_built_store_lasts_and_a_copy_goes_its_own_way(tmp_path: Path) -> None:
+    path = tmp_path / "memories.db"
+    built = SqliteMemories(path, building=True)
+    built.apply([said(1, "Likes tea."), said(2, "Likes gin.")], {0: 7})
+    built.finish()
+    copy = SqliteMemories.copied(path)
+    assert copy is not None
+    built.apply([LogErased(C1)], {0: 8})
+    assert [one.text for one in copy.page(ACME, None, 10)] == ["Likes gin.", "Likes tea."]
+    assert (copy.checkpoints(), built.checkpoints()) == ({0: 7}, {0: 8})
+    copy.adopt(built)
+    assert copy.page(ACME, None, 10) == [] and copy.checkpoints() == {0: 8}
+    copy.close()
+    again = SqliteMemories(path)
+    assert again.checkpoints() == {0: 8} and texts(again, "tea") == []
+    assert SqliteMemories.copied(tmp_path / "none.db") is None
+    again.close()

@@ -12,16 +12,19 @@ from streams.metrics.declared import (
     BATCH_SECONDS,
     COMPACTIONS,
     COST,
+    DEAD_LETTERS,
     DUE,
     FENCED,
     IN_FLIGHT,
     METRICS,
+    QUOTA_REFUSALS,
     TOKENS,
 )
 from streams.metrics.metrics import Metrics
 from streams.metrics.reports import reported_page
 from streams.metrics.top_labels import MOST, OTHER, TopLabels
 from tests.support.metrics import read
+from threadfold.quotas.quotas import KINDS
 
 
 def test_counters_add_up_by_their_labels() -> None:
@@ -133,3 +136,15 @@ def test_a_page_of_several_workers_says_whose_each_sample_is() -> None:
     assert samples["threadfold_fenced_total"] == {("a:1",): 0, ("b:2",): 0}
     assert page.count(b"# TYPE threadfold_batch_seconds histogram") == 1
     assert FENCED.help.encode() in page
+
+
+def test_a_counter_of_known_values_begins_at_zero_for_each() -> None:
+    metrics = Metrics()
+    kinds = {("record",): 0, ("poison",): 0, ("waiting",): 0}
+    assert read(metrics.page())["threadfold_dead_letters_total"] == kinds
+    metrics.add(DEAD_LETTERS, "poison", by=2)
+    assert read(metrics.page())["threadfold_dead_letters_total"] == kinds | {("poison",): 2}
+
+
+def test_the_known_quotas_are_those_that_are_leased() -> None:
+    assert QUOTA_REFUSALS.known == tuple(KINDS)

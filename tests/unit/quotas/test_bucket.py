@@ -5,6 +5,7 @@ quota allows.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -29,9 +30,12 @@ class Shared:
         return settled
 
 
-def renew(lease: Lease, shared: Shared, now: float) -> None:
+def renew(
+    lease: Lease, shared: Shared, now: float, meanwhile: Callable[[], None] = lambda: None
+) -> None:
     if lease.wants(now):
         owed, wanted = lease.ask(now)
+        meanwhile()
         lease.take(owed, wanted, shared.settle(now, owed, wanted), now)
 
 
@@ -46,6 +50,12 @@ def test_gateways_together_admit_no_more_than_rate_time_burst_and_a_portion_each
     shared, leases = Shared(rate, capacity), [Lease(rate, capacity) for _ in range(gateways)]
     now, admitted, portions, largest = 0.0, 0.0, [0.0] * gateways, 0.0
     given: list[tuple[Lease, int]] = []
+
+    def give_back() -> None:
+        if given and rng.random() < 0.5:
+            lease, units = given.pop()
+            lease.give_back(units)
+
     for _ in range(300):
         now += rng.choice((0.0, 0.001, 0.03, 0.2, 3.0))
         i = rng.randrange(gateways)
@@ -59,10 +69,8 @@ def test_gateways_together_admit_no_more_than_rate_time_burst_and_a_portion_each
                 else:
                     admitted += units
                 largest = max(largest, units)
-        renew(leases[i], shared, now)
-        if given and rng.random() < 0.5:
-            lease, units = given.pop()
-            lease.give_back(units)
+        renew(leases[i], shared, now, give_back)
+        give_back()
         portions[i] = max(portions[i], leases[i].portion)
         # What went below zero is owed and not yet paid: at most the last list of each gateway.
         assert admitted <= (capacity + rate * now + sum(portions) + gateways * largest) * (1 + 1e-9)
@@ -186,3 +194,32 @@ def test_until_filled_is_honest() -> None:
     assert until_filled(-9.0, 10.0) == 1.0
     assert until_filled(5.0, 10.0) == 0.0
     assert until_filled(0.0, 0.1) == 1.0
+
+
+def test_what_is_given_back_while_an_answer_is_under_way_admits_nothing_while_the_bucket_is_dry() -> (
+    None
+):
+    shared, lease = Shared(10, 10), Lease(10, 10)
+    lease.charge(160, 0)  # a guess
+    lease.charge(500, 0)
+    owed, wanted = lease.ask(0)
+    lease.give_back(160)
+    lease.take(owed, wanted, shared.settle(0, owed, wanted), 0.1)
+    assert not lease.open(0.1)
+    renew(lease, shared, 0.2)
+    assert not lease.open(0.2)
+    assert abs(lease.wait(0.2) - (500 - 10) / 10) < 1
+
+
+def test_a_gateway_that_is_left_alone_waits_as_long_as_the_dry_bucket_did() -> None:
+    shared, lease = Shared(10, 10), Lease(10, 10)
+    lease.charge(500, 0)
+    renew(lease, shared, 0)
+    lease.fail(1)
+    assert not lease.open(2)
+    assert 45 < lease.wait(2) < 50
+    assert not lease.open(45)
+    assert lease.open(50)
+    lease.charge(20, 50)
+    assert not lease.open(50)
+    assert lease.open(53)

@@ -87,14 +87,22 @@ def test_the_schema_check_refuses_a_misspelt_key(tmp_path: Path) -> None:
 def test_the_services_are_there_and_every_image_names_a_version(
     services: dict[str, dict[str, Any]], project: dict[str, Any]
 ) -> None:
-    assert set(services) == {"kafka", "redis", "projector", "compactor", *OURS}
+    assert set(services) == {
+        "kafka",
+        "redis",
+        "projector",
+        "compactor",
+        "prometheus",
+        "grafana",
+        *OURS,
+    }
     assert {name for name, service in services.items() if "profiles" in service} == {
         "projector",
         "compactor",
     }, "the worker's parts in its place, only where they are asked for"
     for name, service in services.items():
         _, separator, tag = service["image"].rpartition(":")
-        assert separator and tag[0].isdigit(), f"{name}: {service['image']}"
+        assert separator and tag.removeprefix("v")[0].isdigit(), f"{name}: {service['image']}"
     assert {services[name]["image"] for name in OURS} == {f"threadfold:{project['version']}"}
 
 
@@ -117,12 +125,16 @@ def test_services_wait_for_services_that_can_become_ready(
         assert set(services[name]["depends_on"]) == {"kafka", "redis", "topics"}
 
 
-def test_only_the_gateway_is_published_and_only_to_this_machine(
+def test_what_is_published_is_published_only_to_this_machine(
     services: dict[str, dict[str, Any]],
 ) -> None:
     assert {
         name: service.get("ports") for name, service in services.items() if "ports" in service
-    } == {"gateway": ["127.0.0.1:8080:8080"]}
+    } == {
+        "gateway": ["127.0.0.1:8080:8080"],
+        "prometheus": ["127.0.0.1:9090:9090"],
+        "grafana": ["127.0.0.1:3000:3000"],
+    }
 
 
 def test_the_gateway_listens_and_is_checked_on_the_published_port(
@@ -148,14 +160,39 @@ def test_kafka_and_redis_keep_their_data_in_named_volumes_and_redis_never_evicts
 ) -> None:
     declared = set(YAML(typ="safe", pure=True).load(COMPOSE)["volumes"])
     mounted = {
-        name: [volume.split(":") for volume in services[name]["volumes"]]
-        for name in ("kafka", "redis")
+        name: [volume.split(":") for volume in services[name]["volumes"] if volume[0] != "."]
+        for name in ("kafka", "redis", "gateway", "prometheus")
     }
     assert {volume for volumes in mounted.values() for volume, _ in volumes} == declared
     assert mounted["kafka"][0][1] == services["kafka"]["environment"]["KAFKA_LOG_DIRS"]
     command = services["redis"]["command"]
     assert command[command.index("--maxmemory-policy") + 1] == "noeviction"
     assert command[command.index("--appendonly") + 1] == "yes"
+
+
+def test_files_that_are_mounted_exist(services: dict[str, dict[str, Any]]) -> None:
+    mounted = [volume for service in services.values() for volume in service.get("volumes", [])]
+    files = [volume.split(":") for volume in mounted if volume.startswith("./")]
+    assert len(files) == 5
+    for source, target, mode in files:
+        assert (ROOT / source).is_file() and target.startswith("/") and mode == "ro", source
+
+
+def test_prometheus_scrapes_the_ports_that_services_serve_their_metrics_on(
+    services: dict[str, dict[str, Any]],
+) -> None:
+    jobs = YAML(typ="safe", pure=True).load(ROOT / "deploy" / "monitoring" / "prometheus.yml")
+    scraped = {
+        name: str(found["port"])
+        for job in jobs["scrape_configs"]
+        for found in job["dns_sd_configs"]
+        for name in found["names"]
+    }
+    workers = {
+        name for name, service in services.items() if service.get("command", [""])[0] == "worker"
+    }
+    port = services["worker"]["environment"]["THREADFOLD_METRICS_PORT"]
+    assert scraped == {"gateway": "8080"} | dict.fromkeys(workers, port)
 
 
 def test_no_secret_has_a_default_value(services: dict[str, dict[str, Any]]) -> None:

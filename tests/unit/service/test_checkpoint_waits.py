@@ -7,16 +7,10 @@ from collections import Counter
 
 import pytest
 
-from projections.errors import KafkaUnavailable, RedisUnavailable, WaitTimedOut
-from projections.events.validation import Record
+from projections.errors import RedisUnavailable, WaitTimedOut
 from projections.names import Key, Position
 from projections.storage.records import Checkpoint
-from threadfold.service.checkpoint_waits import (
-    LONGEST_RETRY,
-    CheckpointWaits,
-    wait_in_log,
-)
-from threadfold.testing.memory_log import MemoryLog
+from threadfold.service.checkpoint_waits import LONGEST_RETRY, CheckpointWaits
 
 
 class Checkpoints:
@@ -132,31 +126,3 @@ async def test_a_wait_that_ends_says_how_far_behind_the_partition_is_and_when_to
     with pytest.raises(WaitTimedOut, match=r"\d+ events behind and stands still") as raised:
         await CheckpointWaits(store, lambda: 1).wait_for(Position(0, 10**6), 0.2)
     assert raised.value.retry_after > 1
-
-
-async def test_a_wait_for_a_position_that_the_log_does_not_have_says_so() -> None:
-    store, log, key = Checkpoints(), MemoryLog(1), Key("acme", "c")
-    await log.append([Record(key, "a", "message", b"{}")])
-    waiting = CheckpointWaits(store, lambda: 1)
-    with pytest.raises(WaitTimedOut, match="0-1 is beyond the end of the log"):
-        await wait_in_log(log, waiting.wait_for, Position(0, 1), 0.1, key)
-    with pytest.raises(WaitTimedOut, match="safe in the log"):
-        await wait_in_log(log, waiting.wait_for, Position(0, 0), 0.1, key)
-    # What is in the log is waited for, however late its window is.
-    late = asyncio.create_task(wait_in_log(log, waiting.wait_for, Position(0, 0), 30, key))
-    await asyncio.sleep(0.05)
-    assert not late.done()
-    store.at[1, 0] = Checkpoint(offset=0)
-    await late
-    await waiting.stop()
-
-
-async def test_a_position_is_waited_for_while_the_logs_end_is_not_known() -> None:
-    class Away(MemoryLog):
-        async def end_offsets(self) -> dict[int, int]:
-            raise KafkaUnavailable("away")
-
-    waiting = CheckpointWaits(Checkpoints(), lambda: 1)
-    with pytest.raises(WaitTimedOut):
-        await wait_in_log(Away(1), waiting.wait_for, Position(0, 9), 0.1, Key("acme", "c"))
-    await waiting.stop()

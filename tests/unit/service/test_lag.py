@@ -1,15 +1,18 @@
-"""How old windows are, by the ends of the log that were seen."""
+"""How old windows are, by the ends of the log that were seen, and why a wait for one ended."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
+import pytest
 
+from projections.errors import KafkaUnavailable, RedisUnavailable, WaitTimedOut
 from projections.events.validation import Record
-from projections.names import Key
+from projections.names import Key, Position
 from tests.support.worker import until
-from threadfold.service.lag import Lag
+from threadfold.service.lag import Lag, explained
 from threadfold.testing.memory_log import MemoryLog
 
 LONG = 0.3
@@ -46,3 +49,47 @@ async def test_nothing_is_stale_where_that_is_switched_off() -> None:
     lag.start()
     assert lag.stale(0, applied=-1) is None
     await lag.stop()
+
+
+class Servers:
+    """What Redis reports of itself; None: it cannot be reached."""
+
+    def __init__(self, refuses: str | None = "") -> None:
+        self.refuses = refuses
+
+    async def ping(self) -> dict[str, Any]:
+        if self.refuses is None:
+            raise RedisUnavailable("away")
+        return {"refuses": self.refuses}
+
+
+LATE = WaitTimedOut("not within 1 s", 7)
+
+
+@pytest.mark.parametrize(
+    ("offset", "refuses", "why"),
+    [
+        (1, "", "position 0-1 is beyond the end of the log: no event has it yet"),
+        (1, "its memory is full", "position 0-1 is beyond the end of the log: no event has it yet"),
+        (0, "", "not within 1 s"),
+        (0, None, "not within 1 s"),
+        (0, "its memory is full", "not within 1 s (its memory is full)"),
+    ],
+)
+async def test_a_wait_that_ended_for_nothing_gives_the_reason_if_it_is_known(
+    offset: int, refuses: str | None, why: str
+) -> None:
+    log = MemoryLog(1)
+    await log.append([record("a")])
+    error = await explained(LATE, Position(0, offset), Servers(refuses), log)  # type: ignore[arg-type]
+    assert str(error) == why
+    assert offset or error.retry_after == LATE.retry_after
+
+
+async def test_a_wait_ends_with_its_own_error_while_the_logs_end_is_not_known() -> None:
+    class Away(MemoryLog):
+        async def end_offsets(self) -> dict[int, int]:
+            raise KafkaUnavailable("away")
+
+    error = await explained(LATE, Position(0, 9), Servers(), Away(1))  # type: ignore[arg-type]
+    assert error is LATE

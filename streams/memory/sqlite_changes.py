@@ -1,0 +1,331 @@
+"""What a batch of news changes in the tables of the embedded memory store.
+
+All of a batch is taken in at once: what is erased or deleted for good first, then facts, then the
+records that are touched, each worked out once. The order within it makes no difference (the law of
+decision 0030), and few statements do the work of many.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from projections.events.times import time_at
+from projections.events.types import MemoryDeleted, MemorySaved, SkillSaved
+from projections.memory.branches import Branches
+from projections.memory.news import Dropped, Fact, LogErased, News, WentBack
+from projections.names import Key
+from streams.memory.sqlite_tables import (
+    CHANGED,
+    ERASED,
+    NAMES,
+    PLAIN,
+    branches_of,
+    decode_scope,
+    dropped_from,
+    encode,
+    encode_scope,
+    facts_of,
+    pack,
+    resolved,
+    scope_words,
+)
+
+Place = tuple[str, str]
+"""A record's scope, as it is stored, and its id."""
+DAY = 86_400_000_000
+"""Microseconds."""
+
+
+class _Text(NamedTuple):
+    """What the index has of a fact: its text, words of its date, and who said it."""
+
+    text: str
+    dates: str
+    speaker: str
+
+
+@dataclass(slots=True)
+class _Batch:
+    """News on their way into the tables."""
+
+    db: sqlite3.Connection
+    logs: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    """The number and state of each log that the news name."""
+    records: dict[Place, int] = field(default_factory=dict)
+    new: set[int] = field(default_factory=set)
+    """Numbers of records that nothing was known of."""
+    touched: set[int] = field(default_factory=set)
+    facts: defaultdict[int, dict[tuple[Key, int], Fact]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """Of this batch, by record: all facts that a new one has."""
+
+
+def take_in(db: sqlite3.Connection, news: Sequence[News]) -> bool:
+    """Take news in, within a transaction; returns whether text was deleted that must be gone from
+    the file as well.
+    """
+    batch = _Batch(db)
+    _number_logs(batch, {one.log for one in news})
+    wiped = _take_back(batch, [one for one in news if not isinstance(one, Fact)])
+    facts = [one for one in news if isinstance(one, Fact)]
+    places = [(encode_scope(fact.scope), fact.memory_id) for fact in facts]
+    hard = [isinstance(fact.data, MemoryDeleted) and fact.data.hard for fact in facts]
+    for fact, place, gone in zip(facts, places, hard, strict=True):
+        if gone:
+            _purge(batch, place, fact.at)
+    _add(batch, facts, places)
+    _renew(batch)
+    return wiped or any(hard)
+
+
+def _number_logs(batch: _Batch, logs: set[Key]) -> None:
+    names = {str(log): log for log in logs}
+    known = "SELECT log, number, state FROM logs WHERE log IN (SELECT value FROM json_each(?))"
+
+    def find(wanted: Iterable[str]) -> None:
+        rows = batch.db.execute(known, (encode(list(wanted)).decode(),))
+        batch.logs |= {names[name]: (number, state) for name, number, state in rows}
+
+    find(names)
+    missing = [name for name, log in names.items() if log not in batch.logs]
+    if missing:
+        batch.db.executemany("INSERT INTO logs (log) VALUES (?)", ((name,) for name in missing))
+        find(missing)
+
+
+def _take_back(batch: _Batch, news: Sequence[News]) -> bool:
+    """Note rollbacks, dropped events and erasures; what these touch is worked out anew. Returns
+    whether a log was erased.
+    """
+    db, erased = batch.db, False
+    for one in news:
+        number, state = batch.logs[one.log]
+        if state == ERASED:
+            continue
+        if isinstance(one, WentBack):
+            row = (number, one.by, one.to, one.at)
+            db.execute("INSERT OR REPLACE INTO rollbacks VALUES (?, ?, ?, ?)", row)
+        elif isinstance(one, Dropped):
+            db.execute("INSERT OR IGNORE INTO dropped VALUES (?, ?)", (number, one.offset))
+        rows = db.execute("SELECT DISTINCT record FROM facts WHERE log = ?", (number,))
+        batch.touched.update(record for (record,) in rows)
+        batch.logs[one.log] = number, CHANGED
+        if isinstance(one, LogErased):
+            # That it is erased stays: what comes late changes nothing.
+            erased = True
+            batch.logs[one.log] = number, ERASED
+            for table in ("facts", "rollbacks", "dropped"):
+                db.execute(f"DELETE FROM {table} WHERE log = ?", (number,))
+    changed = {(state, number) for number, state in batch.logs.values() if state != PLAIN}
+    db.executemany("UPDATE logs SET state = ? WHERE number = ?", changed)
+    return erased
+
+
+def _purge(batch: _Batch, place: Place, at: int) -> None:
+    """Delete what was stated of a record up to a time, and whatever of it comes late. Neither a
+    rollback nor an erasure brings it back, so it makes no difference which comes first.
+    """
+    db = batch.db
+    db.execute(
+        "INSERT INTO purged VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET at = max(at, excluded.at)",
+        (*place, at),
+    )
+    rows = db.execute("SELECT number FROM records WHERE scope = ? AND id = ?", place)
+    for (record,) in rows.fetchall():
+        batch.touched.add(record)
+        db.execute(
+            "DELETE FROM facts WHERE record = ? AND at <= ?"
+            " AND kind IN ('memory.saved', 'memory.fused', 'skill.saved')",
+            (record, at),
+        )
+
+
+def _add(batch: _Batch, facts: Sequence[Fact], places: Sequence[Place]) -> None:
+    """Add facts, but for those of erased logs and those whose text was deleted for good."""
+    db = batch.db
+    asked = (encode(list({memory_id for _, memory_id in places})).decode(),)
+    purged = {
+        (scope, memory_id): at
+        for scope, memory_id, at in db.execute(
+            "SELECT scope, id, at FROM purged WHERE id IN (SELECT value FROM json_each(?))", asked
+        )
+    }
+    known = db.execute(
+        "SELECT scope, id, number FROM records WHERE id IN (SELECT value FROM json_each(?))", asked
+    )
+    batch.records |= {(scope, memory_id): number for scope, memory_id, number in known}
+    (following,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM records").fetchone()
+    rows: list[tuple[Any, ...]] = []
+    for fact, place in zip(facts, places, strict=True):
+        log, offset, at, learnt_from, data = fact
+        number, state = batch.logs[log]
+        stated = isinstance(data, MemorySaved | SkillSaved)
+        if state == ERASED or (stated and at <= purged.get(place, at - 1)):
+            continue
+        record = batch.records.get(place)
+        if record is None:
+            record = batch.records[place] = following
+            following += 1
+            batch.new.add(record)
+        batch.touched.add(record)
+        batch.facts[record][log, offset] = fact
+        rows.append(
+            (number, offset, record, at, pack(learnt_from), NAMES[type(data)], encode(data))
+        )
+    db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def _renew(batch: _Batch) -> None:
+    """Work out what is touched, and bring its rows and the index up to date."""
+    db = batch.db
+    old = batch.touched - batch.new
+    facts, texts = _facts(batch, old), _texts(db, old)
+    branches = _branches(batch, facts)
+    places = {number: place for place, number in batch.records.items()}
+    places |= {
+        number: (scope, memory_id)
+        for number, scope, memory_id in db.execute(
+            "SELECT number, scope, id FROM records"
+            " WHERE number IN (SELECT value FROM json_each(?))",
+            (encode(list(old)).decode(),),
+        )
+    }
+    rows: list[tuple[Any, ...]] = []
+    for number in batch.touched:
+        own, place = facts.get(number, []), places[number]
+        stated = [fact for fact in own if isinstance(fact.data, MemorySaved | SkillSaved)]
+        texts.change(number, place, {_text_of(fact) for fact in stated})
+        if (
+            not own
+            and not db.execute("SELECT 1 FROM facts WHERE record = ? LIMIT 1", (number,)).fetchone()
+        ):
+            db.execute("DELETE FROM records WHERE number = ?", (number,))
+            continue
+        record = resolved(own, branches) if stated else None
+        scope = decode_scope(place[0])
+        created = min((fact.at for fact in stated), default=0)
+        rows.append(
+            (
+                number,
+                *place,
+                scope.tenant,
+                scope.user,
+                created if record is None else record.created,
+                None if record is None else pack(record),
+            )
+        )
+    db.executemany("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    texts.write()
+
+
+def _facts(batch: _Batch, old: Iterable[int]) -> dict[int, list[Fact]]:
+    """The facts of what is touched, without those that an operator dropped."""
+    found = facts_of(batch.db, old)
+    dropped: dict[Key, set[int]] = {
+        log: dropped_from(batch.db, number)
+        for log, (number, state) in batch.logs.items()
+        if state == CHANGED
+    }
+    for record in batch.new:
+        found[record] = [
+            fact
+            for fact in batch.facts[record].values()
+            if fact.log not in dropped
+            or dropped[fact.log].isdisjoint((fact.offset, *fact.learnt_from))
+        ]
+    return found
+
+
+def _branches(batch: _Batch, facts: Mapping[int, Sequence[Fact]]) -> Mapping[Key, Branches]:
+    """The branches of the logs that may have some."""
+    logs = {fact.log for own in facts.values() for fact in own}
+    plain = {log for log, (_, state) in batch.logs.items() if state == PLAIN}
+    return branches_of(batch.db, logs - plain)
+
+
+class _Texts:
+    """What changes in the texts and in their index."""
+
+    def __init__(self, db: sqlite3.Connection, known: Mapping[int, dict[str, int]]) -> None:
+        """Args: ``known``: of records that were there, the numbers of their texts."""
+        self._db = db
+        self._known = known
+        self._gone: list[tuple[int]] = []
+        self._texts: list[tuple[int, int, str]] = []
+        self._words: list[tuple[int, str, str, str, str]] = []
+        (self._next,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM texts").fetchone()
+
+    def change(self, record: int, place: Place, texts: set[_Text]) -> None:
+        """Note what a record's texts are now."""
+        known = self._known.get(record, {})
+        if known:
+            said = {one.text for one in texts}
+            self._gone += [(number,) for text, number in known.items() if text not in said]
+        seen = set(known)
+        for text, dates, speaker in sorted(texts) if len(texts) > 1 else texts:
+            if text not in seen:
+                seen.add(text)
+                self._texts.append((self._next, record, text))
+                self._words.append((self._next, _scope_text(place[0]), text, dates, speaker))
+                self._next += 1
+
+    def write(self) -> None:
+        """Write it."""
+        self._db.executemany("DELETE FROM texts WHERE number = ?", self._gone)
+        self._db.executemany("DELETE FROM words WHERE rowid = ?", self._gone)
+        self._db.executemany("INSERT INTO texts VALUES (?, ?, ?)", self._texts)
+        self._db.executemany(
+            "INSERT INTO words (rowid, scope, text, dates, speaker) VALUES (?, ?, ?, ?, ?)",
+            self._words,
+        )
+
+
+def _texts(db: sqlite3.Connection, records: Iterable[int]) -> _Texts:
+    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for record, text, number in db.execute(
+        "SELECT record, text, number FROM texts WHERE record IN (SELECT value FROM json_each(?))",
+        (encode(list(records)).decode(),),
+    ):
+        found[record][text] = number
+    return _Texts(db, found)
+
+
+@lru_cache(maxsize=65536)
+def _scope_text(scope: str) -> str:
+    return " ".join(scope_words(*decode_scope(scope)))
+
+
+def _text_of(fact: Fact) -> _Text:
+    data, dates = fact.data, _date_words(fact.at // DAY)
+    if isinstance(data, SkillSaved):
+        return _Text(data.intent, dates, "")
+    assert isinstance(data, MemorySaved)
+    return _Text(data.text, dates, data.role or "")
+
+
+@lru_cache(maxsize=4096)
+def _date_words(day: int) -> str:
+    year, month, of_month = time_at(day * DAY)[:10].split("-")
+    return f"{year} {MONTHS[int(month) - 1]} {int(of_month)}"
+
+
+MONTHS = (
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+)
