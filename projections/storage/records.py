@@ -233,8 +233,8 @@ def write_of(
 
     ``at_ms`` is the time of its last record, which heads and lists show; or a later one, as
     :func:`projections.fold.timers.changed_timer` says. ``copies`` is what changes of its copies;
-    earlier ones of a window that is written anew are deleted, as nothing records which they are, and
-    all of an erased one.
+    earlier ones of a window that is written anew are deleted, as nothing records which they are,
+    and all of an erased one.
     """
     if mark.layout.nothing or window.meta.erased:
         copies = copies_anew(window, copies)
