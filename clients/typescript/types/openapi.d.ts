@@ -1504,6 +1504,25 @@ export interface paths {
             };
         };
     };
+    "/v1/generations": {
+        /**
+         * List generations
+         * @description All generations of windows, each with its stage and the deployment's policy in it.
+         *     `threadfold rebuild` makes them.
+         *
+         *     Scope: `admin`.
+         */
+        get: {
+            responses: {
+                /** @description All generations, the newest first. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Generations"];
+                    };
+                };
+            };
+        };
+    };
     "/healthz": {
         /**
          * Is the process alive
@@ -1791,6 +1810,13 @@ export interface components {
             file: Record<string, unknown>;
         };
         /**
+         * Generations
+         * @description All generations, the newest first.
+         */
+        Generations: {
+            generations: components["schemas"]["ListedGeneration"][];
+        };
+        /**
          * History
          * @description A page of events, newest first. `next_before` is null on the last page.
          */
@@ -1913,6 +1939,18 @@ export interface components {
             metadata: Record<string, unknown> | null;
             metadata_cut: boolean;
             last_message: components["schemas"]["LastMessage"] | null;
+        };
+        /**
+         * ListedGeneration
+         * @description A set of windows under its own rules. `stage`: `live`, `building`, `ready` to become live, or `retired`. `created` and `live_at` are null if that was not noted.
+         */
+        ListedGeneration: {
+            number: number;
+            stage: "building" | "live" | "ready" | "retired";
+            partitions: number;
+            created: string | null;
+            live_at: string | null;
+            policy: Record<string, unknown>;
         };
         /**
          * ListedSuspension
@@ -3036,6 +3074,7 @@ export interface components {
                 loop_guard?: number;
                 pinned_max_tokens?: number | null;
                 renders?: boolean;
+                memory_auto?: "off" | "sessions" | "summaries";
                 profile?: "bounded" | "composed" | "pruning" | "sliding";
             } | null;
             channel?: string | null;
@@ -3561,6 +3600,7 @@ export interface components {
                 pinned_max_tokens?: number | null;
                 renders?: boolean;
                 encryption?: boolean;
+                memory_auto?: "off" | "sessions" | "summaries";
                 profile?: "bounded" | "composed" | "pruning" | "sliding";
             } | null;
             /** @default null */
@@ -4214,6 +4254,7 @@ export interface components {
                 pinned_max_tokens?: number | null;
                 renders?: boolean;
                 encryption?: boolean;
+                memory_auto?: "off" | "sessions" | "summaries";
                 profile?: "bounded" | "composed" | "pruning" | "sliding";
             } | null;
             quota?: {

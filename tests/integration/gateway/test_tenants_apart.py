@@ -221,6 +221,7 @@ TABLE: dict[tuple[str, str], Entry] = {
     # Of the administration, a key without the scope sees nothing, whatever tenant is named.
     ("GET", "/v1/tenants"): at("/v1/tenants"),
     ("GET", "/v1/workers/metrics"): at("/v1/workers/metrics"),
+    ("GET", "/v1/generations"): at("/v1/generations"),
     ("POST", "/v1/tenants"): at("/v1/tenants", lambda p: {"name": p.tenant}),
     ("GET", "/v1/tenants/{tenant}"): at("/v1/tenants/{p.tenant}"),
     ("PATCH", "/v1/tenants/{tenant}"): at(
