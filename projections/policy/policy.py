@@ -71,6 +71,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pinned_max_tokens: int | None = None
     renders: bool = True
     encryption: bool = False
+    memory_auto: Literal["off", "sessions", "summaries"] = "off"
     profile: Literal["bounded", "pruning", "composed", "sliding"] = "bounded"
 
     @property
