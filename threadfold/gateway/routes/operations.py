@@ -211,8 +211,8 @@ async def get_dead_letters(
     ),
 )
 async def get_dead_letter(caller: Caller, position: _At) -> dict[str, Any]:
-    """The record at a position, how it stands, and why. Its text is not shown: `threadfold
-    dead-letters inspect` shows it.
+    """The record at a position, how it stands, and why. Its text is not shown (`threadfold
+    dead-letters inspect` shows it), but the error in `now` may quote it.
     """
     return await letters.inspected(caller.backend, position)
 
