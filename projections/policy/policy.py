@@ -72,6 +72,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pinned_max_tokens: int | None = None
     renders: bool = True
     encryption: bool = False
+    memory_auto: Literal["off", "sessions", "summaries"] = "off"
     wm_max_tokens: int = 128_000
     recall_weights: RecallWeights = RecallWeights()
     profile: Literal["bounded", "pruning", "composed", "sliding"] = "bounded"
