@@ -1523,6 +1523,111 @@ export interface paths {
             };
         };
     };
+    "/v1/dead-letters": {
+        /**
+         * List dead letters
+         * @description Halted partitions, parked conversations, and records that are nobody's event. A conversation
+         *     is listed while it is parked, a record while the topic keeps its letter.
+         *
+         *     Scope: `admin`.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description only this tenant's */
+                    tenant?: string;
+                    limit?: number;
+                };
+            };
+            responses: {
+                /** @description What could not be applied. `all`: there is no more of it. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["DeadLetters"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/dead-letters/{position}": {
+        /**
+         * Inspect a dead letter
+         * @description The record at a position, how it stands, and why. Its text is not shown (`threadfold
+         *     dead-letters inspect` shows it), but the error in `now` may quote it.
+         *
+         *     Scope: `admin`.
+         */
+        get: {
+            parameters: {
+                path: {
+                    position: string;
+                };
+            };
+            responses: {
+                /** @description A record without its text. `kind`: `poison` (a conversation is parked at it), `waiting` (behind such a one), `record` (nobody's event) or `folded`. `now`: why this release cannot fold it, or that it can. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["InspectedRecord"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/dead-letters/{position}/retry": {
+        /**
+         * Retry a dead letter
+         * @description Fold the conversation of this record on, with the code of this gateway's release. What is not
+         *     parked does not change, nor does a conversation whose event still fails.
+         *
+         *     Scope: `admin`.
+         */
+        post: {
+            parameters: {
+                path: {
+                    position: string;
+                };
+            };
+            responses: {
+                /** @description How many events of the conversation were folded, and where it is parked now (null: it goes on). */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Retried"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/dead-letters/{position}/drop": {
+        /**
+         * Drop a dead letter
+         * @description Drop the event at which a conversation is parked: the fold skips it and goes on with those
+         *     that wait. The record stays in the log. A record that is nobody's event is taken off the list.
+         *
+         *     The answer waits up to 10 s for the fold. 422 if the event parks no conversation.
+         *
+         *     Scope: `admin`.
+         */
+        post: {
+            parameters: {
+                path: {
+                    position: string;
+                };
+            };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["Reason"];
+                };
+            };
+            responses: {
+                /** @description The position of the event that drops it (null for a record: it is off the list); whether the fold has come to it; and where the conversation is parked then. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Dropped"];
+                    };
+                };
+            };
+        };
+    };
     "/healthz": {
         /**
          * Is the process alive
@@ -1770,6 +1875,16 @@ export interface components {
             next_before: string | null;
         };
         /**
+         * DeadLetters
+         * @description What could not be applied. `all`: there is no more of it.
+         */
+        DeadLetters: {
+            halted: components["schemas"]["HaltedPartition"][];
+            parked: components["schemas"]["ParkedConversation"][];
+            records: components["schemas"]["OpenRecord"][];
+            all: boolean;
+        };
+        /**
          * DeletedMemory
          * @description A deleted record. `stores` is there for a hard deletion: what is left where.
          */
@@ -1779,6 +1894,15 @@ export interface components {
             stores?: {
                 [key: string]: components["schemas"]["Store"];
             };
+        };
+        /**
+         * Dropped
+         * @description The position of the event that drops it (null for a record: it is off the list); whether the fold has come to it; and where the conversation is parked then.
+         */
+        Dropped: {
+            event: string | null;
+            applied: boolean;
+            parked: components["schemas"]["Parked"] | null;
         };
         /**
          * EndedTurn
@@ -1817,6 +1941,15 @@ export interface components {
             generations: components["schemas"]["ListedGeneration"][];
         };
         /**
+         * HaltedPartition
+         * @description A partition in which nothing new is folded, since when, and what to do.
+         */
+        HaltedPartition: {
+            partition: number;
+            since: string;
+            what: string;
+        };
+        /**
          * History
          * @description A page of events, newest first. `next_before` is null on the last page.
          */
@@ -1846,6 +1979,24 @@ export interface components {
             message: Record<string, unknown>;
             full_tokens?: number;
             shortened?: components["schemas"]["Shortening"][];
+        };
+        /**
+         * InspectedRecord
+         * @description A record without its text. `kind`: `poison` (a conversation is parked at it), `waiting` (behind such a one), `record` (nobody's event) or `folded`. `now`: why this release cannot fold it, or that it can.
+         */
+        InspectedRecord: {
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            key: string | null;
+            bytes: number | null;
+            kind: "folded" | "poison" | "record" | "waiting";
+            type?: string;
+            id?: string | null;
+            source?: string | null;
+            time?: string | null;
+            parked?: components["schemas"]["Parked"];
+            now?: string;
+            cause?: string;
         };
         /**
          * InspectedWindow
@@ -3799,6 +3950,16 @@ export interface components {
             type?: "function";
         };
         /**
+         * OpenRecord
+         * @description A record of the log that is nobody's event.
+         */
+        OpenRecord: {
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            key: string;
+            cause: string;
+        };
+        /**
          * OpenSuspension
          * @description An open suspension.
          */
@@ -3829,6 +3990,18 @@ export interface components {
         Parked: {
             /** @description where an event stands in the log; opaque */
             position: string;
+            cause: string;
+            waiting: number;
+        };
+        /**
+         * ParkedConversation
+         * @description A conversation that is parked at an event that could not be applied: its position, the cause, and how many events wait behind it.
+         */
+        ParkedConversation: {
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            tenant: string;
+            conversation: string;
             cause: string;
             waiting: number;
         };
@@ -3883,6 +4056,14 @@ export interface components {
             behind: number;
             halted?: number[];
             redis?: string;
+        };
+        /**
+         * Reason
+         * @description Why, kept in the log.
+         */
+        Reason: {
+            /** @default null */
+            reason?: string | null;
         };
         /**
          * ReasoningPart
@@ -3981,6 +4162,16 @@ export interface components {
             suspension_id: string;
             outcome: "answered" | "approved" | "cancelled" | "expired" | "rejected";
             content?: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"] | components["schemas"]["FilePart"] | components["schemas"]["ReasoningPart"])[] | null;
+        };
+        /**
+         * Retried
+         * @description How many events of the conversation were folded, and where it is parked now (null: it goes on).
+         */
+        Retried: {
+            tenant: string;
+            conversation: string;
+            folded: number;
+            parked: components["schemas"]["Parked"] | null;
         };
         /**
          * Revoked
