@@ -74,7 +74,11 @@ def add_vectors(db: sqlite3.Connection, model: str, vectors: Sequence[NewVector]
     if not vectors:
         return
     size = len(vectors[0].vector)
-    db.execute("INSERT OR IGNORE INTO models (name, size) VALUES (?, ?)", (model, size))
+    db.execute(
+        "INSERT INTO models (name, size) VALUES (?, ?)"
+        " ON CONFLICT DO UPDATE SET size = excluded.size WHERE size = 0",
+        (model, size),
+    )
     number, known = db.execute(
         "SELECT number, size FROM models WHERE name = ?", (model,)
     ).fetchone()
@@ -126,7 +130,9 @@ def deleted_vectors(db: sqlite3.Connection) -> int:
 
 
 def use_model(db: sqlite3.Connection, model: str) -> None:
-    """Search a model's vectors from now on, and delete those of all others."""
+    """Search a model's vectors from now on, and delete those of all others. One that has made none
+    yet is of size 0.
+    """
     db.execute("INSERT OR IGNORE INTO models (name, size) VALUES (?, 0)", (model,))
     (number,) = db.execute("SELECT number FROM models WHERE name = ?", (model,)).fetchone()
     db.execute("INSERT OR REPLACE INTO model_in_use VALUES (1, ?)", (number,))

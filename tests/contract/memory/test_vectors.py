@@ -89,6 +89,17 @@ async def test_a_record_is_found_by_what_it_means(store: SqliteMemories) -> None
     await vectors.stop()
 
 
+async def test_a_store_that_begins_empty_is_searched_from_its_first_text_on(
+    store: SqliteMemories,
+) -> None:
+    vectors = await indexed(store, words())
+    assert await texts(vectors, "tea") == []
+    store.apply([said(1, "likes tea")], {})
+    await until(lambda: vectors.made == 1)
+    assert await texts(vectors, "beverage") == ["likes tea"]
+    await vectors.stop()
+
+
 async def test_nobody_finds_what_is_another_tenants_or_users(store: SqliteMemories) -> None:
     strangers = [
         (Key("other", "c1"), {}),
