@@ -465,7 +465,7 @@ async def test_a_context_has_what_was_learnt_elsewhere_before_its_newest_message
     assert few["messages"] == plain["messages"] and few["recalled"] == []
 
     async with AsyncClient(world.url, world.keys["acme"]) as client:
-        found = await client.context(here, recall=True)
+        found = await client.context(here, recall=800)
         assert found.recalled == context["recalled"]
     names = ("render_digest", "position", "tokens", "recalled")
     call = {"model": "m", "format": "openai", **{name: context[name] for name in names}}
