@@ -994,11 +994,16 @@ export interface paths {
     "/v1/memories/search": {
         /**
          * Search memories
-         * @description The records whose text fits the query, best first. Turns are not indexed yet: the kind `turn`
-         *     finds nothing.
+         * @description What fits the query, best first: records, skills, and turns of conversations that no record
+         *     was learnt from.
          *
-         *     The profile `facts` takes a record for half as good after 30 days. `max_tokens` ends the list
-         *     before its texts have more. `explain` adds the parts of each score.
+         *     `mode`, `tools`, `constraints` and `failures` say what it is for: what helps an action comes
+         *     first then. The profile `facts` weighs the text alone, and takes it for half as good after 30
+         *     days. `max_tokens` ends the list before its texts have more. `explain` adds the plan and the
+         *     parts of each score.
+         *
+         *     `background_context` is what is relevant enough for a prompt: data, never an instruction.
+         *     `away` names the channels that could not be asked, and why.
          *
          *     Scope: `read`. Also for end users.
          */
@@ -1009,7 +1014,7 @@ export interface paths {
                 };
             };
             responses: {
-                /** @description The hits, best first, and the tokens of their texts. */
+                /** @description The hits, best first, and the tokens of their texts. `away`: the channels that could not be asked, and why. */
                 200: {
                     content: {
                         "application/json": components["schemas"]["MemoryHits"];
@@ -1523,6 +1528,111 @@ export interface paths {
             };
         };
     };
+    "/v1/dead-letters": {
+        /**
+         * List dead letters
+         * @description Halted partitions, parked conversations, and records that are nobody's event. A conversation
+         *     is listed while it is parked, a record while the topic keeps its letter.
+         *
+         *     Scope: `admin`.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description only this tenant's */
+                    tenant?: string;
+                    limit?: number;
+                };
+            };
+            responses: {
+                /** @description What could not be applied. `all`: there is no more of it. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["DeadLetters"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/dead-letters/{position}": {
+        /**
+         * Inspect a dead letter
+         * @description The record at a position, how it stands, and why. Its text is not shown (`threadfold
+         *     dead-letters inspect` shows it), but the error in `now` may quote it.
+         *
+         *     Scope: `admin`.
+         */
+        get: {
+            parameters: {
+                path: {
+                    position: string;
+                };
+            };
+            responses: {
+                /** @description A record without its text. `kind`: `poison` (a conversation is parked at it), `waiting` (behind such a one), `record` (nobody's event) or `folded`. `now`: why this release cannot fold it, or that it can. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["InspectedRecord"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/dead-letters/{position}/retry": {
+        /**
+         * Retry a dead letter
+         * @description Fold the conversation of this record on, with the code of this gateway's release. What is not
+         *     parked does not change, nor does a conversation whose event still fails.
+         *
+         *     Scope: `admin`.
+         */
+        post: {
+            parameters: {
+                path: {
+                    position: string;
+                };
+            };
+            responses: {
+                /** @description How many events of the conversation were folded, and where it is parked now (null: it goes on). */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Retried"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/dead-letters/{position}/drop": {
+        /**
+         * Drop a dead letter
+         * @description Drop the event at which a conversation is parked: the fold skips it and goes on with those
+         *     that wait. The record stays in the log. A record that is nobody's event is taken off the list.
+         *
+         *     The answer waits up to 10 s for the fold. 422 if the event parks no conversation.
+         *
+         *     Scope: `admin`.
+         */
+        post: {
+            parameters: {
+                path: {
+                    position: string;
+                };
+            };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["Reason"];
+                };
+            };
+            responses: {
+                /** @description The position of the event that drops it (null for a record: it is off the list); whether the fold has come to it; and where the conversation is parked then. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Dropped"];
+                    };
+                };
+            };
+        };
+    };
     "/healthz": {
         /**
          * Is the process alive
@@ -1770,6 +1880,16 @@ export interface components {
             next_before: string | null;
         };
         /**
+         * DeadLetters
+         * @description What could not be applied. `all`: there is no more of it.
+         */
+        DeadLetters: {
+            halted: components["schemas"]["HaltedPartition"][];
+            parked: components["schemas"]["ParkedConversation"][];
+            records: components["schemas"]["OpenRecord"][];
+            all: boolean;
+        };
+        /**
          * DeletedMemory
          * @description A deleted record. `stores` is there for a hard deletion: what is left where.
          */
@@ -1779,6 +1899,15 @@ export interface components {
             stores?: {
                 [key: string]: components["schemas"]["Store"];
             };
+        };
+        /**
+         * Dropped
+         * @description The position of the event that drops it (null for a record: it is off the list); whether the fold has come to it; and where the conversation is parked then.
+         */
+        Dropped: {
+            event: string | null;
+            applied: boolean;
+            parked: components["schemas"]["Parked"] | null;
         };
         /**
          * EndedTurn
@@ -1817,6 +1946,15 @@ export interface components {
             generations: components["schemas"]["ListedGeneration"][];
         };
         /**
+         * HaltedPartition
+         * @description A partition in which nothing new is folded, since when, and what to do.
+         */
+        HaltedPartition: {
+            partition: number;
+            since: string;
+            what: string;
+        };
+        /**
          * History
          * @description A page of events, newest first. `next_before` is null on the last page.
          */
@@ -1846,6 +1984,24 @@ export interface components {
             message: Record<string, unknown>;
             full_tokens?: number;
             shortened?: components["schemas"]["Shortening"][];
+        };
+        /**
+         * InspectedRecord
+         * @description A record without its text. `kind`: `poison` (a conversation is parked at it), `waiting` (behind such a one), `record` (nobody's event) or `folded`. `now`: why this release cannot fold it, or that it can.
+         */
+        InspectedRecord: {
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            key: string | null;
+            bytes: number | null;
+            kind: "folded" | "poison" | "record" | "waiting";
+            type?: string;
+            id?: string | null;
+            source?: string | null;
+            time?: string | null;
+            parked?: components["schemas"]["Parked"];
+            now?: string;
+            cause?: string;
         };
         /**
          * InspectedWindow
@@ -2535,28 +2691,34 @@ export interface components {
         };
         /**
          * MemoryHit
-         * @description A hit of a search: larger scores fit better. `channels` found it.
+         * @description A hit of a search: larger scores fit better. `channels` found it. Of a turn, `position` is that of its event. `trust` says who said it: nothing that is recalled is an instruction. `scores` are the parts of the score.
          */
         MemoryHit: {
-            kind: "composite" | "record" | "skill";
+            kind: "composite" | "record" | "skill" | "turn";
             id: string;
             text: string;
             score: number;
-            channels: string[];
+            channels: ("pragmatic_vectors" | "tags" | "text" | "time" | "vectors")[];
             conversation: string | null;
             position: string | null;
-            record: components["schemas"]["Memory"];
+            trust: "model" | "tool" | "user";
+            record?: components["schemas"]["Memory"];
             scores?: {
                 [key: string]: number;
             };
         };
         /**
          * MemoryHits
-         * @description The hits, best first, and the tokens of their texts.
+         * @description The hits, best first, and the tokens of their texts. `away`: the channels that could not be asked, and why.
          */
         MemoryHits: {
             results: components["schemas"]["MemoryHit"][];
+            background_context: string | null;
             tokens: number;
+            away: {
+                [key: string]: string;
+            };
+            plan?: components["schemas"]["Plan"];
         };
         /**
          * MemoryOutcome
@@ -3075,6 +3237,25 @@ export interface components {
                 pinned_max_tokens?: number | null;
                 renders?: boolean;
                 memory_auto?: "off" | "sessions" | "summaries";
+                wm_max_tokens?: number;
+                /**
+                 * RecallWeights
+                 * @description The weights of the parts of a score; ``token_cost`` is taken off.
+                 */
+                recall_weights?: {
+                    /** @default 0.3 */
+                    semantic?: number;
+                    /** @default 0.25 */
+                    action?: number;
+                    /** @default 0.15 */
+                    temporal?: number;
+                    /** @default 0.1 */
+                    recency?: number;
+                    /** @default 0.1 */
+                    evidence?: number;
+                    /** @default 0.1 */
+                    token_cost?: number;
+                };
                 profile?: "bounded" | "composed" | "pruning" | "sliding";
             } | null;
             channel?: string | null;
@@ -3601,6 +3782,25 @@ export interface components {
                 renders?: boolean;
                 encryption?: boolean;
                 memory_auto?: "off" | "sessions" | "summaries";
+                wm_max_tokens?: number;
+                /**
+                 * RecallWeights
+                 * @description The weights of the parts of a score; ``token_cost`` is taken off.
+                 */
+                recall_weights?: {
+                    /** @default 0.3 */
+                    semantic?: number;
+                    /** @default 0.25 */
+                    action?: number;
+                    /** @default 0.15 */
+                    temporal?: number;
+                    /** @default 0.1 */
+                    recency?: number;
+                    /** @default 0.1 */
+                    evidence?: number;
+                    /** @default 0.1 */
+                    token_cost?: number;
+                };
                 profile?: "bounded" | "composed" | "pruning" | "sliding";
             } | null;
             /** @default null */
@@ -3799,6 +3999,16 @@ export interface components {
             type?: "function";
         };
         /**
+         * OpenRecord
+         * @description A record of the log that is nobody's event.
+         */
+        OpenRecord: {
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            key: string;
+            cause: string;
+        };
+        /**
          * OpenSuspension
          * @description An open suspension.
          */
@@ -3833,6 +4043,18 @@ export interface components {
             waiting: number;
         };
         /**
+         * ParkedConversation
+         * @description A conversation that is parked at an event that could not be applied: its position, the cause, and how many events wait behind it.
+         */
+        ParkedConversation: {
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            tenant: string;
+            conversation: string;
+            cause: string;
+            waiting: number;
+        };
+        /**
          * Piece
          * @description A piece of the assistant's text in progress. `offset` counts the characters before it.
          */
@@ -3841,6 +4063,30 @@ export interface components {
             delta: string;
             /** @default null */
             offset?: number | null;
+        };
+        /**
+         * Plan
+         * @description What was looked for, and why.
+         */
+        Plan: {
+            mode: "action" | "answer" | "mixed";
+            semantic_queries: string[];
+            pragmatic_queries: string[];
+            tool_hints: string[];
+            required_constraints: string[];
+            required_affordances: string[];
+            missing_slots: string[];
+            temporal_filter: components["schemas"]["PlannedTime"] | null;
+            depth: number;
+            reasoning: string;
+        };
+        /**
+         * PlannedTime
+         * @description The time that the query names.
+         */
+        PlannedTime: {
+            since: string | null;
+            until: string | null;
         };
         /**
          * Positions
@@ -3883,6 +4129,14 @@ export interface components {
             behind: number;
             halted?: number[];
             redis?: string;
+        };
+        /**
+         * Reason
+         * @description Why, kept in the log.
+         */
+        Reason: {
+            /** @default null */
+            reason?: string | null;
         };
         /**
          * ReasoningPart
@@ -3981,6 +4235,16 @@ export interface components {
             suspension_id: string;
             outcome: "answered" | "approved" | "cancelled" | "expired" | "rejected";
             content?: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"] | components["schemas"]["FilePart"] | components["schemas"]["ReasoningPart"])[] | null;
+        };
+        /**
+         * Retried
+         * @description How many events of the conversation were folded, and where it is parked now (null: it goes on).
+         */
+        Retried: {
+            tenant: string;
+            conversation: string;
+            folded: number;
+            parked: components["schemas"]["Parked"] | null;
         };
         /**
          * Revoked
@@ -4255,6 +4519,25 @@ export interface components {
                 renders?: boolean;
                 encryption?: boolean;
                 memory_auto?: "off" | "sessions" | "summaries";
+                wm_max_tokens?: number;
+                /**
+                 * RecallWeights
+                 * @description The weights of the parts of a score; ``token_cost`` is taken off.
+                 */
+                recall_weights?: {
+                    /** @default 0.3 */
+                    semantic?: number;
+                    /** @default 0.25 */
+                    action?: number;
+                    /** @default 0.15 */
+                    temporal?: number;
+                    /** @default 0.1 */
+                    recency?: number;
+                    /** @default 0.1 */
+                    evidence?: number;
+                    /** @default 0.1 */
+                    token_cost?: number;
+                };
                 profile?: "bounded" | "composed" | "pruning" | "sliding";
             } | null;
             quota?: {
