@@ -174,14 +174,33 @@ class Memories:
         self, whose: Whose, memory_id: str, charge: Charge, *, hard: bool = False
     ) -> Record:
         """Delete a record or a skill, and return it as it was. It is gone from this store when this
-        returns.
+        returns, and so are the composites that it is a source of.
 
         Raises:
             UnknownMemory: there is none that the caller may see.
         """
         found = await self.get(whose, memory_id)
-        await self._about(found, events.MemoryDeleted(memory_id=memory_id, hard=hard), charge)
+        for one in [found, *await self._composites_of(found)]:
+            await self._about(one, events.MemoryDeleted(memory_id=one.id, hard=hard), charge)
         return found
+
+    async def _composites_of(self, record: Record) -> list[Record]:
+        """The composites that say what a record says, deleted ones too."""
+        only = Filter(
+            record.scope.tenant,
+            record.scope.user,
+            record.scope.channel,
+            kinds=("composite",),
+            expired=True,
+        )
+        found: list[Record] = []
+        after: tuple[int, str] | None = None
+        while True:
+            page = await asyncio.to_thread(self.store.page, only, after, MAX_LISTED)
+            found += [one for one in page if record.id in one.sources]
+            if len(page) < MAX_LISTED:
+                return found
+            after = page[-1].created, page[-1].id
 
     async def outcome(
         self, whose: Whose, memory_id: str, charge: Charge, *, succeeded: bool

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
-from projections.events.memories import MemorySaved, Origin
+from projections.events.memories import MemoryFused, MemorySaved, Origin
 from projections.events.times import parse_micros
 from projections.memory.extraction.candidate import Candidate
+from projections.memory.extraction.fusion import clusters, composite
 from projections.memory.identity import id_of, normalize
 from projections.names import Key, Position
 
@@ -31,43 +32,55 @@ class Taught(msgspec.Struct, frozen=True):
 
 def memory_events(
     taught: Taught,
-    candidates: Iterable[Candidate],
+    candidates: Sequence[Candidate],
     origin: Origin = "rules",
     model: str | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """The flat events that say what was found.
+    """The flat events that say what was found, and then what it is fused to.
 
     Their ids follow from what they say and from the rollback that they know: the same span that is
     read twice gives the same events, and what a rollback made void is said anew after it.
     """
     for found in candidates:
-        normalized = normalize(found.text)
-        if not normalized:
-            continue
-        data = MemorySaved(
-            memory_id="",
-            memory_type=found.memory_type,
-            text=found.text,
-            normalized_text=normalized,
-            trust=found.trust,
-            topic=found.topic,
-            role=found.role,
-            entities=list(found.entities),
-            temporal=found.temporal,
-            tags=found.tags,
-            confidence=found.confidence,
-            user=taught.user,
-            channel=taught.channel,
-            positions=[taught.position(offset) for offset in found.offsets],
-            origin=origin,
-            model=model,
-            rollback=None if taught.rollback is None else taught.position(taught.rollback),
+        data = MemorySaved(**_fields(taught, found, origin, model))
+        if data.normalized_text:
+            data.memory_id = id_of(taught.key, data) or ""
+            yield _flat("memory.saved", taught.key, data, found.time)
+    for sources in clusters(candidates):
+        found = composite(sources)
+        records = [MemorySaved(**_fields(taught, one, origin, model)) for one in sources]
+        fused = MemoryFused(
+            **_fields(taught, found, origin, model),
+            source_record_ids=sorted({id_of(taught.key, one) or "" for one in records}),
         )
-        data.memory_id = id_of(taught.key, data) or ""
-        yield flat_event("memory.saved", taught.key, data, found.time)
+        fused.memory_id = id_of(taught.key, fused) or ""
+        yield _flat("memory.fused", taught.key, fused, found.time)
 
 
-def flat_event(kind: str, key: Key, data: MemorySaved, time: str | None) -> dict[str, Any]:
+def _fields(taught: Taught, found: Candidate, origin: Origin, model: str | None) -> dict[str, Any]:
+    """What a candidate says, as fields of a :class:`MemorySaved` that has no id yet."""
+    return {
+        "memory_id": "",
+        "memory_type": found.memory_type,
+        "text": found.text,
+        "normalized_text": normalize(found.text),
+        "trust": found.trust,
+        "topic": found.topic,
+        "role": found.role,
+        "entities": list(found.entities),
+        "temporal": found.temporal,
+        "tags": found.tags,
+        "confidence": found.confidence,
+        "user": taught.user,
+        "channel": taught.channel,
+        "positions": [taught.position(offset) for offset in found.offsets],
+        "origin": origin,
+        "model": model,
+        "rollback": None if taught.rollback is None else taught.position(taught.rollback),
+    }
+
+
+def _flat(kind: str, key: Key, data: MemorySaved, time: str | None) -> dict[str, Any]:
     """A flat event with an id that follows from its log and data."""
     fields: dict[str, Any] = msgspec.to_builtins(data)
     named = msgspec.json.encode([kind, str(key), fields, time], order="deterministic")

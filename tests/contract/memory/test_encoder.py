@@ -221,6 +221,28 @@ async def test_spans_that_are_learnt_from_at_once_come_out_alike() -> None:
     assert [(one.text, one.duplicates) for one in world.known()] == [("The user lives in Oslo.", 0)]
 
 
+async def test_what_is_much_the_same_is_fused_and_goes_with_its_last_source() -> None:
+    world = Learning(SESSIONS)
+    (_, first, second) = await world.say(
+        opened(), user("I never fly at night."), user("I don't fly at night or on Sundays.")
+    )
+    (close,) = await world.say(closed())
+    await world.learn(*world.requests, *world.requests)
+    both = "The user never flies at night. The user does not fly at night or on Sundays."
+    found = {one.kind: one for one in world.known()}
+    assert (found["composite"].text, found["composite"].positions) == (
+        both,
+        [str(first), str(second)],
+    )
+    records = [one.id for one in world.known() if one.kind == "record"]
+    assert found["composite"].sources == sorted(records) and len(records) == 2
+    assert all(one.duplicates == 0 for one in world.known())
+    await world.say({"type": "rollback", "to": str(first)})
+    assert world.texts() == ["The user never flies at night."]
+    await world.say({"type": "rollback", "to": str(close)})
+    assert both in world.texts()
+
+
 async def test_what_is_private_reaches_no_event() -> None:
     world = Learning(SESSIONS)
     await world.say(opened(), user("I live in Oslo. <private>I have asthma.</private>"), closed())

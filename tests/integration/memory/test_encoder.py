@@ -39,7 +39,20 @@ async def test_what_a_closed_session_taught_is_found_and_a_later_value_takes_its
             return [one["text"] for one in answer.json().get("results", [])]
 
         async def lives_in(place: str) -> bool:
-            return await found("where does the user live") == [f"The user {place}."]
+            return await found("Oslo Bergen") == [f"The user {place}."]
+
+        await teach("c0", "I never fly at night.", "I don't fly at night or on Sundays.")
+        flies = "does the user fly at night"
+
+        async def all_say_so() -> list[str]:
+            said = await found(flies)
+            return said if len(said) == 3 else []
+
+        await until(all_say_so, 60, "two records and their composite")
+        listed = (await http.get("/memories?user=ann")).json()["memories"]
+        never = next(one for one in listed if one["text"] == "The user never flies at night.")
+        (await http.delete(f"/memories/{never['id']}")).raise_for_status()
+        assert await found(flies) == ["The user does not fly at night or on Sundays."]
 
         await teach("c1", "Hi! I live in Oslo.", "Can you help me?")
         await until(lambda: lives_in("lives in Oslo"), 60, "the first session is learnt from")
