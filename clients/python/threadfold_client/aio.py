@@ -168,8 +168,8 @@ class AsyncClient(MemoryCalls):
         after: str | None = None,
         recall: int = 0,
     ) -> Context:
-        """What a model is sent. ``max_tokens`` is a limit of this reader's own, ``after`` a position
-        that the window must include, ``recall`` the tokens that recalled memories have at most.
+        """What a model is sent. ``max_tokens`` is a limit of this reader's own, ``after`` a
+        position that the window must include, ``recall`` what recalled memories have at most.
         """
         path = f"{conversation_path(conversation)}/context"
         told = query_of(recall="on", recall_tokens=recall) if recall else {}
