@@ -41,7 +41,7 @@ CREATE TRIGGER vector_gone AFTER DELETE ON vectors BEGIN
   UPDATE vectors_gone SET times = times + 1;
 END;
 """
-EXACT = 3_000
+EXACT = 1_000
 """Vectors that a search compares exactly."""
 IN_MEMORY = 1_000_000
 """Signs that are kept in memory: 48 bytes each, of 384 numbers."""
