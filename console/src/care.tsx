@@ -1,48 +1,105 @@
 // Care: erasure with its receipt; for the operator also what is stuck, and generations.
 
 import type { JSX } from "preact";
-import { useEffect, useReducer, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
+import type { Receipt } from "../../clients/typescript/dist/models.js";
 import { type Me, get, send, v1 } from "./api";
+import { newClient } from "./client";
 import { useAction, useLoaded } from "./load";
-import { Notice, Table, Title, number, when } from "./parts";
-import { by, sum } from "./prometheus";
-import { watch } from "./watch";
+import { Notice, Table, Title, when } from "./parts";
 
 export function Care({ me }: { me: Me }): JSX.Element {
   return (
     <>
       <Title>Care</Title>
-      {me.scopes.includes("admin") ? <Stuck /> : null}
+      {me.scopes.includes("admin") ? <DeadLetters /> : null}
       {me.scopes.includes("erase") ? <Erasure tenant={me.tenant} /> : <p>The key lacks the scope erase, so it erases nothing.</p>}
       {me.scopes.includes("admin") ? <Generations /> : null}
     </>
   );
 }
 
-/** What stands still, by the metrics. */
-function Stuck(): JSX.Element {
-  const [, draw] = useReducer<number, void>((n) => n + 1, 0);
-  useEffect(() => watch.subscribe(() => draw()), []);
-  const { gateway, workers, error } = watch.watched;
-  const halted = by(gateway, "threadfold_partition_halted", "partition").filter(([, value]) => value);
-  const kinds = by(workers, "threadfold_dead_letters_total", "kind");
+interface Letters {
+  halted: { partition: number; what: string }[];
+  parked: { position: string; tenant: string; conversation: string; cause: string; waiting: number }[];
+  records: { position: string; key: string; cause: string }[];
+  all: boolean;
+}
+
+/** What could not be folded, and what an operator does with it. */
+function DeadLetters(): JSX.Element {
+  const { value, error, again } = useLoaded<Letters>((signal) => get("v1/dead-letters", signal), "letters", 15_000);
+  const [done, setDone] = useState("");
+  const action = useAction();
+  const act = (position: string, name: "retry" | "drop", what: string) => (): void => {
+    if (name === "drop" && !confirm(`Drop the event at ${position}? The fold passes over it from then on.`)) return;
+    void action.run(async () => {
+      setDone("");
+      const path = v1(["dead-letters", position, name]);
+      const answer = await send<{ parked: { position: string; cause: string } | null; applied?: boolean }>("POST", path);
+      const still = answer.parked ? `parked at ${answer.parked.position}: ${answer.parked.cause}` : "done";
+      setDone(`${what}: ${answer.applied === false ? "the drop is in the log, and no worker has folded it yet" : still}`);
+      again();
+    });
+  };
+  const row = (position: string, what: string, cause: string, waiting: number | null): JSX.Element => (
+    <tr key={position}>
+      <th scope="row">{what}</th>
+      <td>{position}</td>
+      <td>{cause}</td>
+      <td class="number">{waiting}</td>
+      <td>
+        <span class="actions">
+          <Inspect position={position} />
+          {waiting === null ? null : (
+            <button type="button" disabled={action.busy} onClick={act(position, "retry", what)} aria-label={`Retry ${position}`}>
+              Retry
+            </button>
+          )}
+          <button type="button" class="danger" disabled={action.busy} onClick={act(position, "drop", what)} aria-label={`Drop ${position}`}>
+            Drop
+          </button>
+        </span>
+      </td>
+    </tr>
+  );
+  const any = value && value.parked.length + value.records.length > 0;
   return (
-    <section aria-labelledby="stuck">
-      <h2 id="stuck">Dead letters</h2>
-      <Notice error={error} />
-      {halted.length ? <Notice error={`Halted partitions: ${halted.map(([name]) => name).join(", ")}. threadfold doctor says why.`} /> : null}
-      <p>
-        Since the workers began: {kinds.map(([kind, value]) => `${kind} ${number(value)}`).join(", ") || "none"}. Records that are nobody's
-        events: {number(sum(gateway, "threadfold_records_set_aside"))}.
-      </p>
+    <section aria-labelledby="letters">
+      <h2 id="letters">Dead letters</h2>
+      <Notice error={error || action.error} />
+      {value?.halted.map((one) => (
+        <Notice key={one.partition} error={one.what} />
+      ))}
+      {done ? <p role="status">{done}</p> : null}
+      {value && !any ? <p>There are none.</p> : null}
+      {any ? (
+        <Table label="Dead letters" heads={["Conversation or key", "Position", "Cause", "Waiting", "Actions"]}>
+          {value.parked.map((one) => row(one.position, `${one.tenant}/${one.conversation}`, one.cause, one.waiting))}
+          {value.records.map((one) => row(one.position, `record of ${one.key || "no key"}`, one.cause, null))}
+        </Table>
+      ) : null}
+      {value && !value.all ? <p>There are more: threadfold dead-letters list shows all.</p> : null}
     </section>
   );
 }
 
-interface Receipt {
-  conversation: string;
-  erased_at: string;
-  stores: Record<string, { state: string; deadline: string | null; how: string }>;
+function Inspect({ position }: { position: string }): JSX.Element {
+  const [shown, setShown] = useState("");
+  const { run, busy, error } = useAction();
+  const look = (): void => {
+    if (shown) setShown("");
+    else void run(async () => setShown(JSON.stringify(await get(v1(["dead-letters", position])), null, 2)));
+  };
+  return (
+    <>
+      <button type="button" disabled={busy} aria-expanded={shown !== ""} onClick={look} aria-label={`Inspect ${position}`}>
+        Inspect
+      </button>
+      {shown ? <span class="original">{shown}</span> : null}
+      <Notice error={error} />
+    </>
+  );
 }
 
 function Erasure({ tenant }: { tenant: string }): JSX.Element {
@@ -55,8 +112,8 @@ function Erasure({ tenant }: { tenant: string }): JSX.Element {
     event.preventDefault();
     void run(async () => {
       setReceipts(null);
-      const answer = await send<Receipt | { conversations: Receipt[] }>("DELETE", v1([what, name]));
-      setReceipts("conversations" in answer ? answer.conversations : [answer]);
+      const client = newClient();
+      setReceipts(what === "users" ? (await client.eraseUser(name)).conversations : [await client.erase(name)]);
       setTyped("");
     });
   };

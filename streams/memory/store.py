@@ -12,7 +12,9 @@ from typing import NamedTuple, Protocol
 
 from projections.memory.identity import Scope
 from projections.memory.news import News
+from projections.memory.raw_turns import Turn
 from projections.memory.resolution import Record
+from projections.names import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Filter:
 
     ``tenant`` is always the credential's. ``as_of`` (microseconds) shows what was known then.
     ``expired`` shows those that no longer stand, too; ``conversations`` are all that may have
-    taught them.
+    taught them. ``scope``: of exactly this one.
     """
 
     tenant: str
@@ -36,14 +38,12 @@ class Filter:
     as_of: int | None = None
     expired: bool = False
     conversations: frozenset[str] | None = None
+    scope: Scope | None = None
 
     def admits(self, record: Record) -> bool:
         """Whether a record is one of these."""
-        scope = record.scope
         return (
-            scope.tenant == self.tenant
-            and self.user in (None, scope.user)
-            and self.channel in (None, scope.channel)
+            self.admits_scope(record.scope)
             and self.conversation in (None, record.conversation)
             and (self.conversations is None or record.conversation in self.conversations)
             and record.kind in self.kinds
@@ -54,12 +54,43 @@ class Filter:
             and (self.expired or record.stands)
         )
 
+    def admits_turn(self, turn: Turn) -> bool:
+        """Whether a turn is of these; ``kinds`` and what only records have are not looked at."""
+        return (
+            self.admits_place(turn.scope, f"{turn.scope.tenant}/{turn.conversation}")
+            and (self.since is None or turn.at >= self.since)
+            and (self.until is None or turn.at <= self.until)
+            and (self.as_of is None or turn.at <= self.as_of)
+        )
+
+    def admits_place(self, scope: Scope, log: str) -> bool:
+        """Whether what a log has in a scope is of these."""
+        tenant, _, conversation = log.partition("/")
+        return (
+            self.admits_scope(scope)
+            and tenant == self.tenant
+            and self.conversation in (None, conversation)
+            and (self.conversations is None or conversation in self.conversations)
+        )
+
+    def admits_scope(self, scope: Scope) -> bool:
+        """Whether what is in a scope may be of these."""
+        return (
+            scope.tenant == self.tenant
+            and self.user in (None, scope.user)
+            and self.channel in (None, scope.channel)
+            and self.scope in (None, scope)
+        )
+
 
 class Hit(NamedTuple):
-    """A record that a search found, and how well its text fits: larger is better."""
+    """A record that a search found. ``score``: how well its text fits, where larger is better;
+    ``relevance``: from 0 to 1, how improbable it is that it fits by chance.
+    """
 
     record: Record
     score: float
+    relevance: float
 
 
 @dataclass(slots=True)
@@ -93,8 +124,17 @@ class MemoryStore(Protocol):
         None where it is not there.
         """
 
-    def search(self, only: Filter, words: Sequence[str], limit: int) -> list[Hit]:
-        """The records whose text has some of the words, best first."""
+    def search(self, only: Filter, words: Collection[str], limit: int) -> list[Hit]:
+        """The records whose text has some of these stems (``projections.memory.words``), or that
+        have such tags, best first.
+        """
+
+    def superseded_turns(
+        self, tenant: str, turns: Collection[tuple[Key, int]], as_of: int | None
+    ) -> set[tuple[Key, int]]:
+        """Those of a tenant's events that taught a record which no longer stands at ``as_of``: what
+        they say was corrected or deleted.
+        """
 
     def stats(self, only: Filter) -> Stats:
         """Counts of what the filter admits."""

@@ -64,8 +64,8 @@ class TopicFeed(ABC):
         Raises:
             WaitTimedOut: it does not within ``timeout`` seconds.
         """
-        if not self._begun or not self._reached(self._begun):
-            await self._wait(lambda: bool(self._begun) and self._reached(self._begun), timeout)
+        if not self.is_ready:
+            await self._wait(lambda: self.is_ready, timeout)
 
     async def caught_up(
         self,
@@ -87,6 +87,11 @@ class TopicFeed(ABC):
             found = await asyncio.gather(*(end_offset(consumer, place) for place in places))
         ends = {place.partition: end for place, end in zip(places, found, strict=True)}
         await self._wait(lambda: self._reached(ends), timeout)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the store has what was on the topic when the feed began."""
+        return self.has(self._begun)
 
     @property
     def partitions(self) -> int:

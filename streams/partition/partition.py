@@ -24,6 +24,7 @@ from functools import partial
 
 from projections.events.types import AnyEvent, ErasedEvent
 from projections.fold.apply import Outcome, Status, apply
+from projections.fold.extraction_due import extraction_due
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.protocol import WindowStore
@@ -344,6 +345,7 @@ class Partition(PartitionWindows):
         else:
             self.counts.rejected += 1
         effects.add(window.key, outcome)
+        effects.learn_from(window.key, extraction_due(window, event, outcome))
 
     @property
     def unwritten(self) -> int:

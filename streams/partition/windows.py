@@ -11,7 +11,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import get_args
 
-from projections.events.types import ErasedEvent, EventDroppedEvent, MemoryEvent, RollbackEvent
+from projections.events.types import (
+    ErasedEvent,
+    EventDroppedEvent,
+    MemoryEvent,
+    RollbackEvent,
+    SessionClosedEvent,
+)
 from projections.names import Key, parse_key
 from projections.policy.policy import Rules
 from projections.storage.layout import Mark
@@ -42,7 +48,7 @@ from streams.runtime.time_slices import TimeSlices
 
 TAKEN_OUT = frozenset({ErasedEvent, EventDroppedEvent})
 """Events after which no earlier copy of a window may be used."""
-ANNOUNCED = TAKEN_OUT | {RollbackEvent, *get_args(MemoryEvent)}
+ANNOUNCED = TAKEN_OUT | {RollbackEvent, SessionClosedEvent, *get_args(MemoryEvent)}
 """Events that may say something to others even where they are simply applied."""
 
 

@@ -96,6 +96,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     (one a line) wrap the data keys of encrypted conversations (``streams.encryption.master_keys``);
     within ``key_compaction_lag`` seconds of an erasure the broker begins to drop its keys.
 
+    ``memory_turns``: whether searches of the long-term memory find what was said word for word.
     ``memory_store`` is the folder of this process' store of the long-term memory
     (``streams.memory.store_folder``); without it a gateway feeds a temporary one at every start.
 
@@ -103,6 +104,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``watchdog_seconds`` (``streams.runtime.watchdog``; 0: it never does so).
 
     A worker serves its metrics at ``metrics_host`` and ``metrics_port``; 0: it does not.
+
+    ``gateway_certificate`` and ``gateway_private_key`` are PEM files with which the gateway speaks
+    TLS (``threadfold.gateway.tls``).
 
     ``cors_origins`` and ``gateway_hosts`` are lists joined by commas
     (``threadfold.gateway.origins``). ``token_secret`` is part of what signs the tokens of end
@@ -145,6 +149,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     memory_store: str = ""
     compress: bool = False
     read_cache_bytes: int = 64 << 20
+    memory_turns: bool = True
     stale_after: float = 10.0
     snapshot_events: int = 5_000
     accept_truncated_log: bool = False
@@ -172,6 +177,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8080
     connections_per_address: int = 0
+    gateway_certificate: str = ""
+    gateway_private_key: str = ""
     gateway_url: str = ""
     auth: str = "on"
     auth_tenant: str = "default"
@@ -284,6 +291,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         for together in (
             ("jwt_issuer", "jwt_audience", "jwt_keys"),
             ("kafka_user", "kafka_password"),
+            ("gateway_certificate", "gateway_private_key"),
         ):
             missing = [name for name in together if not getattr(self, name)]
             if 0 < len(missing) < len(together):

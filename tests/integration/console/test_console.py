@@ -4,6 +4,7 @@ it never shows.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 import subprocess
@@ -14,10 +15,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from projections.names import Key, partition_of
 from streams.settings.quotas import DEFAULT_SCOPES
+from streams.settings.settings import Settings
 from tests.support.browser import ENTER, TAB, Browser, programs, running_browser
-from tests.support.console_traffic import append, approval, record_call, talk
+from tests.support.console_traffic import append, approval, await_summary, record_call, talk
 from tests.support.gateway_process import serving
+from tests.support.raw_records import put_raw
 from threadfold.embedded.stack import EmbeddedStack
 
 pytestmark = pytest.mark.long
@@ -49,6 +53,7 @@ class World:
     key: str
     rival_key: str
     browser: Browser
+    settings: Settings
 
     def sign_in(self, key: str | None = None) -> Browser:
         """The browser, signed in; its tab has forgotten who was."""
@@ -82,8 +87,9 @@ def world(stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFactory) -> Ite
         append(acme, "answered", [*talk(1), *approval("pay-2")])
         memory = {"text": "Prefers a seat at the window.", "user": "u-7", "conversation": "journey"}
         acme.post("/v1/memories?wait=applied", json=memory).raise_for_status()
+        await_summary(acme, "journey")
         browser = running.enter_context(running_browser(tmp_path_factory.mktemp("browser")))
-        yield World(served.url, acme, served.key, rival.json()["key"], browser)
+        yield World(served.url, acme, served.key, rival.json()["key"], browser, served.settings)
 
 
 def test_the_sources_hold_their_types_and_build_to_what_is_shipped(tmp_path: Path) -> None:
@@ -260,3 +266,22 @@ def test_the_operator_makes_and_revokes_a_key_and_erases_with_a_receipt(world: W
     browser.button("Erase for good")
     browser.shows("Erased. The receipt:", "windows")
     assert world.acme.get("/v1/conversations/to-erase/context").status_code == 410
+
+
+def test_the_operator_inspects_and_drops_a_dead_letter(world: World) -> None:
+    key = Key("acme", "poisoned")
+    partition = partition_of(key, world.settings.partitions)
+    row = (partition, str(key).encode(), b"{not json")
+    (sent,) = asyncio.run(put_raw(world.settings, "events", row))
+    position = f"{partition}-{sent.offset}"
+    later = {"type": "message", "role": "user", "content": "later"}
+    world.acme.post("/v1/conversations/poisoned/events?wait=applied", json=later)
+    browser = world.sign_in()
+    world.show("care").shows("acme/poisoned", "the value is not an event")
+    browser.click(f"//button[@aria-label='Inspect {position}']")
+    browser.shows('"kind": "poison"')
+    browser.run("window.confirm = () => true")
+    browser.click(f"//button[@aria-label='Drop {position}']")
+    browser.shows("acme/poisoned: done", "There are none.")
+    context = world.acme.get("/v1/conversations/poisoned/context").json()
+    assert [one["content"] for one in context["messages"]] == ["later"] and "parked" not in context

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from projections.errors import Healing
 from projections.events.types import MemorySaved
 from projections.memory.identity import Scope
 from streams.control.control_topic import Control
@@ -199,6 +200,31 @@ async def test_verify_and_diff_name_what_a_store_has_wrong(world: World) -> None
     assert (await world.run("diff")).lines[-1] == "removed: 0, added: 0, changed: 0"
 
 
+@pytest.mark.long
+async def test_a_store_whose_file_is_damaged_is_fed_anew(world: World) -> None:
+    async with ConversationService(world.settings) as backend:
+        memories = Memories(backend, hold=True)
+        records = [(Whose("rival", "u-7"), record(f"Fact {n}.")) for n in range(200)]
+        await memories.save(records, free, wait=True)
+        await memories.stop()
+        assert world.folder.live is not None
+        content = bytearray(world.folder.live.read_bytes())
+        middle = len(content) // 2
+        content[middle:] = b"\xff" * (len(content) - middle)
+        world.folder.live.write_bytes(content)
+        memories = Memories(backend, hold=True)
+
+        async def whole() -> bool:
+            try:
+                return (await memories.stats(Whose("rival", "u-7"))).records == 200
+            except Healing:
+                return False
+
+        await until(whole)
+        await memories.stop()
+    assert (await world.run("verify")).code == 0
+
+
 async def test_a_topic_made_anew_from_the_logs_gives_an_equal_store(world: World) -> None:
     async with ConversationService(world.settings) as backend:
         memories = Memories(backend, hold=True)
@@ -227,6 +253,21 @@ async def test_a_topic_made_anew_from_the_logs_gives_an_equal_store(world: World
     assert (await world.run("verify")).code == 2
     assert await world.rebuilt("--from-logs") == before
     assert (await world.run("verify")).code == 0
+
+
+async def test_diff_shows_what_the_rules_would_find_in_the_logs(world: World) -> None:
+    async with ConversationService(world.settings) as backend:
+        opened = {"type": "conversation.opened", "user": "ann"}
+        said = {"type": "message", "role": "user", "content": "I live in Oslo."}
+        appended = await backend.append("rival", [("ruled", opened), ("ruled", said)])
+        await backend.wait_applied("rival", "ruled", appended)
+    await world.rebuilt()
+    found = await world.run("diff", "--rules", "--tenant", "rival")
+    assert (found.code, found.lines[-1]) == (1, "removed: 0, added: 1, changed: 0")
+    shown = json.loads(found.lines[0])
+    assert (shown["text"], shown["user"]) == ("The user lives in Oslo.", "ann")
+    both = await world.run("diff", "--rules", "--after", str(world.folder.live))
+    assert both.code == 2 and "--rules and --after" in both.said
 
 
 async def test_without_a_folder_a_command_says_what_to_set(world: World, tmp_path: Path) -> None:
