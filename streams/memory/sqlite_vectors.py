@@ -50,6 +50,13 @@ class SqliteVectors:
             return model_in_use(db)
 
     @property
+    def count(self) -> int:
+        """How many there are, of all models."""
+        with self._turn() as db:
+            (count,) = db.execute("SELECT count(*) FROM vectors").fetchone()
+            return int(count)
+
+    @property
     def epoch(self) -> tuple[int, int]:
         """Another one whenever texts that have vectors may have lost them."""
         with self._turn() as db:

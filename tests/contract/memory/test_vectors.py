@@ -131,13 +131,6 @@ async def test_what_no_longer_stands_is_not_found_but_as_of_then(store: SqliteMe
     await vectors.stop()
 
 
-def held(store: SqliteMemories) -> int:
-    """How many vectors a store has."""
-    with store._turn() as db:
-        (count,) = db.execute("SELECT count(*) FROM vectors").fetchone()
-        return int(count)
-
-
 async def test_an_erasure_reaches_vectors_and_their_cache(store: SqliteMemories) -> None:
     inner = words()
     store.apply([said(1, "likes tea"), said(2, "likes milk", C2)], {})
@@ -145,12 +138,12 @@ async def test_an_erasure_reaches_vectors_and_their_cache(store: SqliteMemories)
     vectors = await indexed(store, inner)
     assert store.digests() == before
     store.apply([LogErased(C1)], {})
-    assert await texts(vectors, "tea") == ["likes milk"] and held(store) == 1
+    assert await texts(vectors, "tea") == ["likes milk"] and store.vectors.count == 1
     store.apply([said(2, "likes tea", C2)], {})
     await until(lambda: inner.asked.count("likes tea") == 2)
     data = events.MemoryDeleted(memory_id=saved(C2, "likes tea").memory_id, hard=True, user=USER)
     store.apply([Fact(C2, 9, 9 * MINUTE, (), data)], {})
-    await until(lambda: held(store) == 1)
+    await until(lambda: store.vectors.count == 1)
     await vectors.stop()
 
 
@@ -173,7 +166,7 @@ async def test_a_changed_model_takes_over_once_it_has_all(store: SqliteMemories)
     second.gate.set()
     await until(lambda: store.vectors.model == "two")
     assert (await texts(vectors, "beverage 8"))[0] == "likes tea 8"
-    assert second.asked[-1] == "beverage 8" and held(store) == 40
+    assert second.asked[-1] == "beverage 8" and store.vectors.count == 40
     await vectors.stop()
     # The old model is no longer configured: until the new one has all, there are no vectors.
     alone = MemoryVectors(store.vectors, Fixed(words("three")))
@@ -230,7 +223,7 @@ async def test_a_store_that_takes_anothers_place_has_its_vectors(tmp_path: Path)
     asked = len(inner.asked)
     other.apply([*reversed(news), said(30, "likes milk")], {})
     live.adopt(other)
-    await until(lambda: held(live) == 21)
+    await until(lambda: live.vectors.count == 21)
     assert len(inner.asked) == asked + 1 and live.vectors.model == inner.model
     assert await texts(vectors, "likes tea 7") != []
     await vectors.stop()
