@@ -19,6 +19,7 @@ from faust.transport.drivers import aiokafka as driver
 
 from projections.errors import ThreadfoldError
 from streams.compaction.deliveries import Deliveries
+from streams.log.access import connection
 from streams.log.clients import stop_client
 from streams.runtime.throttle_logs import throttle_logs
 from streams.runtime.tune_gc import tune_gc
@@ -107,12 +108,19 @@ class _Service(faust.Service):  # type: ignore[misc]
 
 
 def _credentials(settings: Settings) -> Any:
-    """How Faust logs in, as all other clients do (:func:`streams.log.clients.connection`)."""
-    if not settings.kafka_user:
-        return None
-    return faust.SASLCredentials(
-        username=settings.kafka_user, password=settings.kafka_password, mechanism="PLAIN"
-    )
+    """How Faust logs in, as all other clients do (:func:`streams.log.access.connection`)."""
+    login = connection(settings)
+    context = login.get("ssl_context")
+    if (tokens := login.get("sasl_oauth_token_provider")) is not None:
+        return faust.auth.OAuthCredentials(oauth_cb=tokens, ssl_context=context)
+    if (mechanism := login.get("sasl_mechanism")) is not None:
+        return faust.SASLCredentials(
+            username=settings.kafka_user,
+            password=settings.kafka_password,
+            mechanism=mechanism,
+            ssl_context=context,
+        )
+    return None if context is None else faust.SSLCredentials(context)
 
 
 def create_app(settings: Settings, parts: frozenset[str] = PARTS) -> Any:

@@ -32,7 +32,8 @@ from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 from aiokafka.record.memory_records import MemoryRecords
 
 from projections.names import Position
-from streams.log.clients import connection, reading_kafka
+from streams.log.access import connection
+from streams.log.clients import reading_kafka
 from streams.log.log import Raw
 from streams.settings.settings import Settings
 

@@ -55,6 +55,8 @@ class _Reported(Collector):
 
     def collect(self) -> Iterable[Family]:
         for metric in METRICS:
+            if metric.service != "worker":
+                continue
             samples = [
                 (name, {**labels, PROCESS: process}, value)
                 for process, found in sorted(self._reports.items())

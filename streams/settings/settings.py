@@ -10,23 +10,24 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from projections.errors import InvalidName, InvalidPolicy, InvalidQuota, InvalidSettings
+from projections.errors import InvalidName, InvalidQuota, InvalidSettings
 from projections.events.type_errors import place_and_reason
 from projections.names import check_name
-from projections.policy.policy import check_deployment
 from projections.redis.address import read_address
 from streams.settings.bounds import BOUNDS
 from streams.settings.callables import read_callables
 from streams.settings.endpoints import CHEAP, EXTRACTIVE, EndpointSettings, read_endpoints
+from streams.settings.kafka_login import KafkaLogin, check_addresses, check_kafka_login
+from streams.settings.policy_file import read_policy
 from streams.settings.quotas import Quota, read_quota
+from streams.settings.secret_files import FILES, read_secrets
 
 PREFIX = "THREADFOLD_"
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -57,12 +58,15 @@ _SERVICE_LINK = re.compile(
 """What Kubernetes sets for a service whose name begins with threadfold."""
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything a service of threadfold is configured with; each field is ``THREADFOLD_<NAME>``
     in the environment.
 
-    ``kafka`` is a list of ``host:port`` joined by commas; ``kafka_user`` and ``kafka_password`` log
-    in by SASL/PLAIN, without TLS. ``redis`` is a URL of one server, of sentinels or of a cluster
+    ``kafka`` is a list of ``host:port`` joined by commas; how its clients log in, and TLS:
+    ``streams.settings.kafka_login``. Any of ``streams.settings.secret_files.SECRETS`` may stand in
+    a file, named by the same setting with ``_file`` behind it.
+
+    ``redis`` is a URL of one server, of sentinels or of a cluster
     (``projections.redis.address``). ``partitions``, ``replication`` and
     ``min_isr`` are used when topics are created; a replication of 0 is 3, or as many as there are
     brokers, and a min ISR of 0 follows from it. Sizes are bytes, times seconds. ``snapshot_events``
@@ -108,9 +112,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def __repr__(self) -> str:
         return f"Settings(kafka={self.kafka!r}, topic_prefix={self.topic_prefix!r}, ...)"
 
-    kafka: str = ""
-    kafka_user: str = ""
-    kafka_password: str = ""
     redis: str = ""
     topic_prefix: str = "threadfold"
     group: str = "threadfold.projector"
@@ -141,8 +142,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     summary_output_tokens: int = 4_000
     summary_breaker_failures: int = 5
     summary_breaker_seconds: float = 60.0
-    summarizers: dict[str, EndpointSettings] = {}
-    callables: dict[str, str] = {}
+    summarizers: dict[str, EndpointSettings] = msgspec.field(default_factory=dict)
+    callables: dict[str, str] = msgspec.field(default_factory=dict)
     session_timeout: float = 10.0
     watchdog_seconds: float = 300.0
     stream_heartbeat: float = 10.0
@@ -192,13 +193,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             InvalidSettings: the file is missing or not TOML, or a setting is unknown or of a wrong
                 type; the message names it.
         """
-        env = os.environ if env is None else env
-        path = config or (Path(env[PREFIX + "CONFIG"]) if env.get(PREFIX + "CONFIG") else None)
-        values: dict[str, Any] = _read_toml(path) if path else {}
-        for name in cls.__struct_fields__:
-            if env.get(PREFIX + name.upper()):
-                values[name] = env[PREFIX + name.upper()]
-        _refuse_unknown(env, cls.__struct_fields__)
+        values: dict[str, Any] = {}
+        for _, layer in cls.layers(env, config):
+            values |= layer
         values.update({name: value for name, value in overrides.items() if value is not None})
         for name in _RETIRED:
             values.pop(name, None)
@@ -225,6 +222,21 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             )
             raise InvalidSettings(f"{named}: {reason}") from None
         return settings._checked()
+
+    @classmethod
+    def layers(
+        cls, env: Mapping[str, str] | None = None, config: Path | None = None
+    ) -> list[tuple[str, dict[str, Any]]]:
+        """What is set, as it was read, and where: the file, then the environment, which wins.
+        Raises InvalidSettings as :meth:`load` does.
+        """
+        env = os.environ if env is None else env
+        path = config or (Path(env[PREFIX + "CONFIG"]) if env.get(PREFIX + "CONFIG") else None)
+        names = (*cls.__struct_fields__, *FILES)
+        found = [(str(path), read_secrets(_read_toml(path)))] if path else []
+        given = {name: env[variable_of(name)] for name in names if env.get(variable_of(name))}
+        _refuse_unknown(env, names)
+        return [*found, ("environment", read_secrets(given))]
 
     def _checked(self) -> Settings:
         """These settings, when every number is one to work with (the caps on a summary leave room
@@ -261,12 +273,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         for together in (
             ("jwt_issuer", "jwt_audience", "jwt_keys"),
             ("kafka_user", "kafka_password"),
+            ("kafka_certificate", "kafka_private_key"),
         ):
             missing = [name for name in together if not getattr(self, name)]
             if 0 < len(missing) < len(together):
                 raise InvalidSettings(
                     f"setting {missing[0]!r} is missing: {', '.join(together)} are needed together"
                 )
+        check_kafka_login(self)
 
     def quota(self) -> Quota:
         """The quota of tenants that have none of their own; raises :class:`InvalidQuota`."""
@@ -287,19 +301,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                     f" (like {example}), or name a running stack's folder with --data DIR"
                 )
         read_address(self.redis)
-        for address in self.kafka.split(","):
-            scheme, named, _ = address.strip().partition("://")
-            if named:
-                raise InvalidSettings(
-                    f"{PREFIX}KAFKA has {scheme[:20]}://…: give host:port without a scheme."
-                    " Supported are plain text, and SASL/PLAIN with kafka_user and kafka_password;"
-                    " not TLS: let a proxy beside each service speak it"
-                )
-            if not re.fullmatch(r"\S+:[0-9]{1,5}", address.strip()):
-                raise InvalidSettings(
-                    f"{PREFIX}KAFKA has {address.strip()[:60]!r}: it must be host:port, several"
-                    " joined by commas"
-                )
+        check_addresses(self.kafka)
         return self
 
     @property
@@ -318,46 +320,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return read_policy(Path(self.policy)) if self.policy else {}
 
 
-def read_policy(path: Path) -> dict[str, Any]:
-    """Read and check a deployment's policy file; raises :class:`InvalidPolicy` when it cannot be
-    read or does not hold.
-    """
-    values = read_layer(path)
-    with of_policy_file(path):
-        check_deployment(values)
-    return values
-
-
-@contextmanager
-def of_policy_file(path: Path | None) -> Iterator[None]:
-    """An :class:`InvalidPolicy` of the block names the file that the policy came from, if any."""
-    try:
-        yield
-    except InvalidPolicy as error:
-        if path is None:
-            raise
-        raise InvalidPolicy(f"policy file {path}: {error}") from None
-
-
-def read_layer(path: Path) -> dict[str, Any]:
-    """Read a policy file (``.json``, else TOML), which may only hold over a wider layer; raises
-    :class:`InvalidPolicy` if it cannot be.
-    """
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise InvalidPolicy(f"policy file {path} cannot be read: {error.strerror}") from None
-    try:
-        values = msgspec.json.decode(raw) if path.suffix == ".json" else tomllib.loads(raw.decode())
-    except RecursionError:
-        raise InvalidPolicy(f"policy file {path} is nested too deeply") from None
-    except (msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidPolicy(
-            f"policy file {path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {error}"
-        ) from None
-    if not isinstance(values, dict):
-        raise InvalidPolicy(f"policy file {path}: expected an object of keys")
-    return values
+def variable_of(name: str) -> str:
+    """The environment variable of a setting."""
+    return PREFIX + name.upper()
 
 
 def _refuse_unknown(env: Mapping[str, str], known: tuple[str, ...]) -> None:

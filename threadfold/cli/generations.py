@@ -19,7 +19,8 @@ from streams.rebuild.preview import SAMPLE, Preview
 from streams.rebuild.rebuild import RebuildReport
 from streams.rebuild.rebuild import rebuild as rebuild_windows
 from streams.runtime.tune_gc import tune_gc
-from streams.settings.settings import Settings, read_policy
+from streams.settings.policy_file import read_policy
+from streams.settings.settings import Settings
 from streams.stack import Stack, open_stack
 from threadfold.cli.common import (
     Finite,

@@ -18,6 +18,7 @@ from projections.names import check_name
 from projections.redis.daily_counts import DailyCounts
 from streams.compaction.summarizers.budgets import Spending, spent_today
 from streams.control.state import State
+from streams.settings.policy_file import of_policy_file, read_layer
 from streams.settings.quotas import (
     DEFAULT_SCOPES,
     SCOPES,
@@ -26,7 +27,7 @@ from streams.settings.quotas import (
     check_scopes,
     shown_key,
 )
-from streams.settings.settings import Settings, of_policy_file, read_layer
+from streams.settings.settings import Settings
 from threadfold.cli.common import (
     data_option,
     load_settings,

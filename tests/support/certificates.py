@@ -1,0 +1,62 @@
+"""Certificates of a test's own authority, in PEM files."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+
+class Authority:
+    """A certificate authority; ``ca`` is the file of its certificate."""
+
+    def __init__(self, folder: Path, name: str = "authority") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        builder = self._builder(self._name, self._key, days=30)
+        made = builder.add_extension(x509.BasicConstraints(True, None), critical=True)
+        self.ca = folder / f"{name}.pem"
+        self.ca.write_bytes(_pem(made.sign(self._key, hashes.SHA256())))
+
+    def issue(self, name: str, days: int = 30, host: str = "127.0.0.1") -> tuple[Path, Path]:
+        """The files of a new certificate and of its key, for a server at ``host`` or a client."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
+        builder = self._builder(subject, key, days).add_extension(names, critical=False)
+        certificate = self._folder / f"{name}.pem"
+        private = self._folder / f"{name}.key"
+        certificate.write_bytes(_pem(builder.sign(self._key, hashes.SHA256())))
+        private.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        return certificate, private
+
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+    ) -> x509.CertificateBuilder:
+        now = datetime.datetime.now(datetime.UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=60))
+            .not_valid_after(now + datetime.timedelta(days=days))
+        )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
