@@ -22,7 +22,7 @@ VENV = .venv/bin
 # Tests start processes, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 UV_VERSION = 0.13.8
-ADAPTERS = --extra anthropic --extra eventsourcing --extra langchain --extra langgraph --extra openai --extra openai-agents
+ADAPTERS = --extra anthropic --extra embeddings --extra eventsourcing --extra langchain --extra langgraph --extra mcp --extra openai --extra openai-agents
 # Universal: one lock for every system and Python from 3.11 on, and no address of an index in it.
 COMPILE = $(UV) pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --no-annotate --no-header --constraint requirements/constraints.txt

@@ -267,6 +267,12 @@ class EmbeddedUnavailable(ThreadfoldError):
     """An embedded server cannot be found, downloaded or started."""
 
 
+class EmbeddingsUnavailable(ThreadfoldError):
+    """Vectors cannot be made now: no model is prepared, or its endpoint does not answer."""
+
+    problem = 503
+
+
 class InvalidBackup(ThreadfoldError):
     """A backup is damaged, not finished, or not what was restored."""
 

@@ -28,6 +28,18 @@ def render_openai(window: Window, max_tokens: int | None = None) -> Render:
     Raises:
         DoesNotFit: what must not be left out is larger than that.
     """
+    parts, trace, made = shortened_parts(window, max_tokens)
+    render = parts.rendered(trace)
+    render.made = made
+    return render
+
+
+def shortened_parts(
+    window: Window, max_tokens: int | None = None
+) -> tuple[Parts, list[Step], list[Step]]:
+    """The parts of the render that :func:`render_openai` makes, its trace, and the steps of the
+    trace that were made for this render; raises like it.
+    """
     limit = window.policy.ceiling if max_tokens is None else min(max_tokens, window.policy.ceiling)
     parts = parts_of(window)
     pairing = _pairing(window, parts)
@@ -43,9 +55,7 @@ def render_openai(window: Window, max_tokens: int | None = None) -> Render:
         _reduce(parts, window.policy, trace)
     if parts.tokens > limit:
         fit_to_limit(parts, limit, trace)
-    render = parts.rendered(trace)
-    render.made = trace[before:]
-    return render
+    return parts, trace, trace[before:]
 
 
 def _pairing(window: Window, parts: Parts) -> Step | None:

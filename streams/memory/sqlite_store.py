@@ -14,7 +14,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -81,6 +81,11 @@ class SqliteMemories:
         if self._db.execute("SELECT 1 FROM unmerged").fetchone():
             self._wipe()
 
+    @property
+    def path(self) -> Path | None:
+        """Its file; None for one that goes with it."""
+        return self._path
+
     def close(self) -> None:
         with self._lock:
             self._db.close()
@@ -109,12 +114,21 @@ class SqliteMemories:
             self._db.close()
             self._path, self._db = other._path, other._db
 
-    def copy(self) -> SqliteMemories:
-        """A store of its own with what this one has now, in a file that goes with it."""
-        made = SqliteMemories()
-        with self._lock:
-            self._db.backup(made._db)
-        return made
+    @classmethod
+    def copied(cls, path: Path) -> SqliteMemories | None:
+        """What a file has now, also while another process writes it, in a file that goes with this
+        store; None where the file is not there, is damaged or of another version.
+        """
+        made = cls()
+        try:
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+                if db.execute("PRAGMA user_version").fetchone() == (VERSION,):
+                    db.backup(made._db)
+                    return made
+        except sqlite3.Error:
+            pass
+        made.close()
+        return None
 
     def _open(self) -> sqlite3.Connection:
         db = sqlite3.connect(

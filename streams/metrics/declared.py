@@ -93,6 +93,13 @@ QUOTA_REFUSALS = _gateway(
     "quota",
     known=("requests_per_second", "events_per_second", "tokens_per_minute", "rollbacks_per_minute"),
 )
+EMBEDDING_CALLS = _gateway(
+    "counter",
+    "embedding_calls_total",
+    "Attempts at vectors of texts, by outcome: ok, or why there were none.",
+    "endpoint",
+    "outcome",
+)
 CACHE_READS = _gateway(
     "counter",
     "window_cache_reads_total",

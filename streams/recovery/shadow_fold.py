@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import aclosing
 
 from projections.fold.apply import Status, apply
+from projections.fold.outcomes import Outcome
 from projections.names import Key, parse_key
 from projections.policy.policy import Rules
 from projections.window.window import Window
@@ -42,15 +43,18 @@ class ShadowFold:
         wanted: Set[Key] | None,
         *,
         ends: Mapping[Key, int] | None = None,
+        heard: Callable[[Key, Outcome], None] | None = None,
     ) -> None:
         """Args: ``wanted``: the conversations that matter, None for all; ``ends``: the offset up to
-        which each of them does.
+        which each of them does; ``heard`` is called with what became of each event, with those of a
+        conversation in which the fold fails more than once.
         """
         self.log = log
         self.partition = partition
         self.rules = rules
         self.wanted = wanted
         self._ends = ends or {}
+        self._heard = heard
         self.windows: dict[Key, Window] = {}
         self.offset = -1
         self.least = -1
@@ -129,6 +133,8 @@ class ShadowFold:
             return True
         if outcome.status is Status.NEEDS_HISTORY:
             return False
+        if self._heard is not None:
+            self._heard(key, outcome)
         self.events += 1
         return True
 
@@ -148,11 +154,15 @@ class ShadowFold:
         ):
             window.quarantine(row.offset, cause)
             return True
+        result = StepResult()
         try:
-            windows[key] = await step(self.log, window, row.offset, found, StepResult())
+            windows[key] = await step(self.log, window, row.offset, found, result)
         except FoldFailure as spoiled:
             self._known.setdefault(key, {})[spoiled.offset] = spoiled.cause
             return False
+        if self._heard is not None:
+            for _, outcome in result.outcomes:
+                self._heard(key, outcome)
         self.events += 1
         return True
 

@@ -1,4 +1,4 @@
-"""Policy files: a deployment's, and those that commands take."""
+"""Policy files: the deployment's, a tenant's, a rebuild's."""
 
 from __future__ import annotations
 

@@ -23,7 +23,14 @@ from projections.names import check_name
 from projections.redis.address import read_address
 from streams.settings.bounds import BOUNDS
 from streams.settings.callables import read_callables
-from streams.settings.endpoints import CHEAP, EXTRACTIVE, EndpointSettings, read_endpoints
+from streams.settings.endpoints import (
+    CHEAP,
+    EXTRACTIVE,
+    MINILM,
+    EmbeddingsSettings,
+    EndpointSettings,
+    read_endpoints,
+)
 from streams.settings.kafka_login import KafkaLogin, check_addresses, check_kafka_login
 from streams.settings.policy_file import read_policy
 from streams.settings.quotas import Quota, read_quota
@@ -52,6 +59,8 @@ _NO_SETTINGS = frozenset(
 """Variables that other parts, the examples, tests and benchmarks read."""
 _RETIRED = frozenset({"compactor_concurrency"})
 """Settings of the release before, which mean nothing any more: they are passed over."""
+_ENDPOINTS = {"summarizers": EndpointSettings, "embeddings": EmbeddingsSettings}
+"""Settings that are tables of endpoints by name."""
 _SERVICE_LINK = re.compile(
     r"(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
@@ -84,9 +93,16 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
     ``summary_breaker_seconds``. ``callables`` are the functions that policies may name, as ``NAME =
     "package.module:function"`` (``streams.settings.callables``).
 
+    ``embeddings`` are endpoints that make vectors, as ``summarizers`` are. ``memory_embeddings``
+    names the one of the long-term memory, or ``minilm``, whose files are in ``embeddings_folder``
+    (``streams.embeddings``); empty: it has no vectors.
+
     ``master_keys`` (``id:base64,id2:base64``, the first is the current one) or ``master_keys_file``
     (one a line) wrap the data keys of encrypted conversations (``streams.encryption.master_keys``);
     within ``key_compaction_lag`` seconds of an erasure the broker begins to drop its keys.
+
+    ``memory_store`` is the folder of this process' store of the long-term memory
+    (``streams.memory.store_folder``); without it a gateway feeds a temporary one at every start.
 
     A worker that has something to do, does nothing of it and does not say why ends after
     ``watchdog_seconds`` (``streams.runtime.watchdog``; 0: it never does so).
@@ -128,6 +144,7 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
     master_keys: str = ""
     master_keys_file: str = ""
     key_compaction_lag: int = 86_400
+    memory_store: str = ""
     compress: bool = False
     read_cache_bytes: int = 64 << 20
     stale_after: float = 10.0
@@ -144,6 +161,9 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
     summary_breaker_seconds: float = 60.0
     summarizers: dict[str, EndpointSettings] = msgspec.field(default_factory=dict)
     callables: dict[str, str] = msgspec.field(default_factory=dict)
+    embeddings: dict[str, EmbeddingsSettings] = msgspec.field(default_factory=dict)
+    embeddings_folder: str = ""
+    memory_embeddings: str = ""
     session_timeout: float = 10.0
     watchdog_seconds: float = 300.0
     stream_heartbeat: float = 10.0
@@ -205,10 +225,9 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
                     f"setting {name!r} is unknown: the settings are"
                     f" {', '.join(cls.__struct_fields__)}"
                 )
-        if "summarizers" in values:
-            values["summarizers"] = read_endpoints(
-                "summarizers", EndpointSettings, values["summarizers"]
-            )
+        for name, kind in _ENDPOINTS.items():
+            if name in values:
+                values[name] = read_endpoints(name, kind, values[name])
         if "callables" in values:
             values["callables"] = read_callables(values["callables"])
         try:
@@ -257,6 +276,11 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
                 raise InvalidSettings(
                     f"setting {name!r} is {getattr(self, name)}: it must be {least} to {most}"
                 )
+        if self.memory_embeddings not in ("", MINILM, *self.embeddings):
+            raise InvalidSettings(
+                f"setting 'memory_embeddings' is {self.memory_embeddings[:60]!r}: it must be one of"
+                f" {', '.join((MINILM, *self.embeddings))}, or empty for none"
+            )
         self._check_access()
         return self
 

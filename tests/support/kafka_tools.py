@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from projections.errors import EmbeddedUnavailable
-from threadfold.embedded.jars import KAFKA, Jar, cache_folder, cached, kafka_jars
+from streams.runtime.cache_folder import cache_folder
+from threadfold.embedded.jars import KAFKA, Jar, cached, kafka_jars
 from threadfold.embedded.java import find_java
 
 TOOLS = Jar(

@@ -1,4 +1,4 @@
-"""A real HTTP server on a free port that answers chat completions as it is told: well, badly, late,
+"""A real HTTP server on a free port that answers chat completions and embeddings as it is told: well, badly, late,
 or not at all.
 """
 
@@ -52,6 +52,7 @@ async def model_server(*behaviours: Behaviour) -> AsyncIterator[ModelServer]:
     server = ModelServer(*behaviours)
     app = web.Application(client_max_size=64 << 20)
     app.router.add_post("/v1/chat/completions", server.handle)
+    app.router.add_post("/v1/embeddings", server.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.2)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -167,3 +168,17 @@ async def drips(
         await response.write(b" ")
         await asyncio.sleep(0.02)
     return response
+
+
+async def makes_vectors(
+    server: ModelServer, request: web.Request, asked: dict[str, Any]
+) -> web.StreamResponse:
+    """Vectors in another order than the texts': a text's length, 1, and zeros."""
+    size = asked.get("dimensions", 8)
+    data = [
+        {"object": "embedding", "index": i, "embedding": [len(text), 1.0] + [0.0] * (size - 2)}
+        for i, text in enumerate(asked["input"])
+    ]
+    return web.json_response(
+        {"object": "list", "data": data[::-1], "usage": {"prompt_tokens": len(data)}}
+    )

@@ -31,6 +31,8 @@ COMMANDS = {
     "renders": ("renders", "Show a recorded model call, rendered again from the log."),
     "summaries": ("summaries", "Print the summaries topic as JSON lines."),
     "memories": ("memories", "Save, find, show and delete records of the long-term memory."),
+    "mcp": ("mcp", "Serve the long-term memory to clients of the Model Context Protocol."),
+    "embeddings": ("embeddings", "Make and show the local model that makes vectors of memories."),
     "rebuild": ("generations", "Build a new generation of all windows beside the live one."),
     "generations": ("generations", "List generations, switch to one or drop one."),
     "verify": ("verify", "Fold windows from the log and compare them with Redis."),

@@ -13,6 +13,7 @@ from projections.events.times import parse_micros
 from projections.names import check_name
 from streams.memory.store import Filter
 from threadfold.cli.common import data_option, on_service, print_json
+from threadfold.cli.memory_stores import diff, rebuild, verify
 from threadfold.service.conversations import ConversationService
 from threadfold.service.memories import KINDS, MAX_LISTED, Memories, Whose
 
@@ -29,7 +30,8 @@ _limit = click.option(
 def memories() -> None:
     """Save, find, show and delete records of the long-term memory. A worker must run to save.
 
-    Each command reads the topic of memories into a store of its own first.
+    Each of these commands reads the topic of memories into a store of its own first, from a copy of
+    the gateway's on, if the setting memory_store names its folder.
     """
 
 
@@ -152,6 +154,10 @@ def delete(tenant: str, memory_id: str, hard: bool, data: Path | None) -> None:
 def stats(tenant: str, user: str | None, data: Path | None) -> None:
     """Print how many records there are, by type."""
     print_json(_on_memories(tenant, data, lambda m: m.stats(Whose(tenant, user))))
+
+
+for command in (rebuild, verify, diff):
+    memories.add_command(command)
 
 
 def _on_memories(tenant: str, data: Path | None, work: Callable[[Memories], Awaitable[T]]) -> T:

@@ -26,6 +26,7 @@ from threadfold.gateway.key_sets import check_source, is_url
 
 DEMO_TENANT = "demo"
 MASTER_KEYS = "master.keys"
+MEMORIES = "memories"
 
 
 class _Stop(BaseException):
@@ -72,7 +73,7 @@ def up(port: int | None, data: Path, workers: int, metrics_port: int | None) -> 
     data = data.absolute()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
-    folder = DataFolder(data, own=("stack", "logs"))
+    folder = DataFolder(data, own=("stack", "logs", MEMORIES))
     stack: EmbeddedStack | None = None
     fleet: Fleet | None = None
     try:
@@ -171,6 +172,7 @@ def _start(stack: EmbeddedStack, base: Settings, data: Path, port: int) -> Setti
         "gateway_port": port,
         "gateway_url": url,
         "metrics_port": 0,  # each worker has its own
+        "memory_store": str(Path(base.memory_store or data / MEMORIES).absolute()),
     }
     if not base.kafka:
         changes |= {"replication": 1, "min_isr": 1}

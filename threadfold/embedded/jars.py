@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from projections.errors import EmbeddedUnavailable
+from streams.runtime.cache_folder import cache_folder
 
 KAFKA = "org.apache.kafka:kafka_2.13:4.1.1"
 
@@ -48,17 +48,6 @@ class Jar:
         """The jar's file name, ``artifact-version.jar``."""
         _, artifact, version = self.coordinate.split(":")
         return f"{artifact}-{version}.jar"
-
-
-def cache_folder() -> Path:
-    """Return the cache folder: THREADFOLD_CACHE, else ``threadfold`` in XDG_CACHE_HOME, else
-    ``~/.cache/threadfold``.
-    """
-    named = os.environ.get("THREADFOLD_CACHE")
-    if named:
-        return Path(named).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "threadfold"
 
 
 def pinned_jars() -> list[Jar]:

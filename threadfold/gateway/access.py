@@ -91,7 +91,7 @@ class GatewayState:
         backend.
         """
         if self.memory is None:
-            self.memory = Memories(backend)
+            self.memory = Memories(backend, hold=True)
             backend.on_stop = self.memory.stop
         return self.memory
 

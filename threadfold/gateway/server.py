@@ -38,6 +38,9 @@ class Server(uvicorn.Server):
     :func:`serve` handles signals: uvicorn would send itself the signal again, and not exit with 0.
     """
 
+    path = ""
+    """What of it is announced."""
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -46,7 +49,8 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
-            print(f"ready: http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+            shown = f"[{host}]" if ":" in host else host
+            print(f"ready: http://{shown}:{port}{self.path}", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if isinstance(self.config.app, Gateway):
@@ -98,7 +102,7 @@ def serve_app(
         app, http_protocol(connections) if http == "auto" else http, settings.log_level.lower()
     )
     with listening, asyncio.Runner(loop_factory=_loop_factory() if uvloop else None) as runner:
-        runner.run(_run(Server(config), listening))
+        runner.run(serve_until_stopped(Server(config), listening))
 
 
 def server_config(app: ASGIApp, http: Any, log_level: str, grace: int = GRACE) -> uvicorn.Config:
@@ -146,7 +150,8 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def _run(server: Server, listening: socket.socket) -> None:
+async def serve_until_stopped(server: uvicorn.Server, listening: socket.socket) -> None:
+    """Serve until SIGTERM or Ctrl-C; a second one does not wait for open requests."""
     loop = asyncio.get_running_loop()
 
     def end() -> None:

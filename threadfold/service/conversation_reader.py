@@ -41,6 +41,7 @@ from threadfold.service.documents import check_format, document_of
 from threadfold.service.lag import Lag, explained, name_halt, refuse_halted
 from threadfold.service.ledger import Ledger
 from threadfold.service.pages import MAX_PAGE, check_types, flat_event, page
+from threadfold.service.past_windows import PastWindows
 from threadfold.service.spill import check_page, unfold
 from threadfold.service.stored_windows import StoredWindows
 
@@ -60,11 +61,10 @@ class ConversationReader:
     """Reads windows and history. Start it before use (or ``async with``), and stop it after."""
 
     log: KafkaLog
+    past: PastWindows
     ledger: Ledger
     snapshots: KafkaSnapshots
-    """The log, the ledger of model calls, and the snapshots of sleeping windows. They exist once
-    the service is started.
-    """
+    """They exist once the service is started."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -103,7 +103,8 @@ class ConversationReader:
             await self.control.stop()
             raise
         self.log = KafkaLog(self.settings, partitions, seals=self.keys)
-        self.ledger = Ledger(self.settings, self.control, self.log, self._window_at)
+        self.past = PastWindows(self.log, self._window_at)
+        self.ledger = Ledger(self.settings, self.control, self.log, self.past)
         self.snapshots = KafkaSnapshots(self.settings, partitions)
         cache = self.settings.read_cache_bytes // 4
         self._reader.revival = Revival(

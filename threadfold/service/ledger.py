@@ -8,18 +8,16 @@ generation that was live. The ledger is not in the log, so it cannot enter a win
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from projections.errors import Erased, InvalidPosition, UnknownRender
-from projections.fold.replay import replay
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.window.window import Window
 from streams.compaction.requests import policy_version
 from streams.control.control_topic import Control
-from streams.log.history import event_of, pieces_backwards, read_events
+from streams.log.history import event_of
 from streams.log.kafka_log import KafkaLog
 from streams.log.log import Log
 from streams.log.topics import partition_count
@@ -36,27 +34,26 @@ from threadfold.service.model_call import (
     tenant_of,
     write_id,
 )
+from threadfold.service.past_windows import PastWindows
 
 SCAN_PART = 2_000
 """Records read at once in the search for a conversation's newest."""
 
 
 class Ledger:
-    """Records model calls and renders them again. ``window_at`` returns a conversation's window
-    once it includes a position.
-    """
+    """Records model calls and renders them again."""
 
     def __init__(
         self,
         settings: Settings,
         control: Control,
         log: Log,
-        window_at: Callable[[Key, str], Awaitable[Window]],
+        past: PastWindows,
     ) -> None:
         self._settings = settings
         self._control = control
         self._log = log
-        self._window_at = window_at
+        self._past = past
         self._topic: KafkaLog | None = None
         self._opening = asyncio.Lock()
 
@@ -122,7 +119,7 @@ class Ledger:
             nothing = {"messages": None, "render_digest": None}
             return {**shown, **nothing, "agrees": False, "why": why}
         rules, why = self.rules_of(called)
-        window = await self._fold(key, at, rules)
+        window = await self._past.fold(key, at, rules)
         try:
             again: Messages | None = await asyncio.to_thread(
                 lambda: messages_of(document(window, called.format, called.max_tokens))
@@ -138,9 +135,14 @@ class Ledger:
         why = [] if agrees else why + await self._differences(key, at, called, window, again)
         return {**shown, "agrees": agrees, "why": why}
 
-    async def last(self, tenant: str, conversation: str, count: int) -> list[dict[str, Any]]:
+    async def last(
+        self, tenant: str, conversation: str, count: int, *, most: int | None = None
+    ) -> list[dict[str, Any]]:
         """The conversation's newest ``count`` records, newest first, as ``{"id", "time",
         "record"}``; the topic is searched backwards.
+
+        Args:
+            most: records of the topic that are searched; None: all.
 
         Raises:
             InvalidName: as named.
@@ -150,9 +152,10 @@ class Ledger:
         topic = await self._opened()
         partition = partition_of(key, topic.partitions)
         begin, end = await topic.bounds(partition)
+        least = begin if most is None else max(begin, end - most)
         found: list[dict[str, Any]] = []
-        while end > begin and len(found) < count:
-            first = max(begin, end - SCAN_PART)
+        while end > least and len(found) < count:
+            first = max(least, end - SCAN_PART)
             part = [raw async for raw in topic.scan(partition, first, end - 1)]
             for raw in reversed(part):
                 stored = stored_call(raw, topic.seals) if raw.key == str(key).encode() else None
@@ -217,17 +220,6 @@ class Ledger:
             f" generation {live.number}"
         )
         return state.rules(live), [deleted]
-
-    async def _fold(self, key: Key, at: Position, rules: Rules) -> Window:
-        """The window after the event at ``at``. The positions of its events come from the present
-        window and its summaries; no partition is scanned.
-        """
-        now = await self._window_at(key, str(at))
-        offsets: set[int] = set()
-        async for _, piece in pieces_backwards(self._log, now, below=at.offset + 1):
-            offsets.update(piece)
-        found = await read_events(self._log, key, at.partition, sorted(offsets))
-        return await asyncio.to_thread(replay, key, at.partition, rules, found)
 
     async def _differences(
         self, key: Key, at: Position, called: ModelCalled, window: Window, again: Messages | None

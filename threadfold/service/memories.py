@@ -24,7 +24,7 @@ from projections.memory.identity import id_of, normalize
 from projections.memory.private_text import without_private
 from projections.memory.resolution import Record
 from projections.names import Key, make_key, users_log
-from streams.memory.feed import MemoryFeed
+from streams.memory.folder_feed import feed_of
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter, Hit, Stats
 from threadfold.service.append_result import Appended
@@ -95,10 +95,13 @@ class Saved(NamedTuple):
 class Memories:
     """The long-term memory of a process. Its store is fed from the first use on; stop it after."""
 
-    def __init__(self, backend: ConversationService) -> None:
+    def __init__(self, backend: ConversationService, *, hold: bool = False) -> None:
+        """Args: ``hold`` the folder of the setting ``memory_store`` if nobody else does; else the
+        store is a copy, and goes with the process.
+        """
         self._backend = backend
         self.store = SqliteMemories()
-        self.feed = MemoryFeed(backend.settings, backend.keys, self.store)
+        self.feed = feed_of(backend.settings, backend.keys, self.store, hold=hold)
 
     async def stop(self) -> None:
         """Stop feeding, and close the store."""
@@ -228,7 +231,7 @@ class Memories:
                 statuses[key, done.id] = done.status
         self.feed.start()
         for tenant, user in dict.fromkeys((one.key.tenant, one.data.user) for one in saved):
-            await self.feed.caught_up(tenant, user)
+            await self.feed.has_all_of(tenant, user)
         return [statuses[one.key, one.appended.id] for one in saved]
 
     async def _log_of(self, whose: Whose, what: str) -> tuple[Key, str | None, str | None]:

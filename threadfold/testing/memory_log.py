@@ -35,8 +35,15 @@ class MemoryLog:
             for r in await self.seals.seal(records)
         ]
 
-    def put(self, partition: int, key: bytes | None, value: bytes | None) -> Position:
+    def put(
+        self,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int | None = None,
+    ) -> Position:
         """Append any bytes to a partition, as a foreign producer could; returns their position.
+        ``timestamp`` is the broker's, in ms (None: now).
 
         Raises:
             IndexError: there is no such partition.
@@ -44,7 +51,8 @@ class MemoryLog:
         rows = self._rows[partition]
         position = Position(partition, len(rows))
         last = rows[-1].timestamp if rows else 0
-        rows.append(Raw(position, key, value, max(last, time.time_ns() // 1_000_000)))
+        now = time.time_ns() // 1_000_000 if timestamp is None else timestamp
+        rows.append(Raw(position, key, value, max(last, now)))
         return position
 
     def rows(self, partition: int) -> list[Raw]:

@@ -40,6 +40,32 @@ _PRINTABLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123
 Options = TypeVar("Options", bound=ModelSettings)
 
 
+class HttpSession:
+    """The HTTP session that endpoints of a process share, opened by the first call. Belongs to one
+    event loop.
+    """
+
+    def __init__(self) -> None:
+        self._http: aiohttp.ClientSession | None = None
+
+    def get(self) -> aiohttp.ClientSession:
+        """The session, a new one where there is none."""
+        if self._http is None or self._http.closed:
+            # Cookies of one conversation's call have no business in another's.
+            self._http = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),  # EndpointLimits are the limit
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": "threadfold"},
+            )
+        return self._http
+
+    async def close(self) -> None:
+        """End its connections; a call made later opens new ones."""
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+
 class ModelEndpoint(Generic[Options]):
     """Calls one endpoint. Any number of calls may run at once."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
-import aiohttp
-
 from projections.errors import InvalidPolicy
 from projections.events.tokenizer import count, count_all
 from projections.policy.policy import Policy
@@ -16,7 +14,7 @@ from streams.compaction.summarizers.base import Summarizer
 from streams.compaction.summarizers.breaker import Breaker
 from streams.compaction.summarizers.budgets import Budgets
 from streams.compaction.summarizers.endpoint import ChatEndpoint, EndpointSummarizer
-from streams.compaction.summarizers.endpoint_call import ModelEndpoint
+from streams.compaction.summarizers.endpoint_call import HttpSession, ModelEndpoint
 from streams.compaction.summarizers.endpoint_limits import EndpointLimits
 from streams.compaction.summarizers.extractive import ExtractiveSummarizer
 from streams.compaction.summarizers.guarded import GuardedSummarizer
@@ -70,7 +68,7 @@ class Summarizers:
         env = os.environ if env is None else env
         processor, budgets = processor or Threads(), budgets or Budgets()
         metrics = metrics or Metrics()
-        self._http: aiohttp.ClientSession | None = None
+        self._http = HttpSession()
         self.limits: dict[str, EndpointLimits] = {}
         """The limits of each endpoint, by its name."""
         self._breakers: dict[str, Breaker] = {}
@@ -78,7 +76,7 @@ class Summarizers:
         self._by_name: dict[str, Summarizer] = {EXTRACTIVE: extractive, CHEAP: extractive}
         for name, options in settings.summarizers.items():
             endpoint = ChatEndpoint(
-                ModelEndpoint(name, options, options.find_key(name, env), self._session)
+                ModelEndpoint(name, options, options.find_key(name, env), self._http.get)
             )
             self.limits[name] = limits = EndpointLimits(name, options, shared, weight, budgets)
             self._breakers[name] = breaker = Breaker(
@@ -124,16 +122,4 @@ class Summarizers:
 
     async def close(self) -> None:
         """End the connections to endpoints; a call made later opens new ones."""
-        if self._http is not None:
-            await self._http.close()
-            self._http = None
-
-    def _session(self) -> aiohttp.ClientSession:
-        if self._http is None or self._http.closed:
-            # Cookies of one conversation's call have no business in another's.
-            self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),  # EndpointLimits are the limit
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": "threadfold"},
-            )
-        return self._http
+        await self._http.close()

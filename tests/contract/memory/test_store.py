@@ -206,7 +206,8 @@ def test_a_built_store_lasts_and_a_copy_goes_its_own_way(tmp_path: Path) -> None
     built = SqliteMemories(path, building=True)
     built.apply([said(1, "Likes tea."), said(2, "Likes gin.")], {0: 7})
     built.finish()
-    copy = built.copy()
+    copy = SqliteMemories.copied(path)
+    assert copy is not None
     built.apply([LogErased(C1)], {0: 8})
     assert [one.text for one in copy.page(ACME, None, 10)] == ["Likes gin.", "Likes tea."]
     assert (copy.checkpoints(), built.checkpoints()) == ({0: 7}, {0: 8})
@@ -215,4 +216,5 @@ def test_a_built_store_lasts_and_a_copy_goes_its_own_way(tmp_path: Path) -> None
     copy.close()
     again = SqliteMemories(path)
     assert again.checkpoints() == {0: 8} and texts(again, "tea") == []
+    assert SqliteMemories.copied(tmp_path / "none.db") is None
     again.close()

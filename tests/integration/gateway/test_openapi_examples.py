@@ -64,7 +64,8 @@ class World:
         said = [{"type": "message", "role": "user", "content": f"line {i}"} for i in range(60)]
         answer = self.http.post(f"/v1/conversations/{CONVERSATION}/events?wait=applied", json=said)
         answer.raise_for_status()
-        self.values["position"] = self.values["after"] = answer.json()["position"]
+        position = answer.json()["position"]
+        self.values |= {"position": position, "after": position, "at": position}
         history = self.http.get(f"/v1/conversations/{CONVERSATION}/history").json()
         self.values["before"] = history["next_before"]
         context = self.http.get(f"/v1/conversations/{CONVERSATION}/context").json()

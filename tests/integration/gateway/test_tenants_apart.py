@@ -97,6 +97,12 @@ TABLE: dict[tuple[str, str], Entry] = {
         Attempt(f"/v1/conversations/{p.conversation}/events/{p.position}{query}")
         for query in ("", "?offset=0&limit=10")
     ],
+    ("GET", "/v1/conversations/{conversation}/window"): lambda p: [
+        Attempt(f"/v1/conversations/{p.conversation}/window{query}")
+        for query in ("", f"?at={p.position}")
+    ],
+    ("GET", "/v1/conversations/{conversation}/positions"): at("/v1/conversations/{c}/positions"),
+    ("GET", "/v1/conversations/{conversation}/renders"): at("/v1/conversations/{c}/renders"),
     ("GET", "/v1/renders/{render_id}"): at("/v1/renders/{p.render}"),
     ("POST", "/v1/conversations/{conversation}/renders"): at(
         "/v1/conversations/{c}/renders",
@@ -206,6 +212,7 @@ TABLE: dict[tuple[str, str], Entry] = {
     ("DELETE", "/v1/skills/{memory_id}"): at("/v1/skills/{p.memory}"),
     ("GET", "/asyncapi.json"): at("/asyncapi.json"),
     ("GET", "/schemas/{name}.json"): at("/schemas/message.json"),
+    ("GET", "/v1/me"): at("/v1/me"),
     # A tenant mints for itself alone, and a key without the scope sees no keys of tokens.
     ("POST", "/v1/tokens"): at("/v1/tokens", lambda p: {"user": p.user, "verbs": ["fly"]}),
     ("GET", "/v1/tokens/keys"): at("/v1/tokens/keys"),

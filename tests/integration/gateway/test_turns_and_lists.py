@@ -424,3 +424,62 @@ async def test_what_was_acknowledged_is_in_the_history_that_waits_for_it(call: C
     assert page["next_before"] is None
     is_problem(await call("GET", f"{path}/history?type=messages"), 422, "'messages' is not one of")
     is_problem(await call("GET", f"{path}/history?wait=1"), 422, "query parameter wait")
+
+
+# -- windows for people
+# ------------------------------------------------------------------------------------------
+
+
+async def test_a_window_is_shown_message_by_message_now_and_as_it_was(call: Client) -> None:
+    path = "/v1/conversations/inspected"
+    first = [say("You help.", "system"), say("one"), say("two", "assistant")]
+    await call("POST", f"{path}/events?wait=applied", first)
+    then = (await call("GET", f"{path}/context")).json()
+    await call("POST", f"{path}/events?wait=applied", [say("three"), say("four", "assistant")])
+    now = (await call("GET", f"{path}/context")).json()
+    for context, query in ((then, f"?at={then['position']}"), (now, "")):
+        answer = await call("GET", f"{path}/window{query}")
+        assert answer.status_code == 200, answer.text
+        shown = answer.json()
+        assert [item["message"] for item in shown["messages"]] == context["messages"]
+        for name in ("position", "count", "digest", "render_digest", "tokens", "ceiling"):
+            assert shown[name] == context[name], name
+        lanes = [item["lane"] for item in shown["messages"]]
+        assert lanes == ["system"] + ["tail"] * (len(lanes) - 1)
+    found = (await call("GET", f"{path}/positions")).json()
+    assert found["all"] and found["positions"] == [p for p in now["positions"] if p]
+    newest = (await call("GET", f"{path}/positions?limit=2")).json()
+    assert newest == {"positions": found["positions"][-2:], "all": False}
+
+
+async def test_a_window_of_a_position_that_is_not_there_is_refused(call: Client) -> None:
+    path = "/v1/conversations/inspected"
+    await call("POST", f"{path}/events?wait=applied", say("here"))
+    position = (await call("GET", f"{path}/context")).json()["position"]
+    partition = int(position.partition("-")[0])
+    is_problem(await call("GET", f"{path}/window?at={partition}-99999"), 422, "the log ends before")
+    other = f"{(partition + 1) % 4}-0"
+    is_problem(await call("GET", f"{path}/window?at={other}"), 422, "not one of conversation")
+    is_problem(await call("GET", "/v1/conversations/never/window"), 404, "not known")
+
+
+async def test_recorded_model_calls_are_listed_newest_first(call: Client) -> None:
+    path = "/v1/conversations/called"
+    await call("POST", f"{path}/events?wait=applied", say("a question"))
+    context = (await call("GET", f"{path}/context")).json()
+    record = {name: context[name] for name in ("render_digest", "position", "tokens")}
+    made = [
+        await call("POST", f"{path}/renders", {**record, "model": model, "format": "openai"})
+        for model in ("m1", "m2")
+    ]
+    ids = [answer.json()["id"] for answer in made]
+    found = (await call("GET", f"{path}/renders")).json()["renders"]
+    assert [one["id"] for one in found] == ids[::-1]
+    assert [one["record"]["model"] for one in found] == ["m2", "m1"]
+    assert len((await call("GET", f"{path}/renders?limit=1")).json()["renders"]) == 1
+
+
+async def test_a_key_is_shown_whose_it_is(call: Client) -> None:
+    me = (await call("GET", "/v1/me", tenant="reader")).json()
+    assert (me["tenant"], me["scopes"]) == ("acme", ["read"])
+    is_problem(await call("GET", "/v1/me", tenant="anon"), 401)

@@ -17,18 +17,6 @@ from projections.errors import EmbeddedUnavailable
 from threadfold.embedded import jars
 
 
-def test_cache_folder_follows_the_variables(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("THREADFOLD_CACHE", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert jars.cache_folder() == Path.home() / ".cache" / "threadfold"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert jars.cache_folder() == tmp_path / "threadfold"
-    monkeypatch.setenv("THREADFOLD_CACHE", str(tmp_path / "own"))
-    assert jars.cache_folder() == tmp_path / "own"
-
-
 def test_every_pinned_jar_has_a_version_and_a_hash() -> None:
     pinned = jars.pinned_jars()
     assert jars.KAFKA in [jar.coordinate for jar in pinned]

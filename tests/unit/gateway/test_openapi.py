@@ -17,7 +17,7 @@ from threadfold.gateway.app import Gateway
 from threadfold.gateway.declaration import EVENT_STREAM, JSON, PROBLEM
 from threadfold.gateway.routes import TABLE
 
-HIDDEN = {"/docs", "/docs/{asset}", "/openapi.json"}
+HIDDEN = {"/", "/console", "/console/{asset}", "/docs", "/docs/{asset}", "/openapi.json"}
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_every_route_with_a_key_tells_its_scope_and_its_problems(document: dict[
         if " /v1/" not in name:
             assert "security" not in operation, name
             continue
-        scope, any_key = operation["x-scope"], name.endswith(" /v1/tokens")
+        scope, any_key = operation["x-scope"], name.endswith((" /v1/me", " /v1/tokens"))
         assert scope in SCOPES or (any_key and scope is None), name
         assert {"401", "403", "422", "429", "503"} <= operation["responses"].keys(), name
         for status in ("429", "503"):

@@ -161,7 +161,7 @@ def test_kafka_and_redis_keep_their_data_in_named_volumes_and_redis_never_evicts
     declared = set(YAML(typ="safe", pure=True).load(COMPOSE)["volumes"])
     mounted = {
         name: [volume.split(":") for volume in services[name]["volumes"] if volume[0] != "."]
-        for name in ("kafka", "redis", "prometheus")
+        for name in ("kafka", "redis", "gateway", "prometheus")
     }
     assert {volume for volumes in mounted.values() for volume, _ in volumes} == declared
     assert mounted["kafka"][0][1] == services["kafka"]["environment"]["KAFKA_LOG_DIRS"]

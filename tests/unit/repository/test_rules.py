@@ -31,6 +31,7 @@ SKIPPED = {
     "__pycache__",
     "build",
     "dist",
+    "node_modules",
     "threadfold-data",
     ".mypy_cache",
     ".ruff_cache",

@@ -17,6 +17,7 @@ from streams.control.state import Generation
 from streams.settings.settings import Settings
 from threadfold.service.ledger import Ledger
 from threadfold.service.model_call import read_called, read_id, write_id
+from threadfold.service.past_windows import PastWindows
 from threadfold.testing.memory_log import MemoryLog
 
 CALLED: dict[str, Any] = {
@@ -109,7 +110,8 @@ def test_it_renders_under_the_rules_of_then_where_there_still_are_any() -> None:
     async def no_window(key: Key, position: str) -> Window:
         raise AssertionError(f"no window is asked for: {key} {position}")
 
-    ledger = Ledger(settings, control, MemoryLog(4), no_window)
+    log = MemoryLog(4)
+    ledger = Ledger(settings, control, log, PastWindows(log, no_window))
 
     def budget_and_why(generation: int | None) -> tuple[int, str]:
         called = read_called(CALLED)

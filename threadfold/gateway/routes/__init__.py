@@ -5,6 +5,7 @@ from __future__ import annotations
 from threadfold.gateway.route_table import RouteTable
 from threadfold.gateway.routes import (
     append,
+    console,
     erasure,
     event_streams,
     memories,
@@ -13,6 +14,7 @@ from threadfold.gateway.routes import (
     tenants,
     tokens,
     turns,
+    windows,
 )
 
 TABLE = RouteTable(
@@ -20,12 +22,14 @@ TABLE = RouteTable(
         *append.routes,
         *turns.routes,
         *read.routes,
+        *windows.routes,
         *event_streams.routes,
         *memories.routes,
         *tokens.routes,
         *tenants.routes,
         *erasure.routes,
         *service.routes,
+        *console.routes,
     ]
 )
 

@@ -1,0 +1,169 @@
+// One conversation: its window, live or as it was, its log, its model calls.
+
+import type { JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { get, v1 } from "./api";
+import { CallsView } from "./calls";
+import { messageOf } from "./load";
+import { LogView } from "./log";
+import { MemoriesView } from "./memories";
+import { Notice, Title, link, number } from "./parts";
+import { PastView } from "./past";
+import { follow } from "./stream";
+import { SuspensionCard } from "./suspensions";
+import type { LoggedEvent, Turns, WindowShown } from "./types";
+import { Text, WindowView } from "./window";
+
+const TABS: [string, string][] = [
+  ["", "Window"],
+  ["then", "As it was"],
+  ["log", "Log"],
+  ["calls", "Model calls"],
+  ["memories", "Memories"],
+];
+const PAUSE = 500;
+const KEPT = 2000;
+
+interface Live {
+  shown: WindowShown | null;
+  turns: Turns | null;
+  partial: string;
+  events: LoggedEvent[];
+  connected: boolean;
+  error: string;
+}
+
+const NOTHING: Live = { shown: null, turns: null, partial: "", events: [], connected: false, error: "" };
+
+/** The window, kept up with the stream: it is read again once a batch of events is over, twice a second at most. */
+function useLive(name: string): [Live, () => void] {
+  const [live, setLive] = useState<Live>(NOTHING);
+  const nudge = useRef<() => void>(() => undefined);
+  useEffect(() => {
+    const end = new AbortController();
+    const change = (part: (old: Live) => Partial<Live>): void => {
+      if (!end.signal.aborted) setLive((old) => ({ ...old, ...part(old) }));
+    };
+    const received: LoggedEvent[] = [];
+    let stale = false;
+    let reading = false;
+    const read = async (): Promise<void> => {
+      stale = true;
+      if (reading) return;
+      reading = true;
+      while (stale && !end.signal.aborted) {
+        stale = false;
+        const fresh = received.splice(0);
+        try {
+          const [shown, turns] = await Promise.all([
+            get<WindowShown>(v1(["conversations", name, "window"]), end.signal),
+            get<Turns>(v1(["conversations", name, "turns"]), end.signal),
+          ]);
+          change((old) => ({ shown, turns, error: "", events: [...old.events, ...fresh].slice(-KEPT) }));
+        } catch (problem) {
+          change(() => ({ error: messageOf(problem) }));
+        }
+        await new Promise((resolve) => setTimeout(resolve, PAUSE));
+      }
+      reading = false;
+    };
+    nudge.current = () => void read();
+    setLive(NOTHING);
+    void read();
+    follow(
+      v1(["conversations", name, "stream"]),
+      ({ event, data }) => {
+        if (event === "partial") {
+          change(({ partial }) => ({ partial: grown(partial, data as Piece) }));
+        } else {
+          if (event === "event" || event === "summary") received.push(data as LoggedEvent);
+          void read();
+        }
+      },
+      (connected) => change(() => ({ connected })),
+      end.signal,
+    ).catch((problem: unknown) => change(() => ({ error: messageOf(problem) })));
+    return () => end.abort();
+  }, [name]);
+  return [live, () => nudge.current()];
+}
+
+interface Piece {
+  offset: number;
+  delta?: string;
+  ended?: string;
+}
+
+/** Offsets count code points; what was missed is in the next piece from 0. */
+function grown(text: string, piece: Piece): string {
+  if (piece.ended !== undefined) return "";
+  return [...text].slice(0, piece.offset).join("") + (piece.delta ?? "");
+}
+
+interface Props {
+  name: string;
+  tab: string;
+  scopes: string[];
+}
+
+export function ConversationPage({ name, tab, scopes }: Props): JSX.Element {
+  const [live, again] = useLive(name);
+  const { shown, turns } = live;
+  return (
+    <>
+      <Title more={<span class={live.connected ? "badge on" : "badge"}>{live.connected ? "live" : "not live"}</span>}>{name}</Title>
+      {shown ? <Facts shown={shown} turns={turns} /> : null}
+      <Notice error={live.error} />
+      {shown?.suspensions.map((one) => (
+        <SuspensionCard
+          key={one.suspension_id}
+          conversation={name}
+          suspension={one}
+          mayAnswer={scopes.includes("append")}
+          done={again}
+        />
+      ))}
+      <nav class="tabs" aria-label="Views of the conversation">
+        {TABS.map(([path, title]) => (
+          <a key={path} href={link.conversation(name, path)} aria-current={tab === path ? "page" : undefined}>
+            {title}
+          </a>
+        ))}
+      </nav>
+      {tab === "" && shown ? <WindowView conversation={name} shown={shown} /> : null}
+      {tab === "" && live.partial ? (
+        <section class="message lane-tail" aria-label="Text in progress">
+          <p class="meta">
+            <strong>assistant</strong> <span class="badge">in progress</span>
+          </p>
+          <Text text={live.partial} />
+        </section>
+      ) : null}
+      {tab === "then" ? <PastView conversation={name} /> : null}
+      {tab === "log" ? <LogView conversation={name} live={live.events} /> : null}
+      {tab === "calls" ? <CallsView conversation={name} /> : null}
+      {tab === "memories" ? <MemoriesView conversation={name} /> : null}
+    </>
+  );
+}
+
+function Facts({ shown, turns }: { shown: WindowShown; turns: Turns | null }): JSX.Element {
+  const turn = turns?.live;
+  const facts: [string, string][] = [
+    ["State", shown.state.replace("_", " ")],
+    ["Events", number(shown.count)],
+    ["Position", shown.position ?? "none"],
+    ["Turn", turn ? `${turn.turn_id} (token ${turn.fencing_token}, ${Math.round(turn.seconds)} s left)` : "none"],
+  ];
+  if (turns?.waiting.length) facts.push(["Turns that wait", turns.waiting.join(", ")]);
+  return (
+    <dl class="facts">
+      {facts.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

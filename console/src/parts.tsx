@@ -1,0 +1,66 @@
+// Small parts that all views use.
+
+import type { ComponentChildren, JSX } from "preact";
+import type { Message, Part } from "./types";
+
+export function Notice({ error }: { error: string }): JSX.Element | null {
+  return error ? (
+    <p class="notice" role="alert">
+      {error}
+    </p>
+  ) : null;
+}
+
+/** A wide table: it scrolls by itself, also by keyboard. */
+export function Table({ label, heads, children }: { label: string; heads: string[]; children: ComponentChildren }): JSX.Element {
+  return (
+    <div class="table" role="region" aria-label={label} tabIndex={0}>
+      <table>
+        <thead>
+          <tr>
+            {heads.map((head) => (
+              <th key={head} scope="col">
+                {head}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>{children}</tbody>
+      </table>
+    </div>
+  );
+}
+
+export function number(value: number): string {
+  return Math.abs(value) < 10 && !Number.isInteger(value) ? value.toFixed(2) : Math.round(value).toLocaleString("en");
+}
+
+export function when(time: string | null): string {
+  return time ? new Date(time).toLocaleString("en-GB") : "";
+}
+
+export function Title({ children, more }: { children: ComponentChildren; more?: ComponentChildren }): JSX.Element {
+  return (
+    <div class="title">
+      <h1>{children}</h1>
+      {more}
+    </div>
+  );
+}
+
+/** The text of a message. Pictures and files are named, not loaded: this page asks no other host. */
+export function textOf(content: Message["content"]): string {
+  if (typeof content === "string") return content;
+  return (content ?? []).map(partText).join("\n");
+}
+
+function partText(part: Part): string {
+  if (part.text !== undefined) return part.text;
+  const url = (part["image_url"] as { url?: string } | undefined)?.url;
+  return `[${part.type}${url ? `: ${url.slice(0, 200)}` : ""}]`;
+}
+
+export const link = {
+  conversation: (name: string, tab = ""): string => `#/conversations/${encodeURIComponent(name)}${tab && `/${tab}`}`,
+  tenant: (name: string): string => `#/tenants/${encodeURIComponent(name)}`,
+};

@@ -1,0 +1,119 @@
+"""Feeds the memory store of a folder, and goes over to another one that takes its place.
+
+The process that holds the folder feeds its live store. Any other has a copy of it that goes with
+the process, and takes the live one over when it is let go. The store to go over to is brought up to
+where the present one is first, so readers never find less than before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from pathlib import Path
+
+from streams.encryption.payload_cipher import PayloadCipher
+from streams.memory.feed import MemoryFeed
+from streams.memory.sqlite_store import SqliteMemories
+from streams.memory.store_folder import StoreFolder
+from streams.settings.settings import Settings
+
+logger = logging.getLogger(__name__)
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the folder."""
+
+
+class FolderFeed(MemoryFeed):
+    """Keeps the store of a folder up with the topic."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        seals: PayloadCipher,
+        store: SqliteMemories,
+        folder: StoreFolder,
+        *,
+        hold: bool,
+    ) -> None:
+        """Args: ``store`` becomes the folder's live one; where another process holds the folder, or
+        this one is not to ``hold`` it, a copy of that.
+        """
+        super().__init__(settings, seals, store)
+        self._sqlite = store
+        self._folder = folder
+        self._hold = hold
+        self._begins = True
+        self._file: Path | None = None
+        self._other: MemoryFeed | None = None
+        """Brings up the store to go over to."""
+        self._taken_over = store
+        self._looked = time.monotonic()
+
+    async def stop(self) -> None:
+        """Stop feeding, and let go of the folder."""
+        await super().stop()
+        if self._other is not None:
+            await self._other.stop()
+            self._other.store.close()
+        self._folder.close()
+
+    async def _open(self) -> None:
+        if self._begins:
+            self._sqlite.adopt(await asyncio.to_thread(self._first))
+            self._begins = False
+        await super()._open()
+
+    def _first(self) -> SqliteMemories:
+        self._file = self._wanted()
+        if self._file is not None:
+            return SqliteMemories(self._file)
+        live = self._folder.live
+        copy = None if live is None else SqliteMemories.copied(live)
+        return copy or SqliteMemories()
+
+    async def _step(self) -> None:
+        await super()._step()
+        if self._other is not None:
+            if self._other.has(self.positions):
+                await self._go_over(self._other)
+        elif time.monotonic() >= self._looked + LOOK_EVERY:
+            self._looked = time.monotonic()
+            await self._look()
+
+    async def _look(self) -> None:
+        """See whether there is another store to have, and begin to bring it up."""
+        wanted = await asyncio.to_thread(self._wanted)
+        if wanted is None or wanted == self._file:
+            return
+        self._file = wanted
+        try:
+            self._taken_over = await asyncio.to_thread(SqliteMemories, wanted)
+        except (sqlite3.Error, OSError) as error:
+            logger.warning("the memory store %s cannot be taken over: %s", wanted, error)
+            return
+        self._other = MemoryFeed(self._settings, self._seals, self._taken_over)
+        self._other.start()
+
+    def _wanted(self) -> Path | None:
+        """The store to have, None while another process holds the folder."""
+        return self._folder.live if self._hold and self._folder.hold() else None
+
+    async def _go_over(self, other: MemoryFeed) -> None:
+        self._other = None
+        await other.stop()
+        await asyncio.to_thread(self._sqlite.adopt, self._taken_over)
+        await asyncio.to_thread(self._folder.tidy)
+        logger.info("the memory store is %s now", self._file)
+        await self._close()
+        await self._open()
+
+
+def feed_of(
+    settings: Settings, seals: PayloadCipher, store: SqliteMemories, *, hold: bool
+) -> MemoryFeed:
+    """What feeds a process' store: from the folder of the settings on, if they name one."""
+    if not settings.memory_store:
+        return MemoryFeed(settings, seals, store)
+    folder = StoreFolder(Path(settings.memory_store))
+    return FolderFeed(settings, seals, store, folder, hold=hold)

@@ -1,0 +1,247 @@
+"""Stores that are made from the topic of memories at a command: built beside the live one and
+switched to, and compared with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from projections.errors import InvalidSettings, KafkaUnavailable, TopicMismatch
+from projections.memory.identity import Scope
+from streams.encryption.payload_cipher import PayloadCipher
+from streams.log.log import Row
+from streams.memory.feed import MemoryFeed
+from streams.memory.sqlite_store import SqliteMemories
+from streams.memory.sqlite_tables import encode_scope
+from streams.memory.store_folder import StoreFolder
+from streams.settings.settings import Settings
+
+PATIENCE = 20.0
+"""Seconds without any record after which a build gives up."""
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A store that was built: its file, how many records of the topic it took in, how many seconds
+    that took, and the digest of each scope.
+    """
+
+    path: Path
+    records: int
+    seconds: float
+    digests: Mapping[Scope, str]
+
+    @property
+    def digest(self) -> str:
+        """One digest over all scopes."""
+        lines = sorted(f"{encode_scope(scope)} {found}" for scope, found in self.digests.items())
+        return sha256("\n".join(lines).encode()).hexdigest()
+
+
+@dataclass(slots=True)
+class StoreReport:
+    """What a comparison of two stores found: how many scopes were compared, and which differ."""
+
+    verified: int = 0
+    differing: list[Scope] = field(default_factory=list)
+
+
+class _BoundedFeed(MemoryFeed):
+    """Feeds a store up to some offsets of the topic, and no further."""
+
+    at_once = 10_000
+
+    def __init__(
+        self,
+        settings: Settings,
+        seals: PayloadCipher,
+        store: SqliteMemories,
+        until: Mapping[int, int] | None,
+    ) -> None:
+        super().__init__(settings, seals, store)
+        self._until = until
+        self.records = 0
+        self.ahead = False
+        """Whether the topic ends before the offsets to reach."""
+
+    @property
+    def end(self) -> Mapping[int, int]:
+        """The offsets to reach: those given, or the topic's end when it began."""
+        return self._begun if self._until is None else self._until
+
+    async def _open(self) -> None:
+        await super()._open()
+        if any(at > self._begun.get(partition, 0) for partition, at in self.end.items()):
+            self.ahead = True
+
+    async def _take(self, batches: Mapping[int, Sequence[Row]]) -> None:
+        end = self.end
+        kept = {
+            partition: [row for row in rows if row.offset < end.get(partition, 0)]
+            for partition, rows in batches.items()
+        }
+        self.records += sum(map(len, kept.values()))
+        await super()._take({partition: rows for partition, rows in kept.items() if rows})
+
+
+async def feed_until(
+    settings: Settings,
+    seals: PayloadCipher,
+    store: SqliteMemories,
+    until: Mapping[int, int] | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Feed a store up to these offsets, or to the topic's end; returns how many records it took in.
+
+    Raises:
+        KafkaUnavailable: the topic cannot be read.
+    """
+    feed = _BoundedFeed(settings, seals, store, until)
+    feed.start()
+    seen, since = -1, time.monotonic()
+    try:
+        while not feed.has(feed.end):
+            await asyncio.sleep(0.02)
+            if feed.records != seen:
+                seen, since = feed.records, time.monotonic()
+                if progress is not None:
+                    progress(seen, max(seen, sum(feed.end.values())))
+            elif feed.ahead:
+                raise TopicMismatch(
+                    f"the memory store is ahead of topic {settings.topic('memories')}: that is"
+                    " another topic, or has lost its end. `threadfold memories rebuild --from-logs`"
+                    " fills it again"
+                )
+            elif time.monotonic() > since + PATIENCE:
+                raise KafkaUnavailable(
+                    f"nothing comes from topic {settings.topic('memories')} for {PATIENCE:g} s"
+                    f" ({feed.reason or 'no cause is known'}): try again when Kafka answers"
+                )
+    finally:
+        await feed.stop()
+    return feed.records
+
+
+async def rebuild_store(
+    settings: Settings, seals: PayloadCipher, progress: Progress | None = None
+) -> Built:
+    """Build a store from the topic beside the live one, then switch to it in one step. Whoever
+    holds the folder goes over to it; a crash before leaves the live one.
+
+    Raises:
+        InvalidSettings: no folder of stores is named.
+        DataFolderInUse: another process builds one there.
+        KafkaUnavailable: the topic cannot be read.
+    """
+    started = time.monotonic()
+    with folder_of(settings).building() as path:
+        store = SqliteMemories(path, building=True)
+        try:
+            records = await feed_until(settings, seals, store, progress=progress)
+            await asyncio.to_thread(store.finish)
+            seconds = time.monotonic() - started
+            digests = await asyncio.to_thread(store.digests)
+        finally:
+            store.close()
+    return Built(path, records, seconds, digests)
+
+
+async def verify_store(
+    settings: Settings,
+    seals: PayloadCipher,
+    tenant: str | None = None,
+    progress: Progress | None = None,
+) -> StoreReport:
+    """Compare the live store with one that is fed from the topic's beginning up to just where the
+    live one is, scope by scope, while it is fed.
+
+    What differs is compared a second time: the key of what is being erased goes a moment before the
+    live store hears of it.
+
+    Raises:
+        InvalidSettings: no folder of stores is named, or it has none.
+        KafkaUnavailable: the topic cannot be read.
+    """
+    report = await _verified(settings, seals, tenant, progress)
+    if report.differing:
+        await asyncio.sleep(AGAIN)
+        report = await _verified(settings, seals, tenant, progress)
+    return report
+
+
+AGAIN = 1.5
+"""Seconds until what differs is compared once more."""
+
+
+async def _verified(
+    settings: Settings, seals: PayloadCipher, tenant: str | None, progress: Progress | None
+) -> StoreReport:
+    async with live_copy(settings) as live, _scratch() as fresh:
+        until = {partition: at + 1 for partition, at in live.checkpoints().items()}
+        await feed_until(settings, seals, fresh, until, progress)
+        return compare(live.digests(), fresh.digests(), tenant)
+
+
+def compare(
+    one: Mapping[Scope, str], other: Mapping[Scope, str], tenant: str | None = None
+) -> StoreReport:
+    """Compare the digests of two stores, of one tenant or of all."""
+    scopes = sorted(
+        (scope for scope in one.keys() | other.keys() if tenant in (None, scope.tenant)),
+        key=lambda scope: tuple(part or "" for part in scope),
+    )
+    differing = [scope for scope in scopes if one.get(scope) != other.get(scope)]
+    return StoreReport(len(scopes), differing)
+
+
+def folder_of(settings: Settings) -> StoreFolder:
+    """The folder of stores; raises :class:`InvalidSettings` if none is named."""
+    if not settings.memory_store:
+        raise InvalidSettings(
+            "setting 'memory_store' (THREADFOLD_MEMORY_STORE) names no folder: each gateway feeds a"
+            " temporary store at its start, and there is none to rebuild or verify"
+        )
+    return StoreFolder(Path(settings.memory_store))
+
+
+@asynccontextmanager
+async def live_copy(settings: Settings) -> AsyncIterator[SqliteMemories]:
+    """What the live store has now, also while a gateway feeds it."""
+    live = folder_of(settings).live
+    if live is None:
+        raise InvalidSettings(
+            f"{settings.memory_store} has no memory store yet: the first call of a gateway makes"
+            " one, or `threadfold memories rebuild`"
+        )
+    store = await copy_of(live)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+async def copy_of(path: Path) -> SqliteMemories:
+    """What a store's file has now; raises :class:`InvalidSettings` if it cannot be read."""
+    store = await asyncio.to_thread(SqliteMemories.copied, path)
+    if store is None:
+        raise InvalidSettings(
+            f"the memory store {path} cannot be read: it is damaged, or of another release."
+            " `threadfold memories rebuild` makes another one"
+        )
+    return store
+
+
+@asynccontextmanager
+async def _scratch() -> AsyncIterator[SqliteMemories]:
+    store = SqliteMemories()
+    try:
+        yield store
+    finally:
+        store.close()

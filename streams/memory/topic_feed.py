@@ -1,0 +1,189 @@
+"""Feeds a store with a topic, from where the store is, and follows it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from projections.errors import KafkaUnavailable, ThreadfoldError, WaitTimedOut
+from streams.log.clients import (
+    AIOKafkaConsumer,
+    TopicPartition,
+    end_offset,
+    kafka_errors,
+    make_consumer,
+    reading_kafka,
+    start_client,
+    stop_client,
+)
+from streams.log.log import Row
+from streams.log.topics import partition_count
+from streams.runtime.tasks import end_tasks
+from streams.settings.settings import Settings
+
+logger = logging.getLogger(__name__)
+AGAIN = 1.0
+"""Seconds until it is tried again while Kafka does not answer."""
+
+
+class TopicFeed(ABC):
+    """Keeps one store up with a topic. For one event loop; start it before use, stop it after."""
+
+    at_once = 2_000
+    """Records taken in at once."""
+
+    def __init__(self, settings: Settings, topic: str, what: str) -> None:
+        """Args: ``what`` names the store in errors and log lines."""
+        self.reason = "it is starting"
+        """Why the store is not fed; empty while it is."""
+        self._settings = settings
+        self._name, self._topic, self._what = topic, settings.topic(topic), what
+        self._places: list[TopicPartition] = []
+        self._next: dict[int, int] = {}
+        self._begun: dict[int, int] = {}
+        self._advanced = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+        self._consumer: AIOKafkaConsumer | None = None
+
+    def start(self) -> None:
+        """Begin to feed, once; while Kafka does not answer, it is tried again and again."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"{self._name}-feed")
+
+    async def stop(self) -> None:
+        """Stop feeding."""
+        await end_tasks([self._task])
+        await self._close()
+
+    async def ready(self, timeout: float = 10.0) -> None:  # noqa: ASYNC109
+        """Wait until the store has what was on the topic when the feed began.
+
+        Raises:
+            WaitTimedOut: it does not within ``timeout`` seconds.
+        """
+        if not self._begun or not self._reached(self._begun):
+            await self._wait(lambda: bool(self._begun) and self._reached(self._begun), timeout)
+
+    async def caught_up(
+        self,
+        partitions: Iterable[int] | None = None,
+        timeout: float = 10.0,  # noqa: ASYNC109
+    ) -> None:
+        """Wait until the store has everything that is now in these partitions (None: in all).
+
+        Raises:
+            WaitTimedOut: it does not within ``timeout`` seconds.
+            KafkaUnavailable: the topic cannot be read now.
+        """
+        await self.ready(timeout)
+        consumer = self._consumer
+        if consumer is None:
+            raise KafkaUnavailable(f"{self._what} cannot be read now: {self.reason}")
+        places = self._places if partitions is None else [self._places[p] for p in partitions]
+        async with reading_kafka(self._settings, f"reading topic {self._topic}"):
+            found = await asyncio.gather(*(end_offset(consumer, place) for place in places))
+        ends = {place.partition: end for place, end in zip(places, found, strict=True)}
+        await self._wait(lambda: self._reached(ends), timeout)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has, once the feed is ready."""
+        return len(self._places)
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """For each partition the offset after what the store has."""
+        return self._next
+
+    def has(self, positions: Mapping[int, int]) -> bool:
+        """Whether the store has everything before these offsets."""
+        return bool(self._begun) and self._reached(positions)
+
+    @abstractmethod
+    def _checkpoints(self) -> dict[int, int]:
+        """Of each partition the offset of the last record that the store has."""
+
+    @abstractmethod
+    def _drop(self) -> None:
+        """Empty the store."""
+
+    @abstractmethod
+    async def _take(self, batches: Mapping[int, Sequence[Row]]) -> None:
+        """Bring records of partitions into the store, with the checkpoints after them."""
+
+    def _reached(self, ends: Mapping[int, int]) -> bool:
+        return all(self._next.get(p, 0) >= end for p, end in ends.items())
+
+    async def _wait(self, reached: Callable[[], bool], timeout: float) -> None:  # noqa: ASYNC109
+        try:
+            async with asyncio.timeout(timeout), self._advanced:
+                await self._advanced.wait_for(reached)
+        except TimeoutError:
+            raise WaitTimedOut(
+                f"{self._what} is not up to date after {timeout:g} s"
+                f" ({self.reason or 'it is being fed'}): try again shortly; what was appended is"
+                " safe in the log"
+            ) from None
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._open()
+                while True:
+                    await self._step()
+            except ThreadfoldError as error:
+                if str(error) != self.reason:
+                    logger.warning("%s is not fed: %s", self._what, error)
+                self.reason = str(error)
+            except Exception as error:  # whatever it is, the gateway has to go on
+                logger.exception("%s is not fed", self._what)
+                self.reason = f"an error that was not foreseen ({type(error).__name__})"
+            await self._close()
+            await asyncio.sleep(AGAIN)
+
+    async def _open(self) -> None:
+        """Go on where the store is; one that is ahead of the topic is of another and is dropped."""
+        async with kafka_errors(self._settings, f"reading topic {self._topic}"):
+            count = await partition_count(self._settings, self._name)
+            self._places = [TopicPartition(self._topic, p) for p in range(count)]
+            consumer = make_consumer(self._settings)
+            await start_client(consumer, self._settings)
+            self._consumer = consumer
+            consumer.assign(self._places)
+            done = await asyncio.to_thread(self._checkpoints)
+            ends = await consumer.end_offsets(self._places)
+            if any(at >= ends.get(TopicPartition(self._topic, p), 0) for p, at in done.items()):
+                logger.warning("%s is of another topic: it is fed anew", self._what)
+                await asyncio.to_thread(self._drop)
+                done = {}
+            self._next = {tp.partition: done.get(tp.partition, -1) + 1 for tp in self._places}
+            for tp in self._places:
+                consumer.seek(tp, self._next[tp.partition])
+            self._begun = {tp.partition: end for tp, end in ends.items()}
+            self.reason = ""
+        await self._advance(self._next)
+
+    async def _close(self) -> None:
+        if self._consumer is not None:
+            consumer, self._consumer = self._consumer, None
+            with contextlib.suppress(ThreadfoldError):
+                await stop_client(consumer, self._settings)
+
+    async def _step(self) -> None:
+        assert self._consumer is not None
+        async with kafka_errors(self._settings, f"reading topic {self._topic}"):
+            batches = await self._consumer.getmany(timeout_ms=500, max_records=self.at_once)
+            # Marks of transactional producers move it where no record comes.
+            positions = {tp.partition: await self._consumer.position(tp) for tp in self._places}
+        if batches:
+            await self._take({tp.partition: found for tp, found in batches.items()})
+        if positions != self._next:
+            await self._advance(positions)
+
+    async def _advance(self, positions: dict[int, int]) -> None:
+        async with self._advanced:
+            self._next = positions
+            self._advanced.notify_all()

@@ -1,0 +1,240 @@
+"""The memory's MCP server, called by the official client over stdio and over HTTP, on real Kafka and
+Redis. Skipped where the SDK is not installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+pytest.importorskip(
+    "mcp.server.mcpserver", reason="the package mcp (extra mcp) is not installed: no MCP server"
+)
+import httpx2
+from mcp import Client, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from streams.control.control_topic import Control
+from streams.control.state import Generation
+from streams.settings.quotas import DEFAULT_SCOPES
+from streams.settings.settings import Settings
+from tests.support.commands import COMMAND, clean_env, cli
+from tests.support.ports import closed_port
+from tests.support.serving import serving
+from tests.support.worker import running_worker, until
+from threadfold.gateway import create_gateway
+from threadfold.mcp.callers import Callers
+from threadfold.mcp.tools import mcp_server
+from threadfold_client import AsyncClient
+
+TOOLS = ["mem_context", "mem_delete", "mem_get", "mem_save", "mem_search", "mem_timeline"]
+VERBS = ["read", "append"]
+
+
+class World:
+    """A served gateway with two tenants, and its MCP servers."""
+
+    def __init__(self, url: str, keys: dict[str, str]) -> None:
+        self.url, self.keys, self.http = url, keys, ""
+
+    async def token(self, user: str) -> str:
+        """An end user's token of tenant acme."""
+        async with httpx2.AsyncClient() as http:
+            found = await http.post(
+                f"{self.url}/v1/tokens",
+                headers={"Authorization": f"Bearer {self.keys['acme']}"},
+                json={"user": user, "verbs": VERBS, "expires_in": 600},
+            )
+        token: str = found.json()["token"]
+        return token
+
+    @asynccontextmanager
+    async def stdio(self, key: str) -> AsyncIterator[Client]:
+        """A client that runs the server as its own process."""
+        started = StdioServerParameters(
+            command=COMMAND[0],
+            args=[*COMMAND[1:], "mcp"],
+            env={**clean_env(), "THREADFOLD_KEY": key, "THREADFOLD_URL": self.url},
+        )
+        async with Client(stdio_client(started)) as client:
+            yield client
+
+    @asynccontextmanager
+    async def within(
+        self, key: str, user: str | None = None, url: str | None = None
+    ) -> AsyncIterator[Client]:
+        """A client of a server in this process, as stdio's is started: with a key of its own."""
+        callers = Callers(url or self.url, key)
+        async with Client(mcp_server(callers, user)) as client:
+            yield client
+        await callers.close()
+
+    @asynccontextmanager
+    async def over_http(self, key: str | None) -> AsyncIterator[Client]:
+        """A client of the one server over HTTP, with a credential of its own."""
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=30) as http,
+            Client(streamable_http_client(self.http, http_client=http)) as client,
+        ):
+            yield client
+
+    def client(self, transport: str, key: str) -> Any:
+        return self.stdio(key) if transport == "stdio" else self.over_http(key)
+
+
+@pytest.fixture(scope="module")
+async def world(settings: Settings) -> AsyncIterator[World]:
+    control = await Control(settings).start()
+    await control.write(
+        {"generation/1": Generation(1, settings.partitions, {}), "generation/live": 1}
+    )
+    keys = {}
+    for name in ("acme", "rival"):
+        await control.ensure_tenant(name)
+        keys[name] = await control.add_key(name, [*DEFAULT_SCOPES, "tokens"])
+    await control.stop()
+    async with running_worker(settings), serving(create_gateway(settings)) as url:
+        made = World(url, keys)
+
+        async def ready() -> bool:
+            async with httpx2.AsyncClient() as http:
+                return (await http.get(f"{url}/readyz")).status_code == 200
+
+        await until(ready)
+        server = await asyncio.create_subprocess_exec(
+            *COMMAND, "mcp", "--http", "--port", "0", "--url", url,
+            env=clean_env(), stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert server.stdout is not None
+        made.http = (await server.stdout.readline()).decode().removeprefix("ready: ").strip()
+        yield made
+        server.terminate()
+        assert await asyncio.wait_for(server.wait(), 20) == 0
+
+
+async def called(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """What a tool answers; fails the test if that is an error."""
+    found = await client.call_tool(tool, arguments)
+    assert not found.is_error, found.content
+    answer: dict[str, Any] = found.structured_content
+    assert json.loads(found.content[0].text) == answer  # type: ignore[union-attr]
+    return answer
+
+
+async def refused(client: Client, tool: str, **arguments: Any) -> str:
+    """The line that a tool answers instead of a result."""
+    found = await client.call_tool(tool, arguments)
+    assert found.is_error, found.structured_content
+    text: str = found.content[0].text  # type: ignore[union-attr]
+    assert "\n" not in text and "Traceback" not in text
+    return text
+
+
+@pytest.fixture
+def user() -> str:
+    return f"u-{uuid4().hex[:8]}"
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_an_end_user_saves_finds_reads_and_deletes_by_the_official_client(
+    world: World, user: str, transport: str
+) -> None:
+    async with world.client(transport, await world.token(user)) as client:
+        assert sorted(one.name for one in (await client.list_tools()).tools) == TOOLS
+        ids = []
+        for n, kind in enumerate(["fact", "fact", "preference", "fact"]):
+            saved = await called(client, "mem_save", text=f"The train {n} leaves.", type=kind)
+            assert saved["status"] == "created"
+            ids.append(saved["id"])
+        found = (await called(client, "mem_search", query="trains", limit=3))["hits"]
+        assert len(found) == 3 and all("train" in one["text"] for one in found)
+        assert {one["trust"] for one in found} == {"user"}
+        whole = await called(client, "mem_get", id=ids[0])
+        assert (whole["text"], whole["user"]) == ("The train 0 leaves.", user)
+        around = (await called(client, "mem_timeline", id=ids[1], before=1, after=1))["memories"]
+        assert [one["id"] for one in around] == ids[:3]
+        known = (await called(client, "mem_context"))["memories"]
+        assert [one["id"] for one in known] == [ids[2], ids[3], ids[1], ids[0]]
+        assert (await called(client, "mem_delete", id=ids[0]))["deleted"] == ids[0]
+        assert "is not known" in await refused(client, "mem_get", id=ids[0])
+        again = await called(client, "mem_save", text="The train 0 leaves.")
+        assert again["id"] == ids[0]
+        assert (await called(client, "mem_get", id=ids[0]))["text"] == "The train 0 leaves."
+
+
+async def test_answers_are_short_and_the_rest_is_had_by_id(world: World, user: str) -> None:
+    async with world.over_http(await world.token(user)) as client:
+        long = "word " * 900
+        saved = await called(client, "mem_save", text=long)
+        (hit,) = (await called(client, "mem_search", query="word"))["hits"]
+        assert len(hit["text"]) == 2000 and hit["text"].endswith("…")
+        assert (await called(client, "mem_get", id=saved["id"]))["text"] == long.strip()
+        for n in range(25):
+            await called(client, "mem_save", text=f"Fact {n} in short.")
+        assert len((await called(client, "mem_search", query="short", limit=20))["hits"]) == 20
+        assert len((await called(client, "mem_context"))["memories"]) == 20
+        assert "limit" in await refused(client, "mem_search", query="short", limit=21)
+
+
+async def test_nobody_reaches_what_is_anothers(world: World, user: str) -> None:
+    async with world.over_http(await world.token(user)) as mine:
+        saved = await called(mine, "mem_save", text="Hides the key under the mat.")
+    for key in (await world.token(f"{user}-2"), world.keys["rival"]):
+        async with world.over_http(key) as other:
+            assert (await called(other, "mem_search", query="key mat"))["hits"] == []
+            assert (await called(other, "mem_context"))["memories"] == []
+            for tool in ("mem_get", "mem_timeline", "mem_delete"):
+                assert "is not known" in await refused(other, tool, id=saved["id"])
+    async with world.within(world.keys["acme"], f"{user}-2") as narrowed:
+        assert (await called(narrowed, "mem_search", query="key mat"))["hits"] == []
+        for tool in ("mem_get", "mem_timeline", "mem_delete"):
+            assert "is not known" in await refused(narrowed, tool, id=saved["id"])
+    async with world.within(world.keys["acme"], user) as narrowed:
+        assert len((await called(narrowed, "mem_search", query="key mat"))["hits"]) == 1
+        assert (await called(narrowed, "mem_get", id=saved["id"]))["user"] == user
+
+
+async def test_what_a_user_taught_by_mcp_is_the_same_memory_as_over_http(
+    world: World, user: str
+) -> None:
+    async with world.over_http(await world.token(user)) as client:
+        saved = await called(client, "mem_save", text="Owns a boat.", topic="boat")
+    async with AsyncClient(world.url, world.keys["acme"]) as plain:
+        found = await plain.memory(saved["id"])
+    assert (found["text"], found["user"], found["topic"]) == ("Owns a boat.", user, "boat")
+
+
+async def test_a_wrong_key_and_a_gateway_that_is_away_are_one_clear_line(world: World) -> None:
+    async with world.within("tf_wrong") as client:
+        said = await refused(client, "mem_search", query="x")
+        assert "refuses the credential" in said and "THREADFOLD_KEY" in said
+    async with world.within("k", url=f"http://127.0.0.1:{closed_port()}") as client:
+        said = await refused(client, "mem_save", text="x")
+        assert "does not answer" in said and "is it running there?" in said
+    async with world.over_http("tf_wrong") as client:
+        assert "the header Authorization" in await refused(client, "mem_get", id="x")
+    async with world.over_http(None) as client:
+        assert "Authorization: Bearer KEY" in await refused(client, "mem_context")
+
+
+async def test_the_command_says_what_it_needs() -> None:
+    done = await cli("mcp")
+    assert done.code == 2 and "set THREADFOLD_KEY" in done.said
+    program = (
+        "import sys; sys.modules['mcp'] = None; from threadfold.cli.main import main;"
+        " raise SystemExit(main(['mcp']))"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, env=clean_env(), stderr=asyncio.subprocess.PIPE
+    )
+    _, err = await process.communicate()
+    assert process.returncode == 2
+    assert err.decode().strip().endswith("pip install 'threadfold[mcp]'") and err.count(b"\n") == 1

@@ -1,0 +1,82 @@
+"""One store of a folder counts; another takes its place in one step, or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from projections.errors import DataFolderInUse, InvalidSettings
+from streams.memory.store_folder import StoreFolder
+
+
+def files(path: Path) -> list[str]:
+    return sorted(one.name for one in path.iterdir() if one.suffix == ".db")
+
+
+def built(folder: StoreFolder) -> Path:
+    with folder.building() as path:
+        path.write_bytes(b"a store")
+    return path
+
+
+def test_who_holds_a_folder_first_makes_its_store_and_is_alone(tmp_path: Path) -> None:
+    one, other = StoreFolder(tmp_path / "m"), StoreFolder(tmp_path / "m")
+    assert one.live is None
+    assert one.hold() and one.hold() and not other.hold()
+    assert one.live == other.live == tmp_path / "m" / "memories-1.db"
+    one.close()
+    assert other.hold()
+    other.close()
+    assert (tmp_path / "m").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_built_store_becomes_the_live_one_and_the_former_goes(tmp_path: Path) -> None:
+    folder = StoreFolder(tmp_path)
+    first = built(folder)
+    assert folder.live == first
+    second = built(folder)
+    assert folder.live == second and files(tmp_path) == [second.name]
+
+
+def test_the_former_store_stays_for_the_process_that_holds_the_folder(tmp_path: Path) -> None:
+    holder, builder = StoreFolder(tmp_path), StoreFolder(tmp_path)
+    assert holder.hold() and holder.live is not None
+    holder.live.write_bytes(b"in use")
+    former, new = holder.live, built(builder)
+    assert holder.live == new and former.exists()
+    holder.tidy()
+    assert files(tmp_path) == [new.name]
+    holder.close()
+
+
+def test_a_build_that_fails_or_is_killed_leaves_the_live_store(tmp_path: Path) -> None:
+    folder = StoreFolder(tmp_path)
+    live = built(folder)
+    with pytest.raises(ValueError, match="half"), folder.building() as path:
+        path.write_bytes(b"half")
+        raise ValueError("half")
+    assert folder.live == live and files(tmp_path) == [live.name]
+    if (pid := os.fork()) == 0:
+        with folder.building() as path:
+            path.write_bytes(b"half")
+            os._exit(9)
+    os.waitpid(pid, 0)
+    assert folder.live == live and len(files(tmp_path)) == 2
+    assert built(folder) == folder.live and len(files(tmp_path)) == 1
+
+
+def test_two_builds_at_once_are_refused(tmp_path: Path) -> None:
+    with (
+        StoreFolder(tmp_path).building(),
+        pytest.raises(DataFolderInUse, match="another process builds"),
+        StoreFolder(tmp_path).building(),
+    ):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_names_the_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidSettings, match="setting 'memory_store'"):
+        StoreFolder(tmp_path / "file" / "m")

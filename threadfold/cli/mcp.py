@@ -1,0 +1,78 @@
+"""``mcp``: the long-term memory for clients of the Model Context Protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from threadfold.cli.common import data_option, load_settings
+
+
+@click.command()
+@click.option("--url", metavar="URL", help="The gateway [default: THREADFOLD_URL].")
+@click.option("--user", metavar="U", help="Every call is about this user's memory alone.")
+@click.option("--http", is_flag=True, help="Serve streamable HTTP at /mcp instead of stdio.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="With --http: the address.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8090,
+    show_default=True,
+    help="With --http: the port; 0: any free port.",
+)
+@data_option
+def mcp(
+    url: str | None, user: str | None, http: bool, host: str, port: int, data: Path | None
+) -> None:
+    """Serve the long-term memory to an MCP client: six tools, mem_save to mem_delete.
+
+    On stdio the credential is THREADFOLD_KEY: a tenant's key or an end user's token. With --http
+    each request brings its own as `Authorization: Bearer KEY`; it prints `ready: URL` once it
+    listens. The tools call the gateway, so its scopes and quotas hold.
+    """
+    if find_spec("mcp") is None or find_spec("mcp.server.mcpserver") is None:
+        raise click.ClickException(
+            "`threadfold mcp` needs the package mcp, version 2: pip install 'threadfold[mcp]'"
+        )
+    key = os.environ.get("THREADFOLD_KEY", "")
+    if not http and not key:
+        raise click.ClickException(
+            "no credential: set THREADFOLD_KEY to a tenant's key or an end user's token"
+        )
+    from threadfold.mcp.callers import Callers
+    from threadfold.mcp.tools import mcp_server
+    from threadfold_client import ClientError
+
+    try:
+        callers = Callers(url or _gateway(data), None if http else key)
+    except ClientError as error:
+        raise click.ClickException(error.detail) from None
+    server = mcp_server(callers, user)
+
+    async def serve() -> None:
+        try:
+            if http:
+                from threadfold.mcp.http_transport import serve_http
+
+                await serve_http(server, host, port)
+            else:
+                await server.run_stdio_async()
+        finally:
+            await callers.close()
+
+    if not http:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    asyncio.run(serve())
+
+
+def _gateway(data: Path | None) -> str:
+    """The gateway's address: of the environment, of a data folder, or the usual one."""
+    if data is None and os.environ.get("THREADFOLD_URL"):
+        return os.environ["THREADFOLD_URL"]
+    settings = None if data is None else load_settings(data)
+    return (settings.gateway_url if settings else "") or "http://127.0.0.1:8080"

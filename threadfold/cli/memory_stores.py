@@ -1,0 +1,164 @@
+"""``memories rebuild``, ``verify`` and ``diff``: the store of the long-term memory made anew from
+its topic, and compared with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from streams.control.control_topic import Control
+from streams.control.key_ring import KeyRing, encrypting
+from streams.log.kafka_log import KafkaLog
+from streams.log.retention import check_whole
+from streams.maintenance.republish import republish
+from streams.memory.store_build import (
+    Built,
+    StoreReport,
+    folder_of,
+    rebuild_store,
+    verify_store,
+)
+from streams.memory.store_differences import Difference, differing_records
+from streams.projector.effect_sink import Publisher
+from streams.settings.settings import Settings
+from threadfold.cli.common import data_option, load_settings, open_control, print_json, run, say
+from threadfold.cli.progress import metered
+
+T = TypeVar("T")
+_tenant = click.option("--tenant", metavar="T", help="Of this tenant alone.")
+
+
+@click.command()
+@click.option(
+    "--from-logs",
+    is_flag=True,
+    help="First publish to the topic again what the conversations' logs teach.",
+)
+@data_option
+def rebuild(from_logs: bool, data: Path | None) -> None:
+    """Build a new memory store from the topic beside the live one, then switch to it in one step.
+
+    Readers go on with the live store, and a gateway goes over within seconds. A command that is
+    broken off leaves the live store; run it again. With --from-logs a topic that is lost or lacks
+    records is filled again; what it has already counts once. The last line has the digest over all
+    scopes.
+    """
+
+    async def work(settings: Settings, control: Control, keys: KeyRing) -> Built:
+        folder_of(settings)
+        if from_logs:
+            count = await _republish(settings, control, keys)
+            say(f"published again: {count} records")
+        with metered("memories", "records") as meter:
+            return await rebuild_store(settings, keys, meter)
+
+    built = _on_keys(data, work)
+    click.echo(
+        f"rebuilt: {built.records} records, {len(built.digests)} scopes, {built.seconds:.1f} s,"
+        f" {built.records / max(built.seconds, 1e-3):.0f} records/s, digest {built.digest}"
+    )
+
+
+async def _republish(settings: Settings, control: Control, keys: KeyRing) -> int:
+    generation = control.state.live_generation
+    log = KafkaLog(settings, generation.partitions, seals=keys)
+    publisher = Publisher(settings, log)
+    try:
+        await check_whole(log, settings.topic("events"), accept=settings.accept_truncated_log)
+        with metered("logs") as meter:
+            return await republish(log, control.state.rules(generation), publisher, meter)
+    finally:
+        await publisher.stop()
+        await log.stop()
+
+
+@click.command()
+@_tenant
+@data_option
+@click.pass_context
+def verify(ctx: click.Context, tenant: str | None, data: Path | None) -> None:
+    """Compare the live store with a fresh one that is fed from the topic's beginning, scope by
+    scope, while traffic runs.
+
+    It prints a line for each scope that differs. The last line is `verified: N, differing: N`, in
+    scopes. Exit 1 if one differs: `threadfold memories rebuild` mends it.
+    """
+
+    async def work(settings: Settings, control: Control, keys: KeyRing) -> StoreReport:
+        del control
+        with metered("verify", "records") as meter:
+            return await verify_store(settings, keys, tenant, meter)
+
+    report = _on_keys(data, work)
+    for scope in report.differing:
+        click.echo(f"differs: {_shown(scope)}")
+    click.echo(f"verified: {report.verified}, differing: {len(report.differing)}")
+    ctx.exit(1 if report.differing else 0)
+
+
+@click.command()
+@click.option(
+    "--before",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A store's file [default: the live one].",
+)
+@click.option(
+    "--after",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Another one [default: a fresh one, fed from the topic].",
+)
+@_tenant
+@data_option
+@click.pass_context
+def diff(
+    ctx: click.Context,
+    before: Path | None,
+    after: Path | None,
+    tenant: str | None,
+    data: Path | None,
+) -> None:
+    """Compare two stores record by record.
+
+    It prints a line of JSON for each record that only one of them has (`removed`, `added`) or that
+    differs (`changed`, with its fields). The last line counts them. Exit 1 if there are any.
+    """
+    counts = {"removed": 0, "added": 0, "changed": 0}
+
+    async def work(settings: Settings, control: Control, keys: KeyRing) -> list[Difference]:
+        del control
+        with metered("diff", "records") as meter:
+            return await differing_records(settings, keys, before, after, tenant, meter)
+
+    for found in _on_keys(data, work):
+        counts[found.how] += 1
+        print_json(found.document())
+    click.echo(", ".join(f"{how}: {count}" for how, count in counts.items()))
+    ctx.exit(1 if any(counts.values()) else 0)
+
+
+def _on_keys(data: Path | None, work: Callable[[Settings, Control, KeyRing], Awaitable[T]]) -> T:
+    """The result of ``work`` with the control topic and the data keys."""
+
+    async def go(settings: Settings) -> T:
+        async with open_control(settings) as control:
+            keys = KeyRing(settings, encrypting(control))
+            try:
+                await keys.start()
+                return await work(settings, control, keys)
+            finally:
+                await keys.stop()
+
+    return run(go(load_settings(data)))
+
+
+def _shown(scope: tuple[str | None, ...]) -> str:
+    names = ("tenant", "user", "channel", "conversation")
+    return " ".join(
+        f"{name}={value}" for name, value in zip(names, scope, strict=True) if value is not None
+    )

@@ -1,0 +1,90 @@
+"""Whose call it is: the client of the gateway that acts with the caller's own credential."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from mcp.server.mcpserver.exceptions import ToolError
+
+from threadfold_client import AsyncClient, ClientError, Retries, Unauthenticated, Unavailable
+
+KEPT = 256
+"""Clients that are kept for their connections."""
+PATIENCE = Retries(attempts=3, total=10.0)
+"""A model waits for the answer: what fails for longer is reported."""
+
+
+@dataclass(slots=True)
+class _Open:
+    client: AsyncClient
+    calls: int = 0
+
+
+class Callers:
+    """Clients of a gateway by their credential.
+
+    With a ``key`` it is the credential of every call (stdio: one process, one user). Without one,
+    each call brings its own in the header ``Authorization`` (HTTP).
+    """
+
+    def __init__(self, url: str, key: str | None = None) -> None:
+        """Raises ``ClientError`` if the address is none."""
+        self.url = url
+        self._key = key
+        self._open: OrderedDict[str, _Open] = OrderedDict()
+        if key is not None:
+            self._open[key] = _Open(AsyncClient(url, key, retries=PATIENCE))
+
+    @asynccontextmanager
+    async def client(self, headers: Mapping[str, str] | None) -> AsyncIterator[AsyncClient]:
+        """The client of a call with these headers; the gateway's refusals become one line.
+
+        Raises:
+            ToolError: the call has no credential, or the gateway refuses it or does not answer.
+        """
+        key = self._key or _bearer(headers or {})
+        found = self._open.get(key)
+        if found is None:
+            found = self._open[key] = _Open(AsyncClient(self.url, key, retries=PATIENCE))
+        self._open.move_to_end(key)
+        found.calls += 1
+        await self._close_idle()
+        try:
+            yield found.client
+        except ClientError as error:
+            raise ToolError(self._line(error)) from None
+        finally:
+            found.calls -= 1
+
+    async def close(self) -> None:
+        """Close every client."""
+        while self._open:
+            await self._open.popitem()[1].client.close()
+
+    async def _close_idle(self) -> None:
+        idle = [key for key, one in self._open.items() if not one.calls]
+        for key in idle[: max(0, len(self._open) - KEPT)]:
+            await self._open.pop(key).client.close()
+
+    def _line(self, error: ClientError) -> str:
+        """What went wrong, and what to do, on one line."""
+        said = " ".join(error.detail.split())
+        if isinstance(error, Unauthenticated):
+            what = "THREADFOLD_KEY" if self._key else "the header Authorization"
+            return f"the gateway refuses the credential ({said}): check {what}"
+        if isinstance(error, Unavailable) and error.status == 0:
+            return f"the gateway at {self.url} does not answer ({said}): is it running there?"
+        return said
+
+
+def _bearer(headers: Mapping[str, str]) -> str:
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not key.strip():
+        raise ToolError(
+            "no credential: send the header `Authorization: Bearer KEY` with a tenant's key or an"
+            " end user's token"
+        )
+    return key.strip()
