@@ -21,6 +21,7 @@ from projections.errors import ThreadfoldError
 from streams.compaction.deliveries import Deliveries
 from streams.log.access import connection
 from streams.log.clients import stop_client
+from streams.runtime.json_logs import write_json
 from streams.runtime.throttle_logs import throttle_logs
 from streams.runtime.tune_gc import tune_gc
 from streams.runtime.watchdog import end_process
@@ -220,6 +221,12 @@ class _Worker(faust.Worker):  # type: ignore[misc]
     """
 
     ending: threading.Timer | None = None
+    log_format = "text"
+
+    def on_setup_root_logger(self, logger: logging.Logger, level: int) -> None:
+        super().on_setup_root_logger(logger, level)
+        if self.log_format == "json":
+            write_json(logging.getLevelName(level))
 
     async def stop(self) -> None:
         if self.ending is None:
@@ -248,6 +255,7 @@ def run_worker(settings: Settings, parts: frozenset[str] = PARTS) -> int:
     asyncio.run(_check_reachable(settings, parts))
     app = create_app(settings, parts)
     worker = _Worker(app, loglevel=settings.log_level, quiet=False, redirect_stdouts=False)
+    worker.log_format = settings.log_format
     try:
         worker.execute_from_commandline()
     except SystemExit as end:

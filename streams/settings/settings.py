@@ -38,6 +38,7 @@ from streams.settings.secret_files import FILES, read_secrets
 
 PREFIX = "THREADFOLD_"
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_LOG_FORMATS = ("text", "json")
 _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
@@ -169,6 +170,7 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
     stream_heartbeat: float = 10.0
     partial_timeout: float = 30.0
     log_level: str = "info"
+    log_format: str = "text"
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 0
     gateway_host: str = "127.0.0.1"
@@ -266,11 +268,11 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
                 f"setting 'log_level' is {self.log_level[:60]!r}: it must be one of"
                 f" {', '.join(_LOG_LEVELS)}"
             )
-        if self.public_codec not in _CODECS:
-            raise InvalidSettings(
-                f"setting 'public_codec' is {self.public_codec[:60]!r}: it must be one of"
-                f" {', '.join(_CODECS)}"
-            )
+        for name, known in (("public_codec", _CODECS), ("log_format", _LOG_FORMATS)):
+            if (value := getattr(self, name)) not in known:
+                raise InvalidSettings(
+                    f"setting {name!r} is {value[:60]!r}: it must be one of {', '.join(known)}"
+                )
         for name, (least, most) in BOUNDS.items():
             if not least <= getattr(self, name) <= most:
                 raise InvalidSettings(

@@ -39,11 +39,12 @@ from threadfold.cli.common import (
     print_line,
     run,
 )
+from threadfold.cli.groups import Group
 
 FIRST_BYTES = 400
 
 
-@click.group("dead-letters")
+@click.group("dead-letters", cls=Group)
 def dead_letters() -> None:
     """List, inspect, retry or drop events that cannot be applied; let halted partitions go on."""
 

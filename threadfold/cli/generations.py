@@ -33,6 +33,7 @@ from threadfold.cli.common import (
     run,
     say,
 )
+from threadfold.cli.groups import Group
 from threadfold.cli.policy_report import policy_report
 from threadfold.cli.progress import Meter, metered
 
@@ -256,7 +257,7 @@ def _time(seconds: float) -> str:
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-@click.group()
+@click.group(cls=Group)
 def generations() -> None:
     """List generations, switch to one or drop one."""
 

@@ -13,6 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from projections.errors import InvalidSettings
+from streams.runtime.json_logs import write_json
 from streams.runtime.process_pool import return_memory
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
@@ -96,18 +97,27 @@ def serve_app(
         InvalidSettings: host and port cannot be listened on.
     """
     listening = listen(settings.gateway_host, settings.gateway_port)
+    if settings.log_format == "json":
+        write_json(settings.log_level)
     if connections is None:
         connections = connections_of(settings)
     config = server_config(
-        app, http_protocol(connections) if http == "auto" else http, settings.log_level.lower()
+        app,
+        http_protocol(connections) if http == "auto" else http,
+        settings.log_level.lower(),
+        own_logs=settings.log_format == "json",
     )
     with listening, asyncio.Runner(loop_factory=_loop_factory() if uvloop else None) as runner:
         runner.run(serve_until_stopped(Server(config), listening))
 
 
-def server_config(app: ASGIApp, http: Any, log_level: str, grace: int = GRACE) -> uvicorn.Config:
-    """uvicorn's settings. Nothing is offered to upgrade to: a websocket would stay open,
-    unanswered, outside of all bounds.
+def server_config(
+    app: ASGIApp, http: Any, log_level: str, grace: int = GRACE, *, own_logs: bool = False
+) -> uvicorn.Config:
+    """uvicorn's settings; ``own_logs``: its lines go where all others of the process go.
+
+    Nothing is offered to upgrade to: a websocket would stay open, unanswered, outside of all
+    bounds.
     """
     return uvicorn.Config(
         app,
@@ -115,6 +125,7 @@ def server_config(app: ASGIApp, http: Any, log_level: str, grace: int = GRACE) -
         ws="none",
         log_level=log_level,
         access_log=False,
+        **({"log_config": None} if own_logs else {}),
         server_header=False,
         lifespan="on",
         timeout_graceful_shutdown=grace,
