@@ -28,10 +28,10 @@ COMPILE = $(UV) pip compile --quiet --no-config --universal --python-version 3.1
 	--no-emit-find-links --no-annotate --no-header --constraint requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all chaos demo bench lint types lock clean
+.PHONY: help setup test test-all chaos demo bench lint types lock typescript clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## make .venv from the hashed lock, with the threadfold command in it; does nothing when it is up to date
 	@PYTHON='$(PYTHON)' .ci/setup
@@ -80,6 +80,11 @@ lock: setup ## write requirements/*.lock again; LOCK_ARGS=--upgrade takes newer 
 	$(COMPILE) $(LOCK_ARGS) --constraint requirements/dev.lock --extra embedded --extra bench pyproject.toml \
 		--output-file requirements/bench.lock
 
+typescript: setup ## make the TypeScript client's types and its dist/ again; needs Node 20 or newer
+	cd clients/typescript && npm ci --ignore-scripts
+	$(VENV)/threadfold schemas openapi | node clients/typescript/scripts/generate.mjs
+	cd clients/typescript && npm run --silent format >/dev/null && npm run --silent build
+
 clean: ## remove .venv, caches and build output; data folders stay
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv build dist clients/typescript/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 	find projections streams threadfold clients benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +

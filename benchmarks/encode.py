@@ -23,6 +23,7 @@ from benchmarks.support.texts import NOW, TENANT
 from projections.events.codec import decode_event
 from projections.events.validation import make_record
 from projections.memory.extraction.extractor import extract
+from projections.memory.extraction.memory_events import Taught, memory_events
 from projections.names import Key
 from projections.window.bodies import to_flat
 from threadfold.demo.agents import agent_events
@@ -48,7 +49,7 @@ class Encode:
         rounds = await interleave(sides, args.rounds(5))
         more = {
             "by_kind": {kind: rounded(_encode(found).value) for kind, found in kinds.items()},
-            "candidates": {
+            "memory_events": {
                 kind: sum(len(_extracted(span)) for span in found) for kind, found in kinds.items()
             },
         }
@@ -57,7 +58,8 @@ class Encode:
 
 
 def _extracted(span: Span) -> list[Any]:
-    return extract(enumerate(map(decode_event, span)))
+    found = extract(enumerate(map(decode_event, span)))
+    return list(memory_events(Taught(KEY, 0, "u-1", None, None), found))
 
 
 def _encode(spans: Sequence[Span]) -> Measured:

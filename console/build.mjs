@@ -1,5 +1,5 @@
 // Builds the console into threadfold/console, with the hash of what it was built from: a test compares it
-// with the sources. `npm ci && npm run build` here, then commit both.
+// with the sources. `npm ci && npm run build` here, then commit both. An argument is another folder to build into.
 import { createHash } from "node:crypto";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join, relative, sep } from "node:path";
@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const out = join(here, "..", "threadfold", "console");
+const out = process.argv[2] ?? join(here, "..", "threadfold", "console");
 const SOURCES = ["src", "build.mjs", "index.html", "package.json", "package-lock.json", "tsconfig.json"];
 
 function files(path) {

@@ -23,6 +23,7 @@ from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
 from streams.log.kafka_log import KafkaLog
 from streams.log.topics import partition_count
+from streams.memory.encoder import Encoder
 from streams.metrics import reports
 from streams.metrics.declared import WORKER_CERTIFICATES
 from streams.metrics.metrics import Metrics
@@ -30,6 +31,9 @@ from streams.metrics.server import MetricsServer
 from streams.projector.compaction_scheduler import StillDue
 from streams.projector.progress import AnswerProgress, FoldProgress
 from streams.projector.projector import Projector
+from streams.recovery.hydrating_reader import HydratingReader
+from streams.recovery.revival import Revival, rules_of
+from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.runtime.processor import Processes, Processor
 from streams.runtime.tasks import end_tasks
 from streams.runtime.watchdog import Look, Probe, Watchdog
@@ -83,6 +87,8 @@ class Runtime:
         self._shared = SharedBuckets(settings.redis, settings.topic_prefix, timeout=5.0)
         self._counts = DailyCounts(settings.redis, settings.topic_prefix)
         self._still_due: StillDue | None = None
+        self._snapshots: KafkaSnapshots | None = None
+        self._revival: Revival | None = None
         self.watchdog: Watchdog | None = None
         self._agents: AnswerProgress | None = None
         self._projecting: asyncio.Task[None] | None = None
@@ -116,6 +122,11 @@ class Runtime:
             self._make_compactor(self.log)
 
     def _make_compactor(self, log: KafkaLog) -> None:
+        if self.projector is None:
+            # A projector brings back windows that sleep itself.
+            self._snapshots = KafkaSnapshots(self.settings, log.partitions)
+            self._revival = Revival(self._snapshots, log, rules_of(self.control))
+            self.store.reader = HydratingReader(self.store, self._revival)
         if self._processor is None:
             self._processor = self.processes = Processes(
                 self.settings.compactor_processes, self._weight, prepare
@@ -145,6 +156,14 @@ class Runtime:
             self.settings.compactor_processes,
             self._weight,
             self.metrics,
+            Encoder(
+                self.settings,
+                log,
+                lambda: self.store.reader,
+                rules_of(self.control),
+                lambda: self.control.state.live_generation.number,
+                self.metrics,
+            ),
         )
         self._dispatches.set()
 
@@ -244,6 +263,10 @@ class Runtime:
         await self._shared.close()
         await self._counts.close()
         await self._reports.close()
+        if self._revival is not None:
+            await self._revival.stop()
+        if self._snapshots is not None:
+            await self._snapshots.stop()
         if self.log is not None:
             await self.log.stop()
         await self.keys.stop()

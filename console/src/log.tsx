@@ -13,7 +13,7 @@ interface Page {
   next_before: string | null;
 }
 
-const BESIDE = new Set(["id", "type", "time", "position", "role", "content", "traceparent"]);
+const BESIDE = new Set(["id", "type", "time", "position", "role", "content", "text", "traceparent"]);
 
 /** `live` are the events that came since the view was opened, oldest first. */
 export function LogView({ conversation, live }: { conversation: string; live: LoggedEvent[] }): JSX.Element {
@@ -57,7 +57,7 @@ export function LogView({ conversation, live }: { conversation: string; live: Lo
 
 function EventRow({ event }: { event: LoggedEvent }): JSX.Element {
   const rest = Object.fromEntries(Object.entries(event).filter(([name]) => !BESIDE.has(name)));
-  const text = textOf(event.content);
+  const text = textOf(event.content ?? event.text);
   return (
     <li class={`message event-${event.type.split(".")[0]}`}>
       <p class="meta">

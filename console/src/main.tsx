@@ -3,10 +3,14 @@
 import { type JSX, render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Me, Problem, get, storeKey, storedKey } from "./api";
+import { Care } from "./care";
 import { ConversationPage } from "./conversation";
 import { Approvals, Conversations } from "./conversations";
 import { messageOf } from "./load";
+import { Overview } from "./overview";
 import { SignIn } from "./sign-in";
+import { TenantPage, Tenants } from "./tenants";
+import { watch } from "./watch";
 
 function App(): JSX.Element | null {
   const [me, setMe] = useState<Me | null>(null);
@@ -37,15 +41,24 @@ function App(): JSX.Element | null {
   return asked ? <SignIn reason={reason} signedIn={setMe} /> : null;
 }
 
-const VIEWS: [string, string][] = [
-  ["conversations", "Conversations"],
-  ["approvals", "Approvals"],
+/** The views, and the scope that the key needs for each. */
+const VIEWS: [string, string, string][] = [
+  ["overview", "Overview", "read"],
+  ["conversations", "Conversations", "read"],
+  ["approvals", "Approvals", "read"],
+  ["tenants", "Tenants", "admin"],
+  ["care", "Care", "read"],
 ];
 
 function Frame({ me, path, signOut }: { me: Me; path: string; signOut: () => void }): JSX.Element {
   const main = useRef<HTMLElement>(null);
   const parts = path.replace(/^#\//, "").split("/").filter(Boolean).map(decodeURIComponent);
-  const [view = "conversations", name = "", tab = ""] = parts;
+  const views = VIEWS.filter(([, , scope]) => me.scopes.includes(scope));
+  const [view = views[0]?.[0] ?? "", name = "", tab = ""] = parts;
+  useEffect(() => {
+    watch.start(me.scopes.includes("admin"));
+    return () => watch.stop();
+  }, [me]);
   useEffect(() => {
     document.title = `${name || (VIEWS.find(([at]) => at === view)?.[1] ?? "")} – threadfold`;
     main.current?.focus({ preventScroll: true });
@@ -57,7 +70,7 @@ function Frame({ me, path, signOut }: { me: Me; path: string; signOut: () => voi
       </a>
       <header>
         <nav aria-label="Views">
-          {VIEWS.map(([at, title]) => (
+          {views.map(([at, title]) => (
             <a key={at} href={`#/${at}`} aria-current={view === at ? "page" : undefined}>
               {title}
             </a>
@@ -83,6 +96,10 @@ function View({ me, view, name, tab }: { me: Me; view: string; name: string; tab
   if (view === "conversations") {
     return name ? <ConversationPage name={name} tab={tab} scopes={me.scopes} /> : <Conversations />;
   }
+  const admin = me.scopes.includes("admin");
+  if (view === "overview") return <Overview me={me} admin={admin} />;
+  if (view === "tenants") return name ? <TenantPage name={name} /> : <Tenants />;
+  if (view === "care") return <Care me={me} />;
   if (view === "approvals") return <Approvals mayAnswer={me.scopes.includes("append")} />;
   return <p role="alert">There is no such view.</p>;
 }

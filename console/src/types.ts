@@ -85,6 +85,7 @@ export interface LoggedEvent {
   position: string;
   role?: string;
   content?: string | Part[] | null;
+  text?: string;
   [field: string]: unknown;
 }
 

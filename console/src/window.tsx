@@ -65,7 +65,23 @@ function TokenBar({ shown }: { shown: WindowShown }): JSX.Element {
   );
 }
 
-export function WindowView({ conversation, shown }: { conversation: string; shown: WindowShown }): JSX.Element {
+interface ViewProps {
+  conversation: string;
+  shown: WindowShown;
+}
+
+/** Drawn again only for another window: text in progress comes many times a second. */
+export class WindowView extends Component<ViewProps> {
+  override shouldComponentUpdate(next: ViewProps): boolean {
+    return next.shown !== this.props.shown;
+  }
+
+  override render({ conversation, shown }: ViewProps): JSX.Element {
+    return <Whole conversation={conversation} shown={shown} />;
+  }
+}
+
+function Whole({ conversation, shown }: ViewProps): JSX.Element {
   return (
     <>
       <TokenBar shown={shown} />

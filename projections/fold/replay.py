@@ -148,6 +148,11 @@ class ReplayCheckpoints:
         """How many copies there are."""
         return len(self._places)
 
+    @property
+    def last_dropped(self) -> int:
+        """Where the last event stands by which an operator took one out, -1 where there is none."""
+        return self._dropped[-1][0] if self._dropped else -1
+
     def extend(self, log: Iterable[Logged], upto: int | None = None) -> None:
         """Fold on; the events come after those before, in their order.
 

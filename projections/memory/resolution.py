@@ -120,8 +120,15 @@ def resolve(
     )
     record: Record | None = None
     succeeded = failed = 0
+    extracted: set[tuple[str, type, tuple[int, ...]]] = set()
     for fact in known:
         data = fact.data
+        if data.origin != "explicit" and fact.learnt_from:
+            # A span may be read twice, and say the same twice: it was said once.
+            found = str(fact.log), type(data), fact.learnt_from
+            if found in extracted:
+                continue
+            extracted.add(found)
         if isinstance(data, MemorySaved | SkillSaved):
             record = _stated(record, fact, data)
         elif isinstance(data, MemoryOutcome):

@@ -18,6 +18,7 @@ def word_set(words: str) -> frozenset[str]:
 
 _WORD = re.compile(r"[^\W_]+")
 _STOP = word_set(
+    "never always only "
     "a an the of to in on at for with from by as and or but is are am was were be "
     "been being has have had do does did will would can could should may might must i "
     "you he she it we they me him her us them my your his its our their this that "
@@ -32,7 +33,8 @@ def stem(word: str) -> str:
     if len(word) < 5 or not word.isalpha():
         return word[:-1] if len(word) == 4 and word.endswith("s") and word[-2] != "s" else word
     for ending in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
+        left = 2 if ending == "ies" else 3
+        if word.endswith(ending) and len(word) - len(ending) >= left and not word.endswith("ss"):
             cut = word[: -len(ending)] + ("y" if ending == "ies" else "")
             return cut[:-1] if cut[-1:] == "e" or cut[-2:-1] == cut[-1:] else cut
     return word[:-1] if word.endswith("e") else word

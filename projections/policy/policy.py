@@ -26,6 +26,7 @@ from projections.policy.profiles import (
     Summarize,
     merged,
 )
+from projections.policy.recall_weights import RecallWeights
 
 Encoding = Literal["o200k_base", "cl100k_base"]
 Callables = Mapping[str, Callable[[str, str, str], str]]
@@ -71,6 +72,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pinned_max_tokens: int | None = None
     renders: bool = True
     encryption: bool = False
+    memory_auto: Literal["off", "sessions", "summaries"] = "off"
+    wm_max_tokens: int = 128_000
+    recall_weights: RecallWeights = RecallWeights()
     profile: Literal["bounded", "pruning", "composed", "sliding"] = "bounded"
 
     @property
@@ -128,7 +132,13 @@ _NON_NEGATIVE = (
     "loop_guard",
     "keep_recent_tokens",
 )
-_POSITIVE = ("model_window", "working_budget", "summary_max_tokens", "max_result_bytes")
+_POSITIVE = (
+    "model_window",
+    "working_budget",
+    "summary_max_tokens",
+    "max_result_bytes",
+    "wm_max_tokens",
+)
 _SHARES = ["hard_ceiling", "low_water", "compaction_ratio"]
 
 

@@ -227,18 +227,17 @@ def write_of(
     window: Window,
     mark: StoreMark = NOTHING,
     at_ms: int = 0,
-    copies: CopiesChange | None = None,
+    copies: CopiesChange = NO_CHANGE,
 ) -> Write:
     """The write that brings a store from ``mark`` to the window as it is now.
 
     ``at_ms`` is the time of its last record, which heads and lists show; or a later one, as
     :func:`projections.fold.timers.changed_timer` says. ``copies`` is what changes of its copies;
-    None: the copies of a window that is written anew are deleted, as nothing records which they
-    are, and those of an erased one.
+    earlier ones of a window that is written anew are deleted, as nothing records which they are,
+    and all of an erased one.
     """
-    if copies is None:
-        anew = mark.layout.nothing or window.meta.erased
-        copies = copies_anew(window) if anew else NO_CHANGE
+    if mark.layout.nothing or window.meta.erased:
+        copies = copies_anew(window, copies)
     reset, put, gone, id_blocks_put, id_blocks_gone, after = changes_of(window, mark.layout, at_ms)
     asked, now, lists = _asked(window), timed(window), listed(window)
     change = DueChange.CLEAR if asked[0] is None else DueChange.SET

@@ -33,6 +33,10 @@ and after rollbacks into old history. One takes about 10 KB, most of it the 1,02
 """
 
 
+NamedCopy = tuple[bytes, bytes]
+"""An encoded copy under its name: a later one of the same name takes its place."""
+
+
 class _Record(msgspec.Struct, array_like=True, frozen=True):
     version: int
     offset: int
@@ -71,44 +75,66 @@ class CopiesChange:
     """What changes of a conversation's copies: ``clear`` takes all of them away first."""
 
     clear: bool = False
-    put: tuple[tuple[bytes, bytes], ...] = ()
+    put: tuple[NamedCopy, ...] = ()
     gone: tuple[bytes, ...] = ()
 
     def __bool__(self) -> bool:
         return self.clear or bool(self.put or self.gone)
 
+    def then(self, more: CopiesChange) -> CopiesChange:
+        """This change and the next one, as one."""
+        if more.clear or not self:
+            return more
+        put = {name: value for name, value in self.put if name not in more.gone} | dict(more.put)
+        gone = dict.fromkeys([*self.gone, *more.gone])
+        return CopiesChange(self.clear, tuple(put.items()), tuple(n for n in gone if n not in put))
+
 
 NO_CHANGE, ENDS = CopiesChange(), CopiesChange(clear=True)
 
 
-def changed_copies(window: Window, before: int, *, back: bool, ends: bool) -> CopiesChange:
-    """What changes of a window's copies with a write.
+def changed_copies(window: Window, before: int, *, back: bool = False) -> CopiesChange:
+    """What changes of a window's copies once it has :data:`EVERY` events more, or went back.
 
     Args:
-        before: how many events it had at the write before.
+        before: how many events it had at the last change.
         back: it went back to an old event since.
-        ends: earlier copies must not be used any more.
     """
     if window.meta.erased or window.meta.quarantine is not None:
-        return CopiesChange(clear=ends or window.meta.erased)
+        return NO_CHANGE
     now, names = window.meta.count, []
     step, former = _step(now), _step(before)
     gone = [b"%d" % at for at in range(former, now, former) if at % step] if step > former else []
     if now // step > before // step:
-        names.append(b"%d" % (now // step * step))
+        names.append(_even(now, step))
     if step > EVERY and now // EVERY > before // EVERY:
         names.append(b"recent%d" % (now // EVERY % RECENT))
     if back and now >= EVERY:
         names.append(b"back%d" % (window.meta.position % BACK))
-    put = [(name, _encoded(window)) for name in names]
-    return CopiesChange(ends, tuple(put), () if ends else tuple(gone))
+    return CopiesChange(put=tuple((name, _encoded(window)) for name in names), gone=tuple(gone))
 
 
-def copies_anew(window: Window) -> CopiesChange:
-    """What changes with a window that is written anew: nothing records which copies it
-    has. An erased one counts nothing any more, and may have had some.
+def even_copy(window: Window, before: int, count: int) -> NamedCopy | None:
+    """The copy, with its name, of a fold that is on its way to ``count`` events and had ``before``
+    of them a moment ago; None where none is kept.
     """
-    return ENDS if window.meta.erased or window.meta.count >= EVERY else NO_CHANGE
+    now, step = window.meta.count, _step(count)
+    if now // step == before // step or window.meta.quarantine is not None:
+        return None
+    return _even(now, step), _encoded(window)
+
+
+def copies_anew(window: Window, since: CopiesChange = NO_CHANGE) -> CopiesChange:
+    """What changes with a window that is written anew: nothing records which copies it has, but for
+    those made ``since``. An erased one counts nothing any more, and may have had some.
+    """
+    known = since or window.meta.erased or window.meta.count >= EVERY
+    return ENDS if window.meta.erased else ENDS.then(since) if known else NO_CHANGE
+
+
+def next_change(count: int) -> int:
+    """The number of events at which the copies of a window of ``count`` events change next."""
+    return (count // EVERY + 1) * EVERY
 
 
 def decode_copies(values: Iterable[bytes]) -> list[WindowCopy]:
@@ -129,6 +155,10 @@ def _step(count: int) -> int:
     while count > MOST * step:
         step *= 2
     return step
+
+
+def _even(count: int, step: int) -> bytes:
+    return b"%d" % (count // step * step)
 
 
 def _encoded(window: Window) -> bytes:

@@ -60,6 +60,11 @@ class SpanLost(ThreadfoldError):
 class Compactor:
     """Answers compaction requests; any number of calls may run at once."""
 
+    what = "compaction of %s"
+    failed = "compaction of %s failed, it will be asked for again"
+    fallback = EXTRACTIVE
+    counted = COMPACTIONS
+
     def __init__(
         self,
         settings: Settings,
@@ -94,6 +99,10 @@ class Compactor:
         """What was asked, by the time at which it was answered, in that order: the fold may not
         have come to the summary yet.
         """
+
+    def read(self, value: bytes) -> CompactionRequest | None:
+        """As :func:`decode_request`."""
+        return decode_request(value)
 
     async def close(self) -> None:
         """End the connections of its own summarisers."""

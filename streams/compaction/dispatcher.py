@@ -12,23 +12,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
 from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, ThreadfoldError
 from projections.names import Key, Position
-from streams.compaction.compactor import Compactor, decode_request
 from streams.compaction.summarizers.endpoint_limits import EndpointLimits
 from streams.compaction.summarizers.failures import CallNotAllowed
 from streams.compaction.summarizers.guarded import count_fallback
-from streams.metrics.declared import COMPACTIONS, WAITING
+from streams.metrics.declared import WAITING, Metric
 from streams.metrics.metrics import Metrics
 from streams.runtime.fair_limit import FairLimit
 from streams.runtime.log_fields import about
 from streams.runtime.process_pool import cores
 from streams.runtime.tasks import end_tasks
-from streams.settings.endpoints import EXTRACTIVE
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +41,34 @@ TRIES = 3
 PAUSE = 0.5
 LONGEST_PAUSE = 15.0
 """Seconds until a request is tried again, at first and at most."""
-FAILED = "compaction of %s failed, it will be asked for again"
+COMPACTION, EXTRACTION = "compaction", "extraction"
+"""Kinds of requests."""
+EXTRACTIONS_AT_ONCE = 32
+"""Spans that are learnt from at once without a model: most of their time they wait for the fold."""
+
+
+class Answering(Protocol):
+    """Answers one kind of requests; see :class:`streams.compaction.compactor.Compactor`.
+
+    ``what`` and ``failed`` say of a conversation what is done, and that it failed.
+    ``fallback`` answers where an endpoint is not to be called. ``counted`` is the metric of what
+    becomes of requests, by reason, who answers and outcome.
+    """
+
+    what: str
+    failed: str
+    fallback: str
+    counted: Metric
+
+    def read(self, value: bytes) -> Any:
+        """The request of a record of their topic, None where it is none."""
+
+    async def answer_if_due(
+        self, request: Any, allowed: Callable[[], Awaitable[None]] | None = None
+    ) -> Position | None:
+        """Answer it; None where there is nothing to answer. ``allowed`` is awaited before a model
+        is called.
+        """
 
 
 class _Asked(msgspec.Struct):
@@ -53,6 +79,7 @@ class _Asked(msgspec.Struct):
     conversation: str
     summarizer: str
     reason: str = ""
+    kind: str = COMPACTION
 
     @property
     def key(self) -> Key:
@@ -80,27 +107,34 @@ class _Held:
 
 
 class Dispatcher:
-    """Has a compactor answer requests, as many at once as their summarisers take. For one event
-    loop.
-    """
+    """Has requests answered, as many at once as their summarisers take. For one event loop."""
 
     def __init__(
         self,
-        compactor: Compactor,
+        compactor: Answering,
         limits: Mapping[str, EndpointLimits],
         processes: int = 0,
         weight: Callable[[str], float] = lambda tenant: 1.0,
         metrics: Metrics | None = None,
+        encoder: Answering | None = None,
     ) -> None:
-        """Args: ``limits`` are those of each endpoint; ``processes`` is how many extractive
-        summaries are made at once, 0: one a core; ``weight``: a tenant's share.
+        """Args:
+        limits: those of each endpoint.
+        processes: how many extractive summaries are made at once, 0: one a core.
+        weight: a tenant's share.
+        encoder: who learns from spans; None: nobody, such requests are passed over.
         """
         self.finished = 0
         """Requests that are done."""
         self._waits = 0
-        self._compactor = compactor
+        self._answering = {COMPACTION: compactor}
+        if encoder is not None:
+            self._answering[EXTRACTION] = encoder
         self._limits = limits
-        self._places = FairLimit((processes or cores()) + AHEAD, weight)
+        self._places = {
+            COMPACTION: FairLimit((processes or cores()) + AHEAD, weight),
+            EXTRACTION: FairLimit(EXTRACTIONS_AT_ONCE, weight),
+        }
         self._held: dict[str, _Held] = {}
         self._metrics = metrics or Metrics()
         self._metrics.read(WAITING, self._waiting)
@@ -131,6 +165,8 @@ class Dispatcher:
         try:
             asked = msgspec.json.decode(value or b"", type=_Asked)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            asked = None
+        if asked is None or asked.kind not in self._answering:
             logger.warning("a compaction request that cannot be read is passed over")
             done()
             return
@@ -181,6 +217,7 @@ class Dispatcher:
     async def _until_over(self, held: _Held) -> bool:
         """Try until it is done; False where it is not this worker's any more."""
         key, tries, pause = held.asked.key, 0, PAUSE
+        answering = self._answering[held.asked.kind]
         while True:
             try:
                 held.check()
@@ -191,7 +228,9 @@ class Dispatcher:
             except (KafkaUnavailable, RedisUnavailable, Healing) as error:
                 self._waits += 1
                 level = logging.INFO if isinstance(error, Healing) else logging.WARNING
-                logger.log(level, "compaction of %s waits: %s", key, error, extra=about(key))
+                logger.log(
+                    level, "%s waits: %s", answering.what % str(key), error, extra=about(key)
+                )
             except ThreadfoldError as error:
                 self._failed(held, str(error))
                 return True
@@ -201,7 +240,7 @@ class Dispatcher:
             except Exception:
                 tries += 1
                 self._count_failure(held)
-                logger.exception(FAILED, key, extra=about(key))
+                logger.exception(answering.failed, key, extra=about(key))
             if tries >= TRIES:
                 return True
             await asyncio.sleep(pause)
@@ -209,46 +248,51 @@ class Dispatcher:
 
     async def _try(self, held: _Held) -> None:
         tenant, limits = held.asked.tenant, self._limits.get(held.asked.summarizer)
+        places, fallback = (
+            self._places[held.asked.kind],
+            self._answering[held.asked.kind].fallback,
+        )
         if limits is None:
-            async with self._places.of(tenant):
+            async with places.of(tenant):
                 await self._answer(held, None)
             return
         try:
             async with limits.place(tenant, held.until):
                 await self._answer(held, limits)
         except CallNotAllowed as error:
-            async with self._places.of(tenant):
+            async with places.of(tenant):
                 if await self._answer(held, None) is None:
                     return  # not due any more
             count_fallback(self._metrics, limits.name, tenant, error)
-            logger.warning(
-                "%s; %s made the summary", error, EXTRACTIVE, extra=about(held.asked.key)
-            )
+            logger.warning("%s; %s answered instead", error, fallback, extra=about(held.asked.key))
 
     async def _answer(self, held: _Held, limits: EndpointLimits | None) -> Position | None:
         held.check()
-        request = decode_request(held.value)
+        answering = self._answering[held.asked.kind]
+        request = answering.read(held.value)
         if request is None:
             logger.warning("a compaction request that cannot be read is passed over")
             return None
         if limits is None:
             if request.summarizer in self._limits:
-                request = msgspec.structs.replace(request, summarizer=EXTRACTIVE)
-            return await self._compactor.answer_if_due(request)
+                request = msgspec.structs.replace(request, summarizer=answering.fallback)
+            return await answering.answer_if_due(request)
 
         async def allowed() -> None:
             await limits.take(held.asked.tenant, held.until)
             held.check()
 
-        return await self._compactor.answer_if_due(request, allowed)
+        return await answering.answer_if_due(request, allowed)
 
     def _failed(self, held: _Held, why: str) -> None:
         key = held.asked.key
         self._count_failure(held)
-        logger.warning(FAILED + ": %s", key, why, extra=about(key))
+        failed = self._answering[held.asked.kind].failed
+        logger.warning(failed + ": %s", key, why, extra=about(key))
 
     def _count_failure(self, held: _Held) -> None:
-        self._metrics.add(COMPACTIONS, held.asked.reason, held.asked.summarizer, "failed")
+        counted = self._answering[held.asked.kind].counted
+        self._metrics.add(counted, held.asked.reason, held.asked.summarizer, "failed")
 
     def _waiting(self) -> dict[tuple[str, ...], float]:
         return {**Counter((held.asked.summarizer,) for held in self._held.values())}

@@ -4,7 +4,7 @@ span, then the summary before it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from projections.events.codec import Undecodable
 from projections.events.types import AnyEvent, SummaryEvent, absolute
@@ -51,6 +51,7 @@ async def pieces_backwards(
     below: int | None = None,
     span_of: int | None = None,
     above: int = -1,
+    wanted: Callable[[Row], bool] | None = None,
 ) -> AsyncIterator[tuple[int | None, list[int]]]:
     """The same, each piece with the offset of the summary event whose span it is (None: it is of
     the window's tail).
@@ -61,35 +62,38 @@ async def pieces_backwards(
     Args:
         below: only offsets less than this one.
         above: only offsets greater than this one.
+        wanted: which of the conversation's records matter where only the bounds of a range are
+            known, and all in them is read to find them; None: its events.
         span_of: begin with the span of the summary event at this offset: going on deep in a history
             costs no more than at its top.
     """
     at = span_of
     if at is None:
-        async for piece in _tail_backwards(log, window, below, above):
+        async for piece in _tail_backwards(log, window, below, above, wanted):
             yield None, piece
         at = window.meta.summary.offset if window.meta.summary else None
-    while at is not None and at > above:
-        event = await _summary_at(log, window, at)
-        if event is None:
-            return
-        before = (
-            parse_position(event.data.previous_position).offset
-            if event.data.previous_position
-            else None
-        )
-        piece = await _since_the_one_before(log, window, event, before)
+    event = None if at is None or at <= above else await _summary_at(log, window, at)
+    while at is not None and event is not None and at > above:
+        before = _before(event)
+        previous = None if before is None else await _summary_at(log, window, before)
+        piece = await _since_the_one_before(log, window, event, previous)
         if below is not None or above >= 0:
             piece = [
                 offset for offset in piece if above < offset and (below is None or offset < below)
             ]
         if piece:
             yield at, piece
-        at = before
+        at, event = before, previous
+
+
+def _before(event: SummaryEvent) -> int | None:
+    """Where the summary before one stands."""
+    previous = event.data.previous_position
+    return parse_position(previous).offset if previous else None
 
 
 async def _since_the_one_before(
-    log: Log, window: Window, event: SummaryEvent, before: int | None
+    log: Log, window: Window, event: SummaryEvent, previous: SummaryEvent | None
 ) -> list[int]:
     """The offsets from the end of the span before up to the end of this one, newest first.
 
@@ -97,10 +101,7 @@ async def _since_the_one_before(
     named where it stands.
     """
     offsets = absolute(event.data.span.positions) or await _span_offsets(log, window, event)
-    covered = -1
-    if before is not None:
-        previous = await _summary_at(log, window, before)
-        covered = parse_position(previous.data.span.to).offset if previous is not None else -1
+    covered = -1 if previous is None else parse_position(previous.data.span.to).offset
     return sorted(
         {offset for offset in [*offsets, *absolute(event.data.span.kept)] if offset > covered},
         reverse=True,
@@ -108,7 +109,11 @@ async def _since_the_one_before(
 
 
 async def _tail_backwards(
-    log: Log, window: Window, below: int | None, above: int
+    log: Log,
+    window: Window,
+    below: int | None,
+    above: int,
+    wanted: Callable[[Row], bool] | None,
 ) -> AsyncIterator[list[int]]:
     for entry in reversed(window.tail):
         if entry.offset <= max(window.covered_to, above):
@@ -129,7 +134,8 @@ async def _tail_backwards(
             # A long range is scanned in parts, so that one page of a history does not read all of
             # it.
             first = max(begin, last - SCAN_PART + 1)
-            yield (await _scan_offsets(log, window.key, window.partition, first, last))[::-1]
+            offsets = await _scan_offsets(log, window.key, window.partition, first, last, wanted)
+            yield offsets[::-1]
             last = first - 1
 
 
@@ -149,11 +155,20 @@ async def _span_offsets(log: Log, window: Window, event: SummaryEvent) -> list[i
     return await _scan_offsets(log, window.key, window.partition, first, last)
 
 
-async def _scan_offsets(log: Log, key: Key, partition: int, first: int, last: int) -> list[int]:
+async def _scan_offsets(
+    log: Log,
+    key: Key,
+    partition: int,
+    first: int,
+    last: int,
+    wanted: Callable[[Row], bool] | None = None,
+) -> list[int]:
+    name = str(key).encode()
     return [
-        raw.position.offset
+        raw.offset
         async for raw in log.scan(partition, first, last)
-        if event_of(raw, key, log.seals) is not None
+        if raw.key == name
+        and (event_of(raw, key, log.seals) is not None if wanted is None else wanted(raw))
     ]
 
 

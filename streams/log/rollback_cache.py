@@ -25,7 +25,7 @@ from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.history import event_of, offsets_backwards
 from streams.log.log import Log, Raw, Row
-from streams.log.rollback_history import fetch_needed
+from streams.log.rollback_history import NO_COPIES, Copies, fetch_needed
 
 KEPT_BYTES = 128 << 20
 """Bytes kept at most: records and folds together, folds half of it."""
@@ -159,9 +159,13 @@ class RollbackCache:
 
     # -- rollbacks
 
-    async def fetch(self, log: Log, window: Window, outcome: Outcome) -> History:
+    async def fetch(
+        self, log: Log, window: Window, outcome: Outcome, copies: Copies = NO_COPIES
+    ) -> History:
         """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to, as
         :func:`streams.log.rollback_history.fetch_needed` answers it; raises ``KafkaUnavailable``.
+
+        Args: ``copies`` of the window are of no use here: what came is known.
         """
         if outcome.target is None:
             return await fetch_needed(log, window, outcome)
@@ -170,8 +174,8 @@ class RollbackCache:
         self._folded -= 0 if known is None else known.size
         if known is None or known.upto > window.meta.position:
             # Where the fold went back to its checkpoint, what came later is not before this event.
-            copies = min(COPIES_BYTES, self._most // 8)
-            known = _Known(ReplayCheckpoints(window.key, window.partition, window.rules, copies))
+            size = min(COPIES_BYTES, self._most // 8)
+            known = _Known(ReplayCheckpoints(window.key, window.partition, window.rules, size))
         await self._read_on(log, window, known)
         history = known.fold.history(window, outcome.target)
         self._folds[place] = known

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
 
 from projections.events.types import AnyEvent, SummaryEvent
 from projections.fold.outcomes import History, Outcome
 from projections.fold.replay import ReplayCheckpoints, TooOld, summary_chain
 from projections.names import Position, parse_position
-from projections.storage.window_copies import WindowCopy
+from projections.storage.window_copies import NamedCopy, WindowCopy, even_copy
 from projections.window.window import Window
 from streams.log.history import events_of, pieces_backwards, read_events
 from streams.log.log import Log, Row
@@ -35,8 +36,33 @@ many seconds: without, each step of the loop waits five milliseconds for the int
 """
 
 
+class Copies(Protocol):
+    """The copies of a window, where they are kept."""
+
+    async def read(self) -> Sequence[WindowCopy]:
+        """The copies, by offset."""
+
+    def keep(self, made: Sequence[NamedCopy]) -> None:
+        """Keep copies that were made on the way, with the window's next write."""
+
+
+class NoCopies:
+    """Copies of nothing: all is read, and nothing is kept."""
+
+    async def read(self) -> Sequence[WindowCopy]:
+        return ()
+
+    def keep(self, made: Sequence[NamedCopy]) -> None:
+        pass
+
+
+NO_COPIES = NoCopies()
+Fetch = Callable[[Log, Window, Outcome, Copies], Awaitable[History]]
+"""How the log is read back for an event that needs it, with the copies of its window."""
+
+
 async def fetch_needed(
-    log: Log, window: Window, outcome: Outcome, copies: Sequence[WindowCopy] = ()
+    log: Log, window: Window, outcome: Outcome, copies: Copies = NO_COPIES
 ) -> History:
     """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to; raises
     ``KafkaUnavailable``.
@@ -46,9 +72,7 @@ async def fetch_needed(
     return History(texts=dict(await read_events(log, window.key, window.partition, outcome.texts)))
 
 
-async def fetch_history(
-    log: Log, window: Window, target: int, copies: Sequence[WindowCopy] = ()
-) -> History:
+async def fetch_history(log: Log, window: Window, target: int, kept: Copies = NO_COPIES) -> History:
     """What a rollback of ``window`` to offset ``target`` needs, when the target lies outside the
     window's tail.
 
@@ -56,16 +80,16 @@ async def fetch_history(
     for a sign of life. Nobody may change ``window`` meanwhile.
 
     Args:
-        copies: of this window, by offset. Without one before the target the whole conversation is
-            read.
+        kept: the copies of this window. Without one before the target the whole conversation is
+            read; those that are made on the way are kept for the next rollback.
     """
-    copies = [copy for copy in copies if copy.offset < window.meta.position]
+    copies = [copy for copy in await kept.read() if copy.offset < window.meta.position]
     upper = next((copy for copy in copies if copy.offset >= target), None)
     below = [copy for copy in copies if copy.offset < target]
     while True:
         lower = below[-1] if below else None
         try:
-            fold = await _fold_to(log, window, target, lower, upper)
+            fold, made = await _fold_to(log, window, target, lower, upper)
             history = await asyncio.to_thread(fold.history, window, target)
             break
         except TooOld as older:
@@ -73,6 +97,7 @@ async def fetch_history(
             below = [copy for copy in below if copy.offset < older.target]
         except _Unusable:
             below = below[:-1]
+    kept.keep(made)
     if history.window is None:
         return history
     texts = dict(history.texts)
@@ -86,8 +111,8 @@ class _Unusable(Exception):
 
 async def _fold_to(
     log: Log, window: Window, target: int, lower: WindowCopy | None, upper: WindowCopy | None
-) -> ReplayCheckpoints:
-    """The fold of the conversation's events up to the target."""
+) -> tuple[ReplayCheckpoints, list[NamedCopy]]:
+    """The fold of the conversation's events up to the target, and copies of it on the way."""
     key, partition, rules = window.key, window.partition, window.rules
     texts: dict[int, AnyEvent] = {}
     base = None
@@ -107,19 +132,23 @@ async def _fold_to(
     # Where there is a copy before the target, nothing was taken out after it.
     below, above = (None, -1) if lower is None else (target + 1, lower.offset)
     offsets: set[int] = set()
-    async for _, piece in pieces_backwards(log, seen, below=below, above=above):
+    made: list[tuple[int, NamedCopy]] = []
+
+    def needed(row: Row) -> bool:
+        return row.offset <= target or _may_drop(row)
+
+    async for _, piece in pieces_backwards(log, seen, below=below, above=above, wanted=needed):
         offsets.update(piece)
 
     def go_on(rows: Mapping[Position, Row]) -> None:
-        needed = {
-            position: row
-            for position, row in rows.items()
-            if position.offset <= target or _may_drop(row)
-        }
-        order = sorted(needed)
+        order = sorted(position for position, row in rows.items() if needed(row))
         for i in range(0, len(order), SLICE):
-            some = {position: needed[position] for position in order[i : i + SLICE]}
+            some = {position: rows[position] for position in order[i : i + SLICE]}
+            before = fold.window.meta.count
             fold.extend(events_of(some, key, log.seals), upto=target)
+            copy = even_copy(fold.window, before, window.meta.count)
+            if copy is not None:
+                made.append((fold.window.meta.position, copy))
             time.sleep(PAUSE)
 
     order = sorted(offsets)
@@ -127,7 +156,8 @@ async def _fold_to(
         part = order[i : i + READ_PART]
         rows = await log.read(Position(partition, offset) for offset in part)
         await asyncio.to_thread(go_on, rows)
-    return fold
+    # What was taken out later is in the earlier ones yet.
+    return fold, [copy for offset, copy in made if offset > fold.last_dropped]
 
 
 async def _read_chains(
@@ -142,12 +172,13 @@ async def _read_chains(
     """
     mine, its = _active(window), _active(restored)
     # Each copy names a summary on the way: what lies between is read side by side.
+    first, last = min(mine, its), max(mine, its)
     starts = {copy.summary for copy in copies if copy.summary is not None}
-    wanted = {at for at in {mine, *starts} if at > its}
+    wanted = {at for at in {last, *starts} if first < at <= last}
     while wanted:
         await _read(log, window, wanted, known)
         befores = {_before(known.get(at)) for at in wanted}
-        wanted = {at for at in befores if at > its and at not in known}
+        wanted = {at for at in befores if at > first and at not in known}
     while mine != its:
         last = max(mine, its)
         await _read(log, window, {last}, known)

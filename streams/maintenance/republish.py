@@ -11,6 +11,7 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from projections.events.codec import Undecodable, decode_opaque, full_type
+from projections.events.types import AnyEvent
 from projections.fold.outcomes import Outcome, Taught
 from projections.names import Key, Position
 from projections.policy.policy import Rules
@@ -46,7 +47,8 @@ async def announced(
     """
     taught: dict[int, tuple[Key, Taught]] = {}
 
-    def heard(key: Key, outcome: Outcome) -> None:
+    def heard(key: Key, event: AnyEvent, outcome: Outcome) -> None:
+        del event
         if outcome.taught is not None:
             taught[outcome.offset] = key, outcome.taught
 

@@ -105,8 +105,8 @@ class FolderFeed(MemoryFeed):
         await asyncio.to_thread(self._sqlite.adopt, self._taken_over)
         await asyncio.to_thread(self._folder.tidy)
         logger.info("the memory store is %s now", self._file)
-        await self._close()
-        await self._open()
+        assert self._consumer is not None
+        await self._go_on(self._consumer)
 
 
 def feed_of(

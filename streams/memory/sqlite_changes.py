@@ -14,10 +14,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from projections.events.memories import MemoryTags
 from projections.events.times import time_at
 from projections.events.types import MemoryDeleted, MemorySaved, SkillSaved
 from projections.memory.branches import Branches
 from projections.memory.news import Dropped, Fact, LogErased, News, WentBack
+from projections.memory.resolution import TAGS
+from projections.memory.words import date_words, tag_word
 from projections.names import Key
 from streams.memory.sqlite_tables import (
     CHANGED,
@@ -25,15 +28,14 @@ from streams.memory.sqlite_tables import (
     NAMES,
     PLAIN,
     branches_of,
-    decode_scope,
     dropped_from,
     encode,
-    encode_scope,
     facts_of,
+    numbers_of,
     pack,
     resolved,
-    scope_words,
 )
+from streams.memory.word_index import Text, add_texts, decode_scope, encode_scope, remove_texts
 
 Place = tuple[str, str]
 """A record's scope, as it is stored, and its id."""
@@ -42,11 +44,15 @@ DAY = 86_400_000_000
 
 
 class _Text(NamedTuple):
-    """What the index has of a fact: its text, words of its date, and who said it."""
+    """What the index has of a fact: its text, the log that it was said in, words of its date, who
+    said it, and its tags.
+    """
 
     text: str
+    session: str
     dates: str
     speaker: str
+    tags: str
 
 
 @dataclass(slots=True)
@@ -120,7 +126,7 @@ def _take_back(batch: _Batch, news: Sequence[News]) -> bool:
             # That it is erased stays: what comes late changes nothing.
             erased = True
             batch.logs[one.log] = number, ERASED
-            for table in ("facts", "rollbacks", "dropped"):
+            for table in ("facts", "rollbacks", "dropped", "hidden"):
                 db.execute(f"DELETE FROM {table} WHERE log = ?", (number,))
     changed = {(state, number) for number, state in batch.logs.values() if state != PLAIN}
     db.executemany("UPDATE logs SET state = ? WHERE number = ?", changed)
@@ -139,11 +145,15 @@ def _purge(batch: _Batch, place: Place, at: int) -> None:
     rows = db.execute("SELECT number FROM records WHERE scope = ? AND id = ?", place)
     for (record,) in rows.fetchall():
         batch.touched.add(record)
-        db.execute(
-            "DELETE FROM facts WHERE record = ? AND at <= ?"
-            " AND kind IN ('memory.saved', 'memory.fused', 'skill.saved')",
-            (record, at),
-        )
+        gone = "record = ? AND at <= ? AND kind IN ('memory.saved', 'memory.fused', 'skill.saved')"
+        taught = db.execute(f"SELECT log, learnt_from FROM facts WHERE {gone}", (record, at))
+        _hide(db, [(log, offset) for log, packed in taught for offset in numbers_of(packed)])
+        db.execute(f"DELETE FROM facts WHERE {gone}", (record, at))
+
+
+def _hide(db: sqlite3.Connection, turns: Sequence[tuple[int, int]]) -> None:
+    """Note which events of logs taught what was deleted for good: they are not recalled either."""
+    db.executemany("INSERT OR IGNORE INTO hidden VALUES (?, ?)", turns)
 
 
 def _add(batch: _Batch, facts: Sequence[Fact], places: Sequence[Place]) -> None:
@@ -162,11 +172,15 @@ def _add(batch: _Batch, facts: Sequence[Fact], places: Sequence[Place]) -> None:
     batch.records |= {(scope, memory_id): number for scope, memory_id, number in known}
     (following,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM records").fetchone()
     rows: list[tuple[Any, ...]] = []
+    hidden: list[tuple[int, int]] = []
     for fact, place in zip(facts, places, strict=True):
         log, offset, at, learnt_from, data = fact
         number, state = batch.logs[log]
         stated = isinstance(data, MemorySaved | SkillSaved)
-        if state == ERASED or (stated and at <= purged.get(place, at - 1)):
+        if state == ERASED:
+            continue
+        if stated and at <= purged.get(place, at - 1):
+            hidden += [(number, one) for one in learnt_from]
             continue
         record = batch.records.get(place)
         if record is None:
@@ -179,6 +193,7 @@ def _add(batch: _Batch, facts: Sequence[Fact], places: Sequence[Place]) -> None:
             (number, offset, record, at, pack(learnt_from), NAMES[type(data)], encode(data))
         )
     db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    _hide(db, hidden)
 
 
 def _renew(batch: _Batch) -> None:
@@ -256,9 +271,8 @@ class _Texts:
         """Args: ``known``: of records that were there, the numbers of their texts."""
         self._db = db
         self._known = known
-        self._gone: list[tuple[int]] = []
-        self._texts: list[tuple[int, int, str]] = []
-        self._words: list[tuple[int, str, str, str, str]] = []
+        self._gone: list[int] = []
+        self._texts: list[Text] = []
         (self._next,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM texts").fetchone()
 
     def change(self, record: int, place: Place, texts: set[_Text]) -> None:
@@ -266,66 +280,47 @@ class _Texts:
         known = self._known.get(record, {})
         if known:
             said = {one.text for one in texts}
-            self._gone += [(number,) for text, number in known.items() if text not in said]
+            self._gone += [number for text, number in known.items() if text not in said]
         seen = set(known)
-        for text, dates, speaker in sorted(texts) if len(texts) > 1 else texts:
+        for text, session, dates, speaker, tags in sorted(texts) if len(texts) > 1 else texts:
             if text not in seen:
                 seen.add(text)
-                self._texts.append((self._next, record, text))
-                self._words.append((self._next, _scope_text(place[0]), text, dates, speaker))
+                scope = decode_scope(place[0])
+                self._texts.append(
+                    Text(self._next, record, scope, session, text, dates, speaker, tags)
+                )
                 self._next += 1
 
     def write(self) -> None:
         """Write it."""
-        self._db.executemany("DELETE FROM texts WHERE number = ?", self._gone)
-        self._db.executemany("DELETE FROM words WHERE rowid = ?", self._gone)
-        self._db.executemany("INSERT INTO texts VALUES (?, ?, ?)", self._texts)
-        self._db.executemany(
-            "INSERT INTO words (rowid, scope, text, dates, speaker) VALUES (?, ?, ?, ?, ?)",
-            self._words,
-        )
+        remove_texts(self._db, self._gone)
+        add_texts(self._db, self._texts)
 
 
 def _texts(db: sqlite3.Connection, records: Iterable[int]) -> _Texts:
     found: defaultdict[int, dict[str, int]] = defaultdict(dict)
     for record, text, number in db.execute(
-        "SELECT record, text, number FROM texts WHERE record IN (SELECT value FROM json_each(?))",
+        "SELECT owner, text, number FROM texts WHERE owner IN (SELECT value FROM json_each(?))",
         (encode(list(records)).decode(),),
     ):
         found[record][text] = number
     return _Texts(db, found)
 
 
-@lru_cache(maxsize=65536)
-def _scope_text(scope: str) -> str:
-    return " ".join(scope_words(*decode_scope(scope)))
-
-
 def _text_of(fact: Fact) -> _Text:
     data, dates = fact.data, _date_words(fact.at // DAY)
+    session = "" if fact.log.of_user else str(fact.log)
     if isinstance(data, SkillSaved):
-        return _Text(data.intent, dates, "")
+        return _Text(data.intent, session, dates, "", "")
     assert isinstance(data, MemorySaved)
-    return _Text(data.text, dates, data.role or "")
+    tags = "" if data.tags is None else _tag_words(data.tags)
+    return _Text(data.text, session, dates, data.role or "", tags)
+
+
+def _tag_words(tags: MemoryTags) -> str:
+    return " ".join(tag_word(kind, tag) for kind in TAGS for tag in getattr(tags, kind))
 
 
 @lru_cache(maxsize=4096)
 def _date_words(day: int) -> str:
-    year, month, of_month = time_at(day * DAY)[:10].split("-")
-    return f"{year} {MONTHS[int(month) - 1]} {int(of_month)}"
-
-
-MONTHS = (
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-)
+    return date_words(time_at(day * DAY))

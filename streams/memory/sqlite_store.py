@@ -1,9 +1,8 @@
 """The embedded store of the long-term memory: SQLite with its full-text index.
 
 It keeps the facts, so that a record follows from all of them whenever one comes, and beside them
-the records as they stand. Texts are indexed with porter's stems. The scope is a column of that
-index, with a word for the tenant, one for the user, and so on: a search reads the words of its own
-tenant and no others. What the index finds is checked against the record's own scope as well.
+the records as they stand. Their texts are in an index of words (``streams.memory.word_index``).
+What that finds is checked against the record's own scope as well.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -22,19 +21,18 @@ from pathlib import Path
 from projections.memory.identity import Scope
 from projections.memory.news import News
 from projections.memory.resolution import Record, digest
+from projections.names import Key
 from streams.memory.sqlite_changes import take_in
 from streams.memory.sqlite_tables import (
     TABLES,
     VERSION,
     decode_record,
-    encode_scope,
     known_at,
-    scope_words,
+    superseded_from,
 )
 from streams.memory.store import Filter, Hit, Stats
+from streams.memory.word_index import encode_scope, find_texts, merge_words
 
-WEIGHTS = (0.0, 1.0, 0.5, 1.0)
-"""Of the index's columns: scope, text, words of dates, speaker."""
 MERGED = 500
 """Pages of the index that are merged at once."""
 SMALL = 16_384
@@ -42,8 +40,6 @@ SMALL = 16_384
 ``VACUUM_EVERY`` seconds.
 """
 VACUUM_EVERY = 3600.0
-LOOKED = 8
-"""Times as many texts as are asked for are looked at: some are of records that do not stand."""
 
 
 _LASTING = (
@@ -189,9 +185,7 @@ class SqliteMemories:
         pages = -MERGED  # less than nothing: begin to merge all parts
         while True:
             with self._turn(write=True) as db:
-                before = db.total_changes
-                db.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (pages,))
-                done = db.total_changes - before < 2
+                done = merge_words(db, pages)
             if done:
                 break
             pages = MERGED
@@ -257,29 +251,39 @@ class SqliteMemories:
             )
             return list(islice(_seen(db, only, rows), limit))
 
-    def search(self, only: Filter, words: Sequence[str], limit: int) -> list[Hit]:
-        asked = " OR ".join(f'"{word}"' for word in dict.fromkeys(words) if '"' not in word)
-        if not asked:
-            return []
-        scope = " AND ".join(scope_words(only.tenant, only.user, only.channel, None))
-        match = f"scope : ({scope}) AND {{text dates speaker}} : ({asked})"
-        weights = ", ".join(map(str, WEIGHTS))
+    def search(self, only: Filter, words: Collection[str], limit: int) -> list[Hit]:
+        found: dict[int, Hit] = {}
         with self._turn() as db:
-            rows = db.execute(
-                f"SELECT t.record, t.text, -bm25(words, {weights}) FROM words"
-                " JOIN texts t ON t.number = words.rowid WHERE words MATCH ?"
-                f" ORDER BY bm25(words, {weights}) LIMIT ?",
-                (match, LOOKED * limit),
-            ).fetchall()
-            found: dict[int, Hit] = {}
-            for number, text, score in rows:
-                if number in found or len(found) == limit:
+            for number, score, relevance in find_texts(
+                db, only.tenant, only.user, words, lambda scope, _: only.admits_scope(scope)
+            ):
+                row = db.execute(
+                    "SELECT r.number, r.record, x.text FROM texts x"
+                    " JOIN records r ON r.number = x.owner WHERE x.number = ?",
+                    (number,),
+                ).fetchone()
+                if row is None or row[0] in found:
                     continue
-                row = db.execute("SELECT number, record FROM records WHERE number = ?", (number,))
-                for record in _seen(db, only, row.fetchall()):
-                    if record.text == text:
-                        found[number] = Hit(record, score)
+                for record in _seen(db, only, [row[:2]]):
+                    if record.text == row[2]:
+                        found[row[0]] = Hit(record, score, relevance)
+                if len(found) == limit:
+                    break
         return list(found.values())
+
+    def superseded_turns(
+        self, tenant: str, turns: Collection[tuple[Key, int]], as_of: int | None
+    ) -> set[tuple[Key, int]]:
+        asked: defaultdict[Key, set[int]] = defaultdict(set)
+        for log, offset in turns:
+            if log.tenant == tenant:
+                asked[log].add(offset)
+        with self._turn() as db:
+            return {
+                (log, offset)
+                for log, offsets in asked.items()
+                for offset in superseded_from(db, log, offsets, as_of)
+            }
 
     def stats(self, only: Filter) -> Stats:
         stats = Stats()

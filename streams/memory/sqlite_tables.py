@@ -2,7 +2,7 @@
 
 ``facts`` holds what was accepted, and ``records`` what it comes to. A record has a row as long as
 anything is known of it, also while it does not stand: it may have stood at an earlier time. All
-texts of its facts are in ``texts`` and its full-text index ``words``. Logs and records have numbers
+texts of its facts are in the index (``streams.memory.word_index``). Logs and records have numbers
 here, so that indexes are short and grow at their ends. What news changes is in
 ``streams.memory.sqlite_changes``.
 """
@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
-from hashlib import sha256
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,14 +19,15 @@ import msgspec
 from projections.events.codec import DATA_TYPES, MEMORY
 from projections.events.types import Learnt
 from projections.memory.branches import Branches
-from projections.memory.identity import Scope
 from projections.memory.news import Fact
 from projections.memory.resolution import Record, resolve
 from projections.names import Key
+from streams.memory import word_index
 
-VERSION = 3
+VERSION = 4
 """Raised whenever the tables, or what is made of the same news, change: the store is fed anew."""
-TABLES = """
+TABLES = (
+    """
 CREATE TABLE checkpoints (partition INTEGER PRIMARY KEY, at INTEGER NOT NULL);
 CREATE TABLE unmerged (yes INTEGER PRIMARY KEY);
 CREATE TABLE logs (
@@ -44,15 +43,15 @@ CREATE TABLE rollbacks (
 CREATE TABLE dropped (log INTEGER, at_offset INTEGER, PRIMARY KEY (log, at_offset)) WITHOUT ROWID;
 CREATE TABLE purged (scope TEXT, id TEXT, at INTEGER NOT NULL, PRIMARY KEY (id, scope))
   WITHOUT ROWID;
+CREATE TABLE hidden (log INTEGER, at_offset INTEGER, PRIMARY KEY (log, at_offset)) WITHOUT ROWID;
 CREATE TABLE records (
   number INTEGER PRIMARY KEY, scope TEXT NOT NULL, id TEXT NOT NULL, tenant TEXT NOT NULL,
   user TEXT, created INTEGER NOT NULL, record BLOB, UNIQUE (id, scope));
 CREATE INDEX records_by_time ON records (tenant, created, id);
 CREATE INDEX records_by_user ON records (tenant, user, created, id);
-CREATE TABLE texts (number INTEGER PRIMARY KEY, record INTEGER NOT NULL, text TEXT NOT NULL);
-CREATE INDEX texts_of_record ON texts (record);
-CREATE VIRTUAL TABLE words USING fts5 (scope, text, dates, speaker, tokenize = 'porter unicode61');
 """
+    + word_index.TABLES
+)
 PLAIN, CHANGED, ERASED = 0, 1, 2
 """States of a log: nothing was taken back, something was (a rollback, a dropped event), all was."""
 _TYPES: dict[str, msgspec.json.Decoder[Any]] = {
@@ -62,8 +61,7 @@ NAMES = {DATA_TYPES[name]: name for name in MEMORY}
 encode = msgspec.json.Encoder().encode
 pack = msgspec.msgpack.Encoder().encode
 decode_record = msgspec.msgpack.Decoder(Record).decode
-_scope = msgspec.json.Decoder(tuple[str, str | None, str | None, str | None]).decode
-_numbers = msgspec.msgpack.Decoder(tuple[int, ...]).decode
+numbers_of = msgspec.msgpack.Decoder(tuple[int, ...]).decode
 
 
 def facts_of(db: sqlite3.Connection, records: Iterable[int]) -> dict[int, list[Fact]]:
@@ -77,7 +75,7 @@ def facts_of(db: sqlite3.Connection, records: Iterable[int]) -> dict[int, list[F
     found: defaultdict[int, list[Fact]] = defaultdict(list)
     dropped: dict[int, set[int]] = {}
     for record, log, state, number, offset, at, learnt_from, name, data in rows.fetchall():
-        basis = _numbers(learnt_from)
+        basis = numbers_of(learnt_from)
         if state == CHANGED:
             if number not in dropped:
                 dropped[number] = dropped_from(db, number)
@@ -127,29 +125,32 @@ def known_at(db: sqlite3.Connection, record: int, as_of: int) -> Record | None:
     return resolved(facts, branches_of(db, (fact.log for fact in facts), as_of), as_of)
 
 
-@lru_cache(maxsize=65536)
-def scope_words(
-    tenant: str, user: str | None, channel: str | None, conversation: str | None
-) -> tuple[str, ...]:
-    """The words that stand for a scope in the index: one for each part that is given.
-
-    They end in a digit, so that stemming leaves them whole.
+def superseded_from(
+    db: sqlite3.Connection, log: Key, offsets: Collection[int], as_of: int | None
+) -> set[int]:
+    """Those of a log's events that taught a record which no longer stands, or was deleted for
+    good.
     """
-    parts = (("t", tenant), ("u", user), ("c", channel), ("v", conversation))
-    return tuple(
-        name + sha256(f"{tenant}\n{value}".encode("utf-8", "surrogatepass")).hexdigest()[:20] + "0"
-        for name, value in parts
-        if value is not None
+    rows = db.execute(
+        "SELECT f.record, f.learnt_from, r.record FROM facts f JOIN logs l ON l.number = f.log"
+        " JOIN records r ON r.number = f.record WHERE l.log = ?",
+        (str(log),),
     )
-
-
-@lru_cache(maxsize=65536)
-def encode_scope(scope: Scope) -> str:
-    """A scope as it is stored."""
-    return encode(tuple(scope)).decode()
-
-
-@lru_cache(maxsize=65536)
-def decode_scope(text: str) -> Scope:
-    """The scope of its stored form."""
-    return Scope(*_scope(text))
+    found: set[int] = set()
+    for number, learnt_from, packed in rows.fetchall():
+        taught = set(numbers_of(learnt_from)).intersection(offsets)
+        if taught - found:
+            record = (
+                known_at(db, number, as_of)
+                if as_of is not None
+                else None
+                if packed is None
+                else decode_record(packed)
+            )
+            if record is not None and not record.stands:
+                found |= taught
+    hidden = db.execute(
+        "SELECT h.at_offset FROM hidden h JOIN logs l ON l.number = h.log WHERE l.log = ?",
+        (str(log),),
+    )
+    return found | {offset for (offset,) in hidden if offset in offsets}

@@ -12,7 +12,9 @@ from typing import NamedTuple, Protocol
 
 from projections.memory.identity import Scope
 from projections.memory.news import News
+from projections.memory.raw_turns import Turn
 from projections.memory.resolution import Record
+from projections.names import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +56,42 @@ class Filter:
             and (self.expired or record.stands)
         )
 
+    def admits_turn(self, turn: Turn) -> bool:
+        """Whether a turn is of these; ``kinds`` and what only records have are not looked at."""
+        return (
+            self.admits_place(turn.scope, f"{turn.scope.tenant}/{turn.conversation}")
+            and (self.since is None or turn.at >= self.since)
+            and (self.until is None or turn.at <= self.until)
+            and (self.as_of is None or turn.at <= self.as_of)
+        )
+
+    def admits_place(self, scope: Scope, log: str) -> bool:
+        """Whether what a log has in a scope is of these."""
+        tenant, _, conversation = log.partition("/")
+        return (
+            self.admits_scope(scope)
+            and tenant == self.tenant
+            and self.conversation in (None, conversation)
+            and (self.conversations is None or conversation in self.conversations)
+        )
+
+    def admits_scope(self, scope: Scope) -> bool:
+        """Whether what is in a scope may be of these."""
+        return (
+            scope.tenant == self.tenant
+            and self.user in (None, scope.user)
+            and self.channel in (None, scope.channel)
+        )
+
 
 class Hit(NamedTuple):
-    """A record that a search found, and how well its text fits: larger is better."""
+    """A record that a search found. ``score``: how well its text fits, where larger is better;
+    ``relevance``: from 0 to 1, how improbable it is that it fits by chance.
+    """
 
     record: Record
     score: float
+    relevance: float
 
 
 @dataclass(slots=True)
@@ -93,8 +125,17 @@ class MemoryStore(Protocol):
         None where it is not there.
         """
 
-    def search(self, only: Filter, words: Sequence[str], limit: int) -> list[Hit]:
-        """The records whose text has some of the words, best first."""
+    def search(self, only: Filter, words: Collection[str], limit: int) -> list[Hit]:
+        """The records whose text has some of these stems (``projections.memory.words``), or that
+        have such tags, best first.
+        """
+
+    def superseded_turns(
+        self, tenant: str, turns: Collection[tuple[Key, int]], as_of: int | None
+    ) -> set[tuple[Key, int]]:
+        """Those of a tenant's events that taught a record which no longer stands at ``as_of``: what
+        they say was corrected or deleted.
+        """
 
     def stats(self, only: Filter) -> Stats:
         """Counts of what the filter admits."""

@@ -18,8 +18,8 @@ from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.log import Row
 from streams.memory.feed import MemoryFeed
 from streams.memory.sqlite_store import SqliteMemories
-from streams.memory.sqlite_tables import encode_scope
 from streams.memory.store_folder import StoreFolder
+from streams.memory.word_index import encode_scope
 from streams.settings.settings import Settings
 
 PATIENCE = 20.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -33,6 +34,17 @@ class Difference(NamedTuple):
             return "added"
         return "removed" if self.after is None else "changed"
 
+    def fields(self, names: Collection[str] | None = None) -> dict[str, list[Any]]:
+        """The fields that differ, of these or of all, as ``[before, after]``."""
+        if self.before is None or self.after is None:
+            return {}
+        one, other = self.before.document(), self.after.document()
+        return {
+            name: [one.get(name), other.get(name)]
+            for name in sorted(one.keys() | other.keys())
+            if one.get(name) != other.get(name) and (names is None or name in names)
+        }
+
     def document(self) -> dict[str, Any]:
         """The difference as it is printed: whose record it is, its text, and fields that differ as
         ``[before, after]``.
@@ -47,13 +59,8 @@ class Difference(NamedTuple):
             "type": record.type,
             "text": record.text,
         }
-        if self.before is not None and self.after is not None:
-            one, other = self.before.document(), self.after.document()
-            found["fields"] = {
-                name: [one.get(name), other.get(name)]
-                for name in sorted(one.keys() | other.keys())
-                if one.get(name) != other.get(name)
-            }
+        if fields := self.fields():
+            found["fields"] = fields
         return found
 
 
@@ -70,6 +77,37 @@ def differences(
             if msgspec.to_builtins(one.get(memory_id)) != msgspec.to_builtins(other.get(memory_id))
         ]
     return found
+
+
+TAUGHT = ("kind", "type", "text", "trust", "topic", "entities", "tags", "temporal")
+"""What an extraction says of a record; the rest follows from when and how often."""
+
+
+def extraction_differences(
+    before: SqliteMemories, after: SqliteMemories, tenant: str | None = None
+) -> list[Difference]:
+    """What two extractions of the same logs found differently: records of either that nobody saved
+    explicitly, compared by what they say.
+    """
+    found: list[Difference] = []
+    for scope in compare(before.digests(), after.digests(), tenant).differing:
+        one, other = (
+            {
+                name: record
+                for name, record in _records(store, scope).items()
+                if _is_extracted(record)
+            }
+            for store in (before, after)
+        )
+        for memory_id in sorted(one.keys() | other.keys()):
+            pair = Difference(one.get(memory_id), other.get(memory_id))
+            if pair.how != "changed" or pair.fields(TAUGHT):
+                found.append(pair)
+    return found
+
+
+def _is_extracted(record: Record) -> bool:
+    return record.origin != "explicit" and record.kind == "record" and record.stands
 
 
 def _records(store: SqliteMemories, scope: Scope) -> dict[str, Record]:

@@ -64,8 +64,8 @@ class TopicFeed(ABC):
         Raises:
             WaitTimedOut: it does not within ``timeout`` seconds.
         """
-        if not self._begun or not self._reached(self._begun):
-            await self._wait(lambda: bool(self._begun) and self._reached(self._begun), timeout)
+        if not self.is_ready:
+            await self._wait(lambda: self.is_ready, timeout)
 
     async def caught_up(
         self,
@@ -87,6 +87,11 @@ class TopicFeed(ABC):
             found = await asyncio.gather(*(end_offset(consumer, place) for place in places))
         ends = {place.partition: end for place, end in zip(places, found, strict=True)}
         await self._wait(lambda: self._reached(ends), timeout)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the store has what was on the topic when the feed began."""
+        return self.has(self._begun)
 
     @property
     def partitions(self) -> int:
@@ -145,7 +150,7 @@ class TopicFeed(ABC):
             await asyncio.sleep(AGAIN)
 
     async def _open(self) -> None:
-        """Go on where the store is; one that is ahead of the topic is of another and is dropped."""
+        """Connect, and go on where the store is."""
         async with kafka_errors(self._settings, f"reading topic {self._topic}"):
             count = await partition_count(self._settings, self._name)
             self._places = [TopicPartition(self._topic, p) for p in range(count)]
@@ -153,18 +158,23 @@ class TopicFeed(ABC):
             await start_client(consumer, self._settings)
             self._consumer = consumer
             consumer.assign(self._places)
+        await self._go_on(consumer)
+
+    async def _go_on(self, consumer: AIOKafkaConsumer) -> None:
+        """Go on where the store is; one that is ahead of the topic is of another and is dropped."""
+        async with kafka_errors(self._settings, f"reading topic {self._topic}"):
             done = await asyncio.to_thread(self._checkpoints)
             ends = await consumer.end_offsets(self._places)
             if any(at >= ends.get(TopicPartition(self._topic, p), 0) for p, at in done.items()):
                 logger.warning("%s is of another topic: it is fed anew", self._what)
                 await asyncio.to_thread(self._drop)
                 done = {}
-            self._next = {tp.partition: done.get(tp.partition, -1) + 1 for tp in self._places}
+            offsets = {tp.partition: done.get(tp.partition, -1) + 1 for tp in self._places}
             for tp in self._places:
-                consumer.seek(tp, self._next[tp.partition])
+                consumer.seek(tp, offsets[tp.partition])
             self._begun = {tp.partition: end for tp, end in ends.items()}
             self.reason = ""
-        await self._advance(self._next)
+        await self._advance(offsets)
 
     async def _close(self) -> None:
         if self._consumer is not None:

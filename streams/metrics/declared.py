@@ -202,6 +202,21 @@ COMPACTIONS = _worker(
     "summarizer",
     "outcome",
 )
+EXTRACTIONS = _worker(
+    "counter",
+    "memory_extractions_total",
+    "Spans that the long-term memory learnt from, by outcome: made, nothing (to learn), failed."
+    " `reason` is summary, session or tail; `summarizer` extracted: rules, or an endpoint.",
+    "reason",
+    "summarizer",
+    "outcome",
+)
+EXTRACTED = _worker(
+    "counter",
+    "memory_records_extracted_total",
+    "Statements that were extracted for the long-term memory, by type.",
+    "type",
+)
 WAITING = _worker(
     "gauge",
     "compactions_waiting",

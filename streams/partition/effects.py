@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from projections.events.types import LoopDetected
+from projections.fold.extraction_due import Extraction
 from projections.fold.outcomes import Outcome, Taught
 from projections.names import Key, Position
 from projections.window.trace_steps import Cut
@@ -48,6 +49,7 @@ class Effects:
     ``accepted``: summaries and where they stand. ``voided``: summaries that a rollback put out of
     force, and where it stands. ``again``: where a rollback stands, and where a summary does that is
     in force again by it. ``taught``: what changes in the long-term memory, and where that stands.
+    ``extractions``: what there is for it to learn from.
     ``by``: of events that waited, the offset of the record that let them go
     on. ``failing``: events on which the fold failed.
     """
@@ -59,6 +61,7 @@ class Effects:
     loops: list[tuple[Key, int, LoopDetected]] = field(default_factory=list)
     erased: list[tuple[Key, int]] = field(default_factory=list)
     taught: list[tuple[Key, int, Taught]] = field(default_factory=list)
+    extractions: list[tuple[Key, Extraction]] = field(default_factory=list)
     by: dict[int, int] = field(default_factory=dict)
     failing: list[Failing] = field(default_factory=list)
 
@@ -75,6 +78,11 @@ class Effects:
         if outcome.taught is not None:
             self.taught.append((key, outcome.offset, outcome.taught))
 
+    def learn_from(self, key: Key, due: Extraction | None) -> None:
+        """Add what there is for the long-term memory to learn from, if anything."""
+        if due is not None:
+            self.extractions.append((key, due))
+
     def __bool__(self) -> bool:
         return any(
             (
@@ -85,6 +93,7 @@ class Effects:
                 self.loops,
                 self.erased,
                 self.taught,
+                self.extractions,
             )
         )
 

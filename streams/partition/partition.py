@@ -24,15 +24,16 @@ from functools import partial
 
 from projections.events.types import AnyEvent, ErasedEvent
 from projections.fold.apply import Outcome, Status, apply
+from projections.fold.extraction_due import extraction_due
 from projections.names import Key, Position
 from projections.policy.policy import Rules
-from projections.storage.layout import Mark
 from projections.storage.protocol import WindowStore
 from projections.storage.records import NOTHING, Checkpoint, DueChange, Verdict
+from projections.storage.window_copies import ENDS
 from projections.window.window import Window
 from streams.encryption.payload_cipher import MARK
 from streams.log.log import Log, Raw, Row
-from streams.log.rollback_history import fetch_needed
+from streams.log.rollback_history import Fetch, fetch_needed
 from streams.partition.effects import Counts, DeadLetter, Effects, EffectSink
 from streams.partition.failure_share import Excess, Failing, FailureShare
 from streams.partition.owned import Fenced
@@ -40,7 +41,6 @@ from streams.partition.restores import Restores
 from streams.partition.step import (
     POISON,
     WAITING,
-    Fetch,
     FoldFailure,
     InvalidRecord,
     StepResult,
@@ -52,7 +52,7 @@ from streams.partition.step import (
     step_aside,
     with_history,
 )
-from streams.partition.windows import ANNOUNCED, TAKEN_OUT, PartitionWindows, Slot
+from streams.partition.windows import ANNOUNCED, TAKEN_OUT, PartitionWindows, Slot, SlotCopies
 from streams.runtime.log_fields import about
 from streams.runtime.time_slices import Slice, TimeSlices
 
@@ -217,9 +217,17 @@ class Partition(PartitionWindows):
                 slice_.give_up()
                 await self._fold_on(slot, offset, event, outcome, effects)
                 window = slot.window
-            if window.cut is not None:
-                self._sink.report(self.number, window.key, window.cut)
-                window.pop_cut()
+            if window.cut is not None or window.meta.count >= slot.next_copy:
+                self._folded(slot)
+
+    def _folded(self, slot: Slot) -> None:
+        """Report a cut, and take the copies that are due."""
+        window = slot.window
+        if window.meta.count >= slot.next_copy:
+            slot.take_copy()
+        if window.cut is not None:
+            self._sink.report(self.number, window.key, window.cut)
+            window.pop_cut()
 
     async def _take(self, rows: Sequence[Row]) -> Sequence[Row]:
         """The batch without what was taken before, behind what does not wait any more."""
@@ -231,36 +239,14 @@ class Partition(PartitionWindows):
             self._top = rows[-1]
         return await self._restores.batch(rows, top)
 
-    async def _prepare(self, rows: Sequence[Row]) -> None:
-        """Have the keys that open these records, and the windows they belong to. Most batches need
-        neither.
-        """
-        await self.log.seals.ready(rows)
-        await self._load(self._missing(rows))
-
-    def _missing(self, rows: Sequence[Row]) -> set[bytes]:
-        """The keys without a slot under which there is an event: what cannot be applied loads
-        nothing and makes no tenant known.
-        """
-        missing: set[bytes] = set()
-        for row in rows:
-            if (
-                row.key is not None
-                and row.key not in self._slots
-                and row.key not in missing
-                and belongs(read_row(self.log.seals, row))
-            ):
-                missing.add(row.key)
-        return missing
-
     async def _aside(
         self, slot: Slot, offset: int, event: AnyEvent | InvalidRecord, effects: Effects
     ) -> None:
         """Take a record to a window that is quarantined, or is to be."""
         before, result = slot.window, StepResult()
-        slot.window = await step_aside(self.log, before, offset, event, result)
-        if slot.window is not before:
-            slot.mark = slot.mark._replace(layout=Mark())
+        after = await step_aside(self.log, before, offset, event, result)
+        if after is not before:
+            slot.replace(after)
         for done, outcome in result.outcomes:
             effects.by[outcome.offset] = offset
             self._noted(slot.window, done, outcome, effects)
@@ -278,20 +264,25 @@ class Partition(PartitionWindows):
         """
         if outcome.status is Status.NEEDS_HISTORY:
             fetch, read = self._fetch, self._restores.read(offset)
+            copies = SlotCopies(slot, partial(self.store.copies, self.generation, self.number))
             beyond = outcome.target is not None
             beside = read is None and beyond and not self.checkpoint.behind
             if beside and self._restores.begin(
-                offset, partial(fetch, self.log, slot.window, outcome)
+                offset, partial(fetch, self.log, slot.window, outcome, copies)
             ):
                 return
             how = fetch if read is None else lambda *_: read
             try:
-                outcome = await with_history(self.log, slot.window, offset, event, outcome, how)
+                outcome = await with_history(
+                    self.log, slot.window, offset, event, outcome, how, copies
+                )
             except FoldFailure as spoiled:
                 await self._quarantine(slot, spoiled, effects)
                 return
-            slot.back = slot.back or beyond
-        slot.ends = slot.ends or type(event) in TAKEN_OUT
+            if beyond:
+                slot.take_copy(back=True)
+        if type(event) in TAKEN_OUT:
+            slot.copies = ENDS
         self._noted(slot.window, event, outcome, effects)
 
     async def _quarantine(self, slot: Slot, spoiled: FoldFailure, effects: Effects) -> None:
@@ -321,10 +312,8 @@ class Partition(PartitionWindows):
             rows = await records_of(
                 self.log, key, self.number, self.checkpoint.offset + 1, offset - 1
             )
-        slot.window, slot.mark = (
-            await refold(self.log, base, rows, {}),
-            mark._replace(layout=Mark()),
-        )
+        slot.mark = mark
+        slot.replace(await refold(self.log, base, rows, {}))
         if slot.window.meta.quarantine is None:
             slot.window.quarantine(offset, spoiled.cause)
             self._dead(key, offset, spoiled.cause, POISON, effects)
@@ -356,6 +345,7 @@ class Partition(PartitionWindows):
         else:
             self.counts.rejected += 1
         effects.add(window.key, outcome)
+        effects.learn_from(window.key, extraction_due(window, event, outcome))
 
     @property
     def unwritten(self) -> int:

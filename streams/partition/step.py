@@ -14,14 +14,14 @@ they are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from projections.errors import KafkaUnavailable, KeyUnusable, Overloaded, RedisUnavailable
 from projections.events.codec import Undecodable, decode_event
 from projections.events.types import AnyEvent, ErasedEvent
-from projections.fold.apply import History, Outcome, Status, apply
+from projections.fold.apply import Outcome, Status, apply
 from projections.fold.quarantine import (
     cause_of,
     dropped_offset,
@@ -34,7 +34,7 @@ from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher, read_event
 from streams.log.clients import KafkaError
 from streams.log.log import Log, Row
-from streams.log.rollback_history import fetch_needed
+from streams.log.rollback_history import NO_COPIES, Copies, Fetch, fetch_needed
 
 AWAY = (KafkaUnavailable, RedisUnavailable, KeyUnusable, Overloaded, KafkaError, OSError)
 RECORD, POISON, WAITING = "record", "poison", "waiting"
@@ -269,10 +269,6 @@ async def _fold(log: Log, window: Window, offset: int, event: AnyEvent) -> Outco
     )
 
 
-Fetch = Callable[[Log, Window, Outcome], Awaitable[History]]
-"""How the log is read back for an event that needs it."""
-
-
 async def with_history(
     log: Log,
     window: Window,
@@ -280,12 +276,13 @@ async def with_history(
     event: AnyEvent,
     needs: Outcome,
     fetch: Fetch = fetch_needed,
+    copies: Copies = NO_COPIES,
 ) -> Outcome:
     """Fold an event that needs the log; raises :class:`FoldFailure`, and what says that Kafka or a
     key is away.
     """
     try:
-        return apply(window, offset, event, await fetch(log, window, needs))
+        return apply(window, offset, event, await fetch(log, window, needs, copies))
     except (*AWAY, asyncio.CancelledError):
         raise
     except BaseException as error:

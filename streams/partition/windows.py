@@ -11,9 +11,16 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import get_args
 
-from projections.events.types import ErasedEvent, EventDroppedEvent, MemoryEvent, RollbackEvent
+from projections.events.types import (
+    ErasedEvent,
+    EventDroppedEvent,
+    MemoryEvent,
+    RollbackEvent,
+    SessionClosedEvent,
+)
 from projections.names import Key, parse_key
 from projections.policy.policy import Rules
+from projections.storage.layout import Mark
 from projections.storage.protocol import WindowStore
 from projections.storage.records import (
     NOTHING,
@@ -24,15 +31,24 @@ from projections.storage.records import (
     Write,
     write_of,
 )
-from projections.storage.window_copies import changed_copies
+from projections.storage.window_copies import (
+    NO_CHANGE,
+    CopiesChange,
+    NamedCopy,
+    WindowCopy,
+    changed_copies,
+    decode_copies,
+    next_change,
+)
 from projections.window.window import Window
 from streams.log.log import Log, Row
 from streams.partition.owned import Fenced, OwnedPartition
+from streams.partition.step import belongs, read_row
 from streams.runtime.time_slices import TimeSlices
 
 TAKEN_OUT = frozenset({ErasedEvent, EventDroppedEvent})
 """Events after which no earlier copy of a window may be used."""
-ANNOUNCED = TAKEN_OUT | {RollbackEvent, *get_args(MemoryEvent)}
+ANNOUNCED = TAKEN_OUT | {RollbackEvent, SessionClosedEvent, *get_args(MemoryEvent)}
 """Events that may say something to others even where they are simply applied."""
 
 
@@ -40,33 +56,63 @@ ANNOUNCED = TAKEN_OUT | {RollbackEvent, *get_args(MemoryEvent)}
 class Slot:
     """A cached window, what the store already has of it, and the source its events must name.
 
-    ``at_ms`` is the time of its latest record since it was written, ``count`` how many events it
-    had then. ``back``: it went back to an old event since; ``ends``: its copies are of no use any
-    more.
+    ``at_ms`` is the time of its latest record since it was written, ``copies`` is what changed of
+    its copies since. ``count`` is how many events it had at the last change of those, ``next_copy``
+    at how many they change next.
     """
 
     window: Window
     mark: StoreMark
     source: str
-    count: int
     at_ms: int = 0
-    back: bool = False
-    ends: bool = False
+    copies: CopiesChange = NO_CHANGE
+    count: int = 0
+    next_copy: int = 0
+
+    def __post_init__(self) -> None:
+        self.count = self.window.meta.count
+        self.next_copy = next_change(self.count)
+
+    def take_copy(self, *, back: bool = False) -> None:
+        """Take the copies that are due; ``back``: it went back to an old event just now."""
+        self.copies = self.copies.then(changed_copies(self.window, self.count, back=back))
+        self.count = self.window.meta.count
+        self.next_copy = next_change(self.count)
+
+    def replace(self, window: Window) -> None:
+        """Put another window in place: what the store has is written anew, and no copy is of it."""
+        self.window, self.mark = window, self.mark._replace(layout=Mark())
+        self.copies, self.count = NO_CHANGE, window.meta.count
+        self.next_copy = next_change(self.count)
+
+    @property
+    def copies_end(self) -> bool:
+        """Whether what the store has of its copies must not be used any more."""
+        return self.copies.clear or self.mark.layout.nothing
 
     def write(self) -> Write:
         """What a write has to change of the window and its copies."""
-        window, mark = self.window, self.mark
-        copies = (
-            None  # it is written anew
-            if mark.layout.nothing
-            else changed_copies(window, self.count, back=self.back, ends=self.ends)
-        )
-        return write_of(window, mark, self.at_ms, copies)
+        return write_of(self.window, self.mark, self.at_ms, self.copies)
 
     def written(self, write: Write) -> None:
         """The store has what the write changes."""
-        self.mark, self.count, self.at_ms = write.after, self.window.meta.count, 0
-        self.back = self.ends = False
+        self.mark, self.copies, self.at_ms = write.after, NO_CHANGE, 0
+
+
+@dataclass(frozen=True, slots=True)
+class SlotCopies:
+    """The copies of a slot's window, written and not (``streams.log.rollback_history.Copies``)."""
+
+    slot: Slot
+    stored: Callable[[Key], Awaitable[list[bytes]]]
+
+    async def read(self) -> Sequence[WindowCopy]:
+        slot, mine = self.slot, self.slot.copies
+        stored = [] if slot.copies_end else await self.stored(slot.window.key)
+        return decode_copies([*stored, *(value for _, value in mine.put)])
+
+    def keep(self, made: Sequence[NamedCopy]) -> None:
+        self.slot.copies = self.slot.copies.then(CopiesChange(put=tuple(made)))
 
 
 def _is_there(window: Window) -> bool:
@@ -116,6 +162,28 @@ class PartitionWindows(OwnedPartition):
         self._slots.clear()
         self._last, self._touched, self._settled = None, {}, True
 
+    async def _prepare(self, rows: Sequence[Row]) -> None:
+        """Have the keys that open these records, and the windows they belong to. Most batches need
+        neither.
+        """
+        await self.log.seals.ready(rows)
+        await self._load(self._missing(rows))
+
+    def _missing(self, rows: Sequence[Row]) -> set[bytes]:
+        """The keys without a slot under which there is an event: what cannot be applied loads
+        nothing and makes no tenant known.
+        """
+        missing: set[bytes] = set()
+        for row in rows:
+            if (
+                row.key is not None
+                and row.key not in self._slots
+                and row.key not in missing
+                and belongs(read_row(self.log.seals, row))
+            ):
+                missing.add(row.key)
+        return missing
+
     async def _load(self, names: set[bytes]) -> None:
         """Have a slot for each of these records' keys that is one."""
         keys = {
@@ -135,7 +203,7 @@ class PartitionWindows(OwnedPartition):
                     if parts is None
                     else parts.open(key, self.number, self.rules)
                 )
-                self._slots[name] = Slot(*opened, key.source, opened[0].meta.count)
+                self._slots[name] = Slot(*opened, key.source)
                 if slice_.over:
                     await slice_.rest()
 
@@ -167,9 +235,7 @@ class PartitionWindows(OwnedPartition):
         for window, write in zip(windows, writes, strict=True):
             if len(self._slots) >= self._cached:
                 break
-            self._slots[str(window.key).encode()] = Slot(
-                window, write.after, window.key.source, window.meta.count
-            )
+            self._slots[str(window.key).encode()] = Slot(window, write.after, window.key.source)
 
     async def known(self, tenants: set[str]) -> None:
         """Make the rules know these tenants' policies."""

@@ -27,6 +27,7 @@ from streams.compaction.requests import CompactionRequest
 from streams.log.appender import HEADERS
 from streams.log.clients import SharedProducer, kafka_errors
 from streams.log.log import Log, Raw
+from streams.memory.extraction_requests import request_of
 from streams.metrics.declared import ASKED, CUT_UTILIZATION, DEAD_LETTERS, SUMMARIES
 from streams.metrics.metrics import Metrics
 from streams.partition.effects import Effects
@@ -89,6 +90,10 @@ class Publisher:
         # News of the rollback, however long ago the summary was announced the first time.
         messages += await self._records(partition, rows, effects.again, new)
         messages += await self._taught(partition, rows, effects.taught, new)
+        for key, due in effects.extractions:
+            if new(due.offset):
+                request = msgspec.json.encode(request_of(key, partition, due))
+                messages.append((due.offset, "compactions", str(key).encode(), request, []))
         for dead in effects.dead:
             if new(dead.position.offset):
                 letter = msgspec.json.encode(

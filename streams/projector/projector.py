@@ -21,12 +21,11 @@ from projections.fold.outcomes import History, Outcome
 from projections.policy.policy import Rules
 from projections.storage.protocol import WindowStore
 from projections.storage.records import Checkpoint
-from projections.storage.window_copies import decode_copies
 from projections.window.window import Window
 from streams.control.control_topic import Control
 from streams.log.log import Log, Row
 from streams.log.retention import check_beginning
-from streams.log.rollback_history import fetch_needed
+from streams.log.rollback_history import Copies, fetch_needed
 from streams.metrics.declared import SNAPSHOTS
 from streams.metrics.metrics import Metrics
 from streams.partition.failure_share import FailureShare
@@ -217,7 +216,7 @@ class Projector(Folder[Partition]):
             sink=self.publisher,
             cached_windows=self.settings.cached_windows,
             share=self.share,
-            fetch=partial(self._fetch, generation),
+            fetch=self._fetch,
             restored=partial(self.runtime.poke, number),
             slices=self._slices,
             counts=self._counts.of(number),
@@ -246,16 +245,15 @@ class Projector(Folder[Partition]):
             )
         return Prepared(partition, start.begin) if generation == self.generation else None
 
-    async def _fetch(self, generation: int, log: Log, window: Window, needs: Outcome) -> History:
+    async def _fetch(self, log: Log, window: Window, needs: Outcome, copies: Copies) -> History:
         """Read the log back for an event that needs it. Rollbacks beyond their windows take turns,
         each tenant's among themselves first: they are long, and one tenant may ask for many.
         """
         if needs.target is None:
-            return await fetch_needed(log, window, needs)
+            return await fetch_needed(log, window, needs, copies)
         tenant = self._tenants.setdefault(window.key.tenant, asyncio.Lock())
         async with tenant, self._restoring:
-            copies = await self.store.copies(generation, window.partition, window.key)
-            return await fetch_needed(log, window, needs, decode_copies(copies))
+            return await fetch_needed(log, window, needs, copies)
 
     async def _start_of(self, number: int, generation: int, committed: int) -> Start:
         """Where the partition goes on; what is not of this log is dropped, and all of it is

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import aclosing
 
+from projections.events.types import AnyEvent
 from projections.fold.apply import Status, apply
 from projections.fold.outcomes import Outcome
 from projections.names import Key, parse_key
@@ -43,7 +44,7 @@ class ShadowFold:
         wanted: Set[Key] | None,
         *,
         ends: Mapping[Key, int] | None = None,
-        heard: Callable[[Key, Outcome], None] | None = None,
+        heard: Callable[[Key, AnyEvent, Outcome], None] | None = None,
     ) -> None:
         """Args: ``wanted``: the conversations that matter, None for all; ``ends``: the offset up to
         which each of them does; ``heard`` is called with what became of each event, with those of a
@@ -134,7 +135,7 @@ class ShadowFold:
         if outcome.status is Status.NEEDS_HISTORY:
             return False
         if self._heard is not None:
-            self._heard(key, outcome)
+            self._heard(key, found, outcome)
         self.events += 1
         return True
 
@@ -161,8 +162,8 @@ class ShadowFold:
             self._known.setdefault(key, {})[spoiled.offset] = spoiled.cause
             return False
         if self._heard is not None:
-            for _, outcome in result.outcomes:
-                self._heard(key, outcome)
+            for event, outcome in result.outcomes:
+                self._heard(key, event, outcome)
         self.events += 1
         return True
 

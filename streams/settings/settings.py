@@ -102,6 +102,7 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
     (one a line) wrap the data keys of encrypted conversations (``streams.encryption.master_keys``);
     within ``key_compaction_lag`` seconds of an erasure the broker begins to drop its keys.
 
+    ``memory_turns``: whether searches of the long-term memory find what was said word for word.
     ``memory_store`` is the folder of this process' store of the long-term memory
     (``streams.memory.store_folder``); without it a gateway feeds a temporary one at every start.
 
@@ -148,6 +149,7 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
     memory_store: str = ""
     compress: bool = False
     read_cache_bytes: int = 64 << 20
+    memory_turns: bool = True
     stale_after: float = 10.0
     snapshot_events: int = 5_000
     accept_truncated_log: bool = False

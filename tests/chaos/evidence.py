@@ -31,12 +31,13 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A record of a topic; ``key`` is ``tenant/conversation``."""
+    """A record of a topic; ``key`` is ``tenant/conversation``, ``timestamp`` the broker's in ms."""
 
     partition: int
     offset: int
     key: str
     value: bytes
+    timestamp: int = 0
 
     @property
     def position(self) -> str:
@@ -108,6 +109,12 @@ class Findings:
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
     differing: list[str] = field(default_factory=list)
+
+    def add(self, other: Findings) -> None:
+        """Add what was found about something else."""
+        self.lost += other.lost
+        self.doubled += other.doubled
+        self.differing += other.differing
 
     @property
     def clean(self) -> bool:

@@ -170,6 +170,7 @@ class Platform:
     def environment(self) -> dict[str, str]:
         """The settings as services and commands are given them."""
         own = {f"THREADFOLD_{name.upper()}": str(getattr(self.settings, name)) for name in _ENV}
+        own["THREADFOLD_MEMORY_STORE"] = str(self.folder / "memories")
         return clean_env({**own, "THREADFOLD_SUMMARIZERS": json.dumps(_endpoints(self.model))})
 
     @property

@@ -160,6 +160,7 @@ async def read_topic(platform: Platform, name: str) -> list[Row]:
                             r.offset,
                             (r.key or b"").decode(errors="replace"),
                             r.value or b"",
+                            r.timestamp,
                         )
                         for r in found
                     ]
@@ -178,17 +179,18 @@ async def _seen(
     base = f"/v1/conversations/{conversation}"
 
     async def get(path: str) -> Any:
-        return await _get(http, rng.choice(platform.urls) + path, platform.keys[tenant])
+        return await read(http, rng.choice(platform.urls) + path, platform.keys[tenant])
 
     return Seen(
         await get(f"{base}/context?format=events"),
         await get(f"{base}/context"),
-        await _pages(get, f"{base}/history?limit=100", "events", "before"),
-        await _pages(get, f"{base}/summaries?limit=50", "summaries", "before"),
+        await pages(get, f"{base}/history?limit=100", "events", "before"),
+        await pages(get, f"{base}/summaries?limit=50", "summaries", "before"),
     )
 
 
-async def _pages(get: Any, path: str, name: str, cursor: str) -> list[dict[str, Any]]:
+async def pages(get: Any, path: str, name: str, cursor: str) -> list[dict[str, Any]]:
+    """All that a list has, page by page."""
     found: list[dict[str, Any]] = []
     page = await get(path)
     found += page[name]
@@ -198,7 +200,7 @@ async def _pages(get: Any, path: str, name: str, cursor: str) -> list[dict[str, 
     return found
 
 
-async def _get(http: aiohttp.ClientSession, url: str, key: str, limit: float = 30.0) -> Any:
+async def read(http: aiohttp.ClientSession, url: str, key: str, limit: float = 30.0) -> Any:
     """A read, repeated while it answers 503; raises AssertionError when it answers anything else,
     or 503 for too long.
     """

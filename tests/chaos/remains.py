@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Iterator, Mapping
 
 import aiohttp
@@ -26,6 +27,7 @@ PATIENCE = 30.0
 SILENT = ("compactions", "dead-letters", "renders", "control", "keys")
 """Topics that hold positions and names, and nobody's text."""
 ERASED, SUMMARY = "threadfold.conversation.erased.v1", "threadfold.summary.v1"
+LEARNT = "threadfold.memory.saved.v1"
 Marks = Mapping[str, bytes]
 """What each text of an erased conversation carries, by conversation."""
 
@@ -40,7 +42,8 @@ async def remains(platform: Platform) -> list[str]:
         return found
     found += await _served(platform) + await _listed(platform) + await _printed(platform, marks)
     found += await _in_redis(platform, marks) + await _in_snapshots(platform, marks)
-    return found + _announced(await read_topic(platform, "summaries"), marks)
+    found += _announced(await read_topic(platform, "summaries"), marks)
+    return found + _republished(await read_topic(platform, "memories"), marks)
 
 
 async def _spoken(platform: Platform, name: str) -> list[str]:
@@ -130,6 +133,31 @@ def _announced(rows: list[Row], marks: Marks) -> list[str]:
         elif row.key in told and row.key in marks and SUMMARY.encode() in row.value:
             found.append(f"{row.key} was erased: a summary was announced at {row.position}")
     return found
+
+
+def _republished(rows: list[Row], marks: Marks) -> list[str]:
+    """What was learnt in an erased conversation and was announced to the memory for the first time
+    after the erasure. Every worker may repeat what it announced before.
+    """
+    sources = {
+        f"/tenants/{tenant}/conversations/{name}": f"{tenant}/{name}"
+        for tenant, _, name in (key.partition("/") for key in marks)
+    }
+    found: list[str] = []
+    known, told = set[tuple[str, str]](), set[str]()
+    for row in sorted(rows, key=lambda row: (row.partition, row.offset)):
+        event = json.loads(row.value)
+        key = sources.get(event["source"])
+        if key is None:
+            continue
+        if event["type"] == ERASED:
+            told.add(key)
+        elif event["type"] == LEARNT:
+            if key in told and (key, event["id"]) not in known:
+                found.append(f"{key} was erased: a memory was announced at {row.position}")
+            known.add((key, event["id"]))
+    unsaid = {key for key, _ in known} - told
+    return found + [f"{key} was erased: the memory was not told" for key in sorted(unsaid)]
 
 
 def holding(value: bytes, marks: Marks) -> list[str]:

@@ -20,6 +20,8 @@ from streams.settings.settings import Settings
 from tests.chaos.evidence import Evidence, Findings, keep
 from tests.chaos.faults import carry_out
 from tests.chaos.intruders import Intruder, intruding
+from tests.chaos.memories import check_memories
+from tests.chaos.memory_producers import MemoryProducer, memory_producers_of
 from tests.chaos.oracle import judge
 from tests.chaos.platform import Platform, Stack, keep_logs, platform, until_ready
 from tests.chaos.producers import Producer, producers_of
@@ -103,9 +105,9 @@ async def run_seed(plan: Plan, stack: Stack, say: Say = _unsaid) -> Outcome:
 
 
 async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
-    producers = producers_of(made)
+    producers, memory_producers = producers_of(made), memory_producers_of(made)
     async with intruding(made.direct, made.plan) as intruder, reading(made) as readers:
-        await _under_faults(made, producers, say)
+        await _under_faults(made, [*producers, *memory_producers], say)
     say("all is acknowledged")
     await until_ready(made)
     acks = [ack for producer in producers for ack in producer.acks]
@@ -121,6 +123,10 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
         evidence = await collect(made, log, acks)
         say("evidence is collected")
         outcome.findings = judge(evidence)
+        memories, wrong = await check_memories(made, evidence.log, memory_producers)
+        outcome.findings.add(memories)
+        outcome.trouble += wrong
+        say("memories are checked")
         if open_ is not None or not outcome.findings.clean:
             keep(evidence, KEPT / f"seed-{made.plan.seed}" / "evidence.json")
         outcome.trouble += [
@@ -129,19 +135,22 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
     finally:
         await log.stop()
         await store.close()
-    for producer in producers:
+    for producer in (*producers, *memory_producers):
         outcome.trouble += [f"producer {producer.number}: {text}" for text in producer.refused]
     outcome.trouble += [f"while it ran, {text}" for reader in readers for text in reader.found]
     outcome.trouble += made.wrongs + await remains(made)
     outcome.trouble += await made.end()
     asked = (
         f"{sum(p.unknown for p in producers)} unknown answers,"
-        f" {sum(reader.reads for reader in readers)} reads meanwhile"
+        f" {sum(reader.reads for reader in readers)} reads meanwhile,"
+        f" {memories.acknowledged} memories saved"
     )
     outcome.told = _told(evidence, asked, intruder, made)
 
 
-async def _under_faults(made: Platform, producers: list[Producer], say: Say) -> None:
+async def _under_faults(
+    made: Platform, producers: Sequence[Producer | MemoryProducer], say: Say
+) -> None:
     """Append while the faults come, until they are over and everything is acknowledged."""
     enough = asyncio.Event()
     tasks = [

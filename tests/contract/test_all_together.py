@@ -13,7 +13,6 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -29,14 +28,13 @@ from projections.storage import window_copies
 from projections.storage.layout import HEAD
 from projections.storage.records import NOTHING, Checkpoint, Stored, write_of
 from projections.storage.stubs import STUB, decode_stub, encode_stub
-from projections.storage.window_copies import decode_copies
 from projections.window.window import Window
 from streams.compaction.requests import CompactionRequest, request_for
 from streams.control.generations import heal_to_live
 from streams.control.state import Generation
 from streams.log.log import Log, Raw
 from streams.log.rollback_cache import RollbackCache
-from streams.log.rollback_history import fetch_needed
+from streams.log.rollback_history import Copies, fetch_needed
 from streams.maintenance import dead_letters
 from streams.maintenance.dead_letters import DeadLetters
 from streams.maintenance.repair import repair_windows
@@ -211,12 +209,12 @@ class World:
         log = options.pop("log", self.log)
         return Partition(NUMBER, generation, self.store, log, self.rules, learn=learn, **options)  # type: ignore[arg-type]
 
-    async def fetch(self, generation: int, log: Log, window: Window, needs: Outcome) -> History:
+    async def fetch(self, log: Log, window: Window, needs: Outcome, copies: Copies) -> History:
         """As the projector does; the copies of the window change nothing."""
-        copies = decode_copies(await self.store.copies(generation, NUMBER, window.key))
+        known = await copies.read()
         found = await fetch_needed(log, window, needs, copies)
         if needs.target is not None:
-            self.note("back from a copy" if copies else "back from the beginning")
+            self.note("back from a copy" if known else "back from the beginning")
             plain = await fetch_needed(log, window, needs)
             assert what_is_restored(found.window) == what_is_restored(plain.window)
         return found
@@ -241,7 +239,7 @@ class World:
         owner = self.owner = self.partition(
             self.generation,
             cached_windows=self.rng.choice([1, 3, 50]),
-            fetch=partial(self.fetch, self.generation),
+            fetch=self.fetch,
         )
         owner.adopt(start.checkpoint)
         await owner.set_target(start.target)

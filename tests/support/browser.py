@@ -47,8 +47,13 @@ class Browser:
         """What a script returns; it may be a promise."""
         return self.command("POST", "execute/sync", {"script": script, "args": list(arguments)})
 
+    def evaluate(self, script: str) -> None:
+        """Run a program in the page, as its security policy allows no other way."""
+        self._cdp("Runtime.evaluate", {"expression": script})
+
     def text(self) -> str:
-        return str(self.run("return document.body.innerText"))
+        # innerText lacks rows that are not drawn as they are not in sight.
+        return str(self.run("return document.body.textContent"))
 
     def find(self, xpath: str) -> str:
         """The id of the first element that is displayed."""
@@ -95,7 +100,7 @@ class Browser:
         while not (found := look()):
             if time.monotonic() > deadline:
                 raise AssertionError(
-                    f"{failure} within {limit:g} s; it shows: {self.text()[:2000]}"
+                    f"{failure} within {limit:g} s; it shows: {self.text()[-3000:]}; {self.log()}"
                 )
             time.sleep(0.05)
         return found

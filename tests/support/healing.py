@@ -92,6 +92,23 @@ async def filled(place: Place, n: int = 12) -> tuple[Talks, list[Raw]]:
     return talks, await place.parts.put(talks.rows)
 
 
+async def settled() -> tuple[Place, Talks, list[Raw]]:
+    """A place in memory whose windows all have snapshots."""
+    place = in_memory()
+    talks, raws = await filled(place)
+    await (await place.own()).process(raws)
+    await place.settle()
+    return place, talks, raws
+
+
+async def none_is_trusted(place: Place, talks: Talks, raws: list[Raw]) -> None:
+    """Check that nothing heals from the snapshots, and that the fold from zero is right."""
+    partition = await place.lose()
+    assert await place.heal(partition) is None
+    await partition.process(raws)
+    assert await place.parts.images() == place.parts.expected(talks)
+
+
 async def fold(partition: Partition, batches: Iterable[list[Raw]]) -> None:
     for batch in batches:
         await partition.process(batch)

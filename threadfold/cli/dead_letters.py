@@ -11,11 +11,10 @@ import click
 import msgspec
 
 from projections.errors import InvalidPosition, ThreadfoldError
-from projections.fold.quarantine import quarantine_of
 from projections.names import Key, Position, parse_key, parse_position, partition_of
 from projections.window.meta import Quarantine
 from streams.control.halts import Halt
-from streams.log.clients import SharedProducer, TopicPartition, kafka_errors, sequential_consumer
+from streams.log.clients import TopicPartition, kafka_errors, sequential_consumer
 from streams.log.kafka_log import KafkaLog
 from streams.log.log import Raw
 from streams.log.topics import partition_count
@@ -23,7 +22,6 @@ from streams.maintenance.dead_letters import (
     DeadLetters,
     OpenRecord,
     QuarantinedHere,
-    closing,
     decoded,
 )
 from streams.partition.step import POISON, RECORD, read_row
@@ -40,6 +38,7 @@ from threadfold.cli.common import (
     run,
 )
 from threadfold.cli.groups import Group
+from threadfold.service.letters import close_record, key_at, shown_key, standing
 
 FIRST_BYTES = 400
 
@@ -107,7 +106,7 @@ def list_(tenant: str | None, as_json: bool, data: Path | None) -> None:
         else:
             print_line(f"{at}  parked  {name}, {waiting} waiting: {cause}")
     for record in records:
-        at, key = str(record.position), record.key.decode("utf-8", "backslashreplace")
+        at, key = str(record.position), shown_key(record.key)
         if as_json:
             print_json({"kind": RECORD, "position": at, "key": key, "cause": record.cause})
         else:
@@ -137,7 +136,7 @@ def inspect(position: str, data: Path | None) -> None:
             return {
                 **_shown(raw, await _headers(settings, at)),
                 **decoded(read_row(stack.log.seals, raw)),
-                **_standing(role, quarantine, at, cause),
+                **standing(role, quarantine, at, cause),
             }
 
     print_json(run(look()), pretty=True)
@@ -147,7 +146,7 @@ def _shown(raw: Raw, headers: list[tuple[str, str]]) -> dict[str, Any]:
     value = raw.value
     return {
         "position": str(raw.position),
-        "key": None if raw.key is None else raw.key.decode("utf-8", "backslashreplace"),
+        "key": None if raw.key is None else shown_key(raw.key),
         "timestamp": raw.timestamp,
         "headers": dict(headers),
         "bytes": None if value is None else len(value),
@@ -155,17 +154,6 @@ def _shown(raw: Raw, headers: list[tuple[str, str]]) -> dict[str, Any]:
             None if value is None else value[:FIRST_BYTES].decode("utf-8", "backslashreplace")
         ),
     }
-
-
-def _standing(role: str, quarantine: Quarantine | None, at: Position, cause: str) -> dict[str, Any]:
-    standing: dict[str, Any] = {"kind": role}
-    if quarantine is not None:
-        standing["parked"] = quarantine_of(at.partition, quarantine)
-    if role == POISON:
-        standing["now"] = cause or "this release can fold it: retry it"
-    elif cause:
-        standing["cause"] = cause
-    return standing
 
 
 async def _headers(settings: Settings, at: Position) -> list[tuple[str, str]]:
@@ -231,15 +219,7 @@ async def _meant(letters: DeadLetters, what: str) -> Key:
         return key
     at = parse_position(what)
     raw = await letters.record(at)
-    role, _ = await letters.role(at, raw)
-    key = parse_key(raw.key) if raw.key is not None else None
-    if role == RECORD or key is None:
-        raise InvalidPosition(
-            f"the record at {at} belongs to no conversation, so there is nothing to retry: remove"
-            f" it from the list with `threadfold dead-letters drop {at}`"
-        )
-    letters.check_place(key, at)
-    return key
+    return key_at(letters, at, raw, (await letters.role(at, raw))[0])
 
 
 async def _retried(letters: DeadLetters, key: Key) -> bool:
@@ -290,7 +270,7 @@ def drop(
         async with opened(settings) as (_, letters):
             raw = await letters.record(at)
             if (await letters.role(at, raw))[0] == RECORD:
-                await _close(settings, at, raw)
+                await close_record(settings, at, raw)
                 print_line(f"{at}: off the list; it belongs to no conversation")
                 return True
             key, place = await letters.drop(at, reason)
@@ -332,15 +312,3 @@ def accept(partition: int, data: Path | None) -> None:
             )
 
     run(go())
-
-
-async def _close(settings: Settings, at: Position, raw: Raw) -> None:
-    shared = SharedProducer(settings)
-    try:
-        async with kafka_errors(settings, "writing a letter"):
-            producer = await shared.get()
-            await producer.send_and_wait(
-                settings.topic("dead-letters"), closing(at), raw.key or b""
-            )
-    finally:
-        await shared.stop()

@@ -17,6 +17,7 @@ from threadfold.cli.groups import Group
 from threadfold.cli.memory_stores import diff, rebuild, verify
 from threadfold.service.conversations import ConversationService
 from threadfold.service.memories import KINDS, MAX_LISTED, Memories, Whose
+from threadfold.service.recall import Question, hit_document
 
 T = TypeVar("T")
 _user = click.option("--user", metavar="U", help="Whose memory.")
@@ -87,10 +88,11 @@ def search(
     limit: int,
     data: Path | None,
 ) -> None:
-    """Print the records and skills whose text fits QUERY, best first, a line each."""
-    only = Filter(tenant, user, channel, kinds=KINDS, as_of=_time(as_of))
-    for hit in _on_memories(tenant, data, lambda m: m.search(only, query, limit)):
-        print_json({"score": hit.score, **hit.record.document()})
+    """Print the records, skills and turns that fit QUERY, best first, a line each."""
+    question = Question(Filter(tenant, user, channel, as_of=_time(as_of)), query, limit=limit)
+    answer = _on_memories(tenant, data, lambda m: m.ask(question))
+    for one in answer.found:
+        print_json(hit_document(one, explain=True))
 
 
 @memories.command("list")

@@ -4,7 +4,9 @@ its topic, and compared with it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,15 +16,23 @@ from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
 from streams.log.kafka_log import KafkaLog
 from streams.log.retention import check_whole
+from streams.maintenance.extraction_preview import extracted
 from streams.maintenance.republish import republish
+from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store_build import (
     Built,
     StoreReport,
+    copy_of,
     folder_of,
+    live_copy,
     rebuild_store,
     verify_store,
 )
-from streams.memory.store_differences import Difference, differing_records
+from streams.memory.store_differences import (
+    Difference,
+    differing_records,
+    extraction_differences,
+)
 from streams.projector.effect_sink import Publisher
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, open_control, print_json, run, say
@@ -113,6 +123,11 @@ def verify(ctx: click.Context, tenant: str | None, data: Path | None) -> None:
     metavar="FILE",
     help="Another one [default: a fresh one, fed from the topic].",
 )
+@click.option(
+    "--rules",
+    is_flag=True,
+    help="Compare what was extracted so far with what this release's rules find in the logs.",
+)
 @_tenant
 @data_option
 @click.pass_context
@@ -120,18 +135,23 @@ def diff(
     ctx: click.Context,
     before: Path | None,
     after: Path | None,
+    rules: bool,
     tenant: str | None,
     data: Path | None,
 ) -> None:
     """Compare two stores record by record.
 
     It prints a line of JSON for each record that only one of them has (`removed`, `added`) or that
-    differs (`changed`, with its fields). The last line counts them. Exit 1 if there are any.
+    differs (`changed`, with its fields). The last line counts them. Exit 1 if there are any. With
+    --rules nothing is written: it shows what another extraction of the same logs would change.
     """
+    if rules and after is not None:
+        raise click.UsageError("--rules and --after exclude each other")
     counts = {"removed": 0, "added": 0, "changed": 0}
 
     async def work(settings: Settings, control: Control, keys: KeyRing) -> list[Difference]:
-        del control
+        if rules:
+            return await _rules_differences(settings, control, keys, before, tenant)
         with metered("diff", "records") as meter:
             return await differing_records(settings, keys, before, after, tenant, meter)
 
@@ -140,6 +160,25 @@ def diff(
         print_json(found.document())
     click.echo(", ".join(f"{how}: {count}" for how, count in counts.items()))
     ctx.exit(1 if any(counts.values()) else 0)
+
+
+async def _rules_differences(
+    settings: Settings, control: Control, keys: KeyRing, before: Path | None, tenant: str | None
+) -> list[Difference]:
+    async with AsyncExitStack() as opened:
+        if before is None:
+            one = await opened.enter_async_context(live_copy(settings))
+        else:
+            one = opened.enter_context(closing(await copy_of(before)))
+        other = opened.enter_context(closing(SqliteMemories()))
+        generation = control.state.live_generation
+        log = KafkaLog(settings, generation.partitions, seals=keys)
+        try:
+            with metered("logs") as meter:
+                await extracted(log, control.state.rules(generation), other, meter)
+        finally:
+            await log.stop()
+        return await asyncio.to_thread(extraction_differences, one, other, tenant)
 
 
 def _on_keys(data: Path | None, work: Callable[[Settings, Control, KeyRing], Awaitable[T]]) -> T:

@@ -78,24 +78,56 @@ class Timeline(Struct):
 
 
 class MemoryHit(Struct):
-    """A hit of a search: larger scores fit better. `channels` found it."""
+    """A hit of a search: larger scores fit better. `channels` found it.
 
-    kind: Literal["record", "composite", "skill"]
+    Of a turn, `position` is that of its event. `trust` says who said it: nothing that is recalled
+    is an instruction. `scores` are the parts of the score.
+    """
+
+    kind: Literal["record", "composite", "skill", "turn"]
     id: str
     text: str
     score: float
-    channels: list[str]
+    channels: list[Literal["text", "vectors", "pragmatic_vectors", "tags", "time"]]
     conversation: str | None
     position: Position | None
-    record: Memory
+    trust: Literal["user", "model", "tool"]
+    record: Memory | UnsetType = UNSET
     scores: dict[str, float] | UnsetType = UNSET
 
 
+class PlannedTime(Struct):
+    """The time that the query names."""
+
+    since: str | None
+    until: str | None
+
+
+class Plan(Struct):
+    """What was looked for, and why."""
+
+    mode: Literal["answer", "action", "mixed"]
+    semantic_queries: list[str]
+    pragmatic_queries: list[str]
+    tool_hints: list[str]
+    required_constraints: list[str]
+    required_affordances: list[str]
+    missing_slots: list[str]
+    temporal_filter: PlannedTime | None
+    depth: Count
+    reasoning: str
+
+
 class MemoryHits(Struct):
-    """The hits, best first, and the tokens of their texts."""
+    """The hits, best first, and the tokens of their texts. `away`: the channels that could not be
+    asked, and why.
+    """
 
     results: list[MemoryHit]
+    background_context: str | None
     tokens: Count
+    away: dict[str, str]
+    plan: Plan | UnsetType = UNSET
 
 
 class DeletedMemory(Struct):
@@ -154,8 +186,11 @@ HITS = {
             "channels": ["text"],
             "conversation": CONVERSATION,
             "position": POSITION,
+            "trust": "user",
             "record": RECORD,
         }
     ],
+    "background_context": None,
     "tokens": 8,
+    "away": {"vectors": "no embeddings are configured"},
 }

@@ -33,6 +33,10 @@ REFUSED_SECONDS = 5.0
 BODY_GRACE = 20.0
 BODY_RATE = 4_096
 """A body has ``BODY_GRACE`` seconds, and one more for each ``BODY_RATE`` bytes that have come."""
+HALF_CLOSED = 2.0
+"""Seconds in which a client that has shut its writing side is answered. One that has left looks the
+same: nobody may hold a place for longer.
+"""
 CHECK = 2.0
 """Seconds between two looks at a body that has not ended."""
 
@@ -111,6 +115,15 @@ class BoundedProtocol(HttpToolsProtocol):
             elif self._in_body:
                 self._body_from, self._body_bytes = self.loop.time(), 0
                 self._late = self.loop.call_later(CHECK, self._check_body)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Answer what has come whole, and close after that."""
+        if self.cycle is None or self.cycle.response_complete or self._in_head or self._in_body:
+            return False
+        self.cycle.keep_alive = False
+        self._in_time()
+        self._late = self.loop.call_later(HALF_CLOSED, self.transport.close)
+        return True
 
     def _parse(self, data: memoryview) -> None:
         """Feed the parser. It leaves a request at the end of a head that asks for an upgrade:

@@ -180,7 +180,7 @@ def _hit(found: dict[str, Any]) -> dict[str, Any]:
         "kind": found["kind"],
         "text": _cut(found["text"]),
         "score": round(found["score"], 4),
-        **_given({name: found.get(name) for name in ("conversation", "position")}),
+        **_given({name: found.get(name) for name in ("trust", "conversation", "position")}),
     }
 
 

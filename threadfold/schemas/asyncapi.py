@@ -15,6 +15,7 @@ from streams.compaction.requests import CompactionRequest
 from streams.control.state import Generation
 from streams.encryption.key_table import Erasure, KeyRecord
 from streams.log.topics import SPECS, TopicSpec
+from streams.memory.extraction_requests import ExtractionRequest
 from streams.settings.quotas import ApiKey, Tenant
 from threadfold.schemas.forms import LOG_TYPES, MEMORY_TOPIC, RENDER_TOPIC, SUMMARY_TOPIC, envelope
 from threadfold.schemas.structs import ABOUT, DATA, Schema, components, plain_text
@@ -75,9 +76,9 @@ _CHANNELS = {
     ),
     "compactions": _Channel(
         "Compaction requests",
-        f"{_INTERNAL} Requests to summarise a span, repeated until its summary is accepted. Kept 7"
-        " days.",
-        ("compaction.request",),
+        f"{_INTERNAL} Requests to summarise a span, repeated until its summary is accepted, and to"
+        " learn from one, sent once. Kept 7 days.",
+        ("compaction.request", "extraction.request"),
         receive=_OWN,
     ),
     "renders": _Channel(
@@ -198,6 +199,11 @@ _RECORDS: dict[str, tuple[str, Schema | type[Struct], Schema]] = {
         _CONVERSATION,
     ),
     "compaction.request": ("A request to summarise a span.", CompactionRequest, _CONVERSATION),
+    "extraction.request": (
+        "A request to learn from a span, for the long-term memory.",
+        ExtractionRequest,
+        _CONVERSATION,
+    ),
     "control.generation": (
         "One complete set of windows: its number, its rules and the log's shape.",
         Generation,

@@ -5,7 +5,6 @@ which is fed from the topic of memories.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,24 +18,25 @@ from projections.errors import (
     UnknownMemory,
 )
 from projections.events import types as events
-from projections.events.tokenizer import count
 from projections.memory.identity import id_of, normalize
 from projections.memory.private_text import without_private
 from projections.memory.resolution import Record
 from projections.names import Key, make_key, users_log
+from projections.policy.policy import Policy
 from streams.memory.folder_feed import feed_of
 from streams.memory.sqlite_store import SqliteMemories
-from streams.memory.store import Filter, Hit, Stats
+from streams.memory.store import Filter, Stats
+from streams.memory.turn_feed import TurnFeed
+from streams.memory.turns import SqliteTurns
 from threadfold.service.append_result import Appended
 from threadfold.service.conversation_reader import unknown
 from threadfold.service.conversations import ConversationService
 from threadfold.service.cursors import read_cursor, write_cursor
+from threadfold.service.recall import Answer, Question, Recall
 
 MAX_LISTED = 200
 """Records of one page, and hits of one search."""
 KINDS = ("record", "composite", "skill")
-HALF_LIFE = 30 * 86_400
-"""Seconds after which the profile ``facts`` takes a record for half as good."""
 _EVENTS: dict[type, str] = {
     events.MemorySaved: "memory.saved",
     events.SkillSaved: "skill.saved",
@@ -102,10 +102,18 @@ class Memories:
         self._backend = backend
         self.store = SqliteMemories()
         self.feed = feed_of(backend.settings, backend.keys, self.store, hold=hold)
+        self.turns = SqliteTurns() if backend.settings.memory_turns else None
+        self.turn_feed = (
+            None if self.turns is None else TurnFeed(backend.settings, backend.keys, self.turns)
+        )
+        self.recall = Recall(self.store, self.turns, self.turn_feed)
 
     async def stop(self) -> None:
         """Stop feeding, and close the store."""
         await self.feed.stop()
+        if self.turn_feed is not None and self.turns is not None:
+            await self.turn_feed.stop()
+            self.turns.close()
         self.store.close()
 
     # -- saving
@@ -166,14 +174,33 @@ class Memories:
         self, whose: Whose, memory_id: str, charge: Charge, *, hard: bool = False
     ) -> Record:
         """Delete a record or a skill, and return it as it was. It is gone from this store when this
-        returns.
+        returns, and so are the composites that it is a source of.
 
         Raises:
             UnknownMemory: there is none that the caller may see.
         """
         found = await self.get(whose, memory_id)
-        await self._about(found, events.MemoryDeleted(memory_id=memory_id, hard=hard), charge)
+        for one in [found, *await self._composites_of(found)]:
+            await self._about(one, events.MemoryDeleted(memory_id=one.id, hard=hard), charge)
         return found
+
+    async def _composites_of(self, record: Record) -> list[Record]:
+        """The composites that say what a record says, deleted ones too."""
+        only = Filter(
+            record.scope.tenant,
+            record.scope.user,
+            record.scope.channel,
+            kinds=("composite",),
+            expired=True,
+        )
+        found: list[Record] = []
+        after: tuple[int, str] | None = None
+        while True:
+            page = await asyncio.to_thread(self.store.page, only, after, MAX_LISTED)
+            found += [one for one in page if record.id in one.sources]
+            if len(page) < MAX_LISTED:
+                return found
+            after = page[-1].created, page[-1].id
 
     async def outcome(
         self, whose: Whose, memory_id: str, charge: Charge, *, succeeded: bool
@@ -303,23 +330,14 @@ class Memories:
             cursor = write_cursor(about, msgspec.msgpack.encode((last.created, last.id)))
         return found[:limit], cursor
 
-    async def search(
-        self, only: Filter, query: str, limit: int, *, half_life: bool = False
-    ) -> list[Hit]:
-        """The records whose text fits a query, best first. With ``half_life`` an old one counts
-        less.
-        """
+    async def ask(self, question: Question) -> Answer:
+        """What fits a question, best first. The tenant's policy weighs it."""
         await self._fed()
-        hits = await asyncio.to_thread(self.store.search, only, normalize(query).split(), limit)
-        if not half_life:
-            return hits
-        now = time.time() * 1e6 if only.as_of is None else only.as_of
+        return await self.recall.ask(question, self._policy(question.only.tenant).recall_weights)
 
-        def aged(hit: Hit) -> Hit:
-            age = max(0.0, (now - hit.record.confirmed_at) / 1e6)
-            return Hit(hit.record, hit.score * 0.5 ** (age / HALF_LIFE))
-
-        return sorted(map(aged, hits), key=lambda hit: -hit.score)
+    def _policy(self, tenant: str) -> Policy:
+        state = self._backend.control.state
+        return state.rules(state.live_generation).for_conversation(tenant, None)
 
     async def stats(self, whose: Whose) -> Stats:
         """How many records a caller may see."""
@@ -357,15 +375,3 @@ def _filled(
         raise InvalidRequest(f"{what}: nothing of its text is left that may be kept")
     data.memory_id = id_of(key, data) or ""
     return data
-
-
-def fitting(hits: Sequence[Hit], max_tokens: int | None) -> tuple[list[Hit], int]:
-    """The first hits whose texts have at most so many tokens, and how many they have."""
-    total, kept = 0, []
-    for hit in hits:
-        tokens = count(hit.record.text)
-        if max_tokens is not None and total + tokens > max_tokens:
-            break
-        total += tokens
-        kept.append(hit)
-    return kept, total

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from projections.events import types as events
-from projections.memory.identity import normalize
 from projections.memory.news import Dropped, Fact, LogErased, WentBack
+from projections.memory.words import stems_of, tag_word
 from projections.names import Key, users_log
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter, MemoryStore
@@ -42,7 +42,7 @@ def feed(store: MemoryStore, *news: Any) -> None:
 
 
 def texts(store: MemoryStore, query: str, only: Filter = ACME) -> list[str]:
-    return [hit.record.text for hit in store.search(only, normalize(query).split(), 10)]
+    return [hit.record.text for hit in store.search(only, stems_of(query), 10)]
 
 
 def test_a_record_is_found_by_the_stems_of_its_words_best_first(store: MemoryStore) -> None:
@@ -129,6 +129,42 @@ def test_a_hard_deletion_is_for_good_and_a_soft_one_is_not(
     assert texts(store, "gin", Filter("acme", as_of=2 * MINUTE, expired=True)) == []
     feed(store, said(9, "Likes tea."), said(9, "Likes gin.", C2))
     assert {one.text for one in store.page(ACME, None, 10)} == {"Likes tea.", "Likes gin."}
+
+
+def test_turns_that_taught_what_was_corrected_or_deleted_are_known(store: MemoryStore) -> None:
+    tea, gin = saved(C1, "Likes tea."), saved(C1, "Likes gin.")
+    later = events.MemorySuperseded(memory_id=tea.memory_id, by=gin.memory_id, user=USER)
+    hard = events.MemoryDeleted(memory_id=gin.memory_id, user=USER, hard=True)
+    turns = {(C1, n) for n in (1, 2, 3, 4)} | {(C2, 1)}
+    news = [
+        said(5, "Likes tea.", positions=["0-1", "0-2"]),
+        said(6, "Likes gin.", positions=["0-3"]),
+        fact(7, later, OWN),
+        fact(8, hard, OWN),
+    ]
+    feed(store, *news[:2])
+    assert store.superseded_turns("acme", turns, None) == set()
+    feed(store, *news[2:])
+    gone = {(C1, 1), (C1, 2), (C1, 3)}
+    assert store.superseded_turns("acme", turns, None) == gone
+    assert store.superseded_turns("acme", turns, 6 * MINUTE) == {(C1, 3)}
+    assert store.superseded_turns("other", turns, None) == set()
+    store.drop()
+    feed(store, *reversed(news))
+    assert store.superseded_turns("acme", turns, None) == gone
+    feed(store, LogErased(C1))
+    assert store.superseded_turns("acme", turns, None) == set()
+
+
+def test_tags_find_a_record_and_others_texts_change_no_score(store: MemoryStore) -> None:
+    tags = events.MemoryTags(tool=["web search"], constraint=["no-meat"])
+    feed(store, said(1, "Ask it in English.", tags=tags), said(2, "Likes tea."))
+    found = store.search(ACME, [tag_word("tool", "Web_Search")], 10)
+    assert [hit.record.text for hit in found] == ["Ask it in English."]
+    assert store.search(ACME, [tag_word("task", "web search")], 10) == []
+    before = store.search(ACME, ["tea"], 10)
+    feed(store, *(said(n, f"Tea {n}.", Key("acme", f"c{n}"), user="u-2") for n in range(3, 60)))
+    assert store.search(ACME, ["tea"], 10) == before and before[0].relevance > 0.6
 
 
 def test_pages_and_neighbours_are_in_the_order_of_time(store: MemoryStore) -> None:

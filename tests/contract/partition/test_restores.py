@@ -15,10 +15,10 @@ from projections.fold.outcomes import History, Outcome
 from projections.names import Position, parse_key
 from projections.storage import window_copies
 from projections.storage.records import Checkpoint
-from projections.storage.window_copies import WindowCopy, decode_copies
+from projections.storage.window_copies import decode_copies
 from projections.window.window import Window
 from streams.log.log import Log, Raw
-from streams.log.rollback_history import fetch_needed
+from streams.log.rollback_history import Copies, fetch_needed
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.partition.step import belongs, read_row
@@ -61,21 +61,17 @@ class Owner:
         )
         self.partition.adopt(checkpoint)
 
-    async def _fetch(self, log: Log, window: Window, needs: Outcome) -> History:
+    async def _fetch(self, log: Log, window: Window, needs: Outcome, copies: Copies) -> History:
         if needs.target is not None:
             gate = asyncio.Event()
             self.gates.append(gate)
             await gate.wait()
-        found = await self.parts.store.copies(self.parts.generation, NUMBER, window.key)
-        copies = decode_copies(found)
-        self.copies = max(self.copies, len(copies))
+        self.copies = max(self.copies, len(await copies.read()))
         if needs.target is not None:
             await self._check(log, window, needs, copies)
         return await fetch_needed(log, window, needs, copies)
 
-    async def _check(
-        self, log: Log, window: Window, needs: Outcome, copies: Sequence[WindowCopy]
-    ) -> None:
+    async def _check(self, log: Log, window: Window, needs: Outcome, copies: Copies) -> None:
         """The copies change nothing of what comes out."""
         mine = await fetch_needed(log, window, needs, copies)
         plain = await fetch_needed(log, window, needs)
@@ -244,3 +240,61 @@ async def test_an_owner_with_a_restore_under_way_is_fenced_by_another_write(part
     await other.process(raws)
     assert await parts.images() == parts.expected(talks)
     assert other.checkpoint.offset == Position(NUMBER, raws[-1].position.offset).offset
+
+
+async def long_talk(parts: Parts) -> Talks:
+    """A conversation with copies every 10 events, and summaries on the way."""
+    talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
+    one = parts.keys[0]
+    for i in range(120):
+        talks.say(one, events.Message("user", f"text {i} " * 20), tokens=60)
+        if talks.requests[one]:
+            talks.summarise(one)
+            talks.requests[one].clear()
+    return talks
+
+
+async def test_however_much_is_folded_between_two_writes_the_copies_lie_at_their_intervals(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window_copies, "EVERY", 10)
+    talks = await long_talk(parts)
+    one = parts.keys[0]
+    before = len(talks.rows)
+    target = talks.logs[one][3][0]
+    talks.say(one, events.Rollback(f"{NUMBER}-{target}"))
+    raws = await parts.put(talks.rows)
+    owner = Owner(parts, Checkpoint(offset=parts.first - 1))
+    # Nothing is written yet when the rollback asks for them.
+    await owner.partition.process(raws)
+    await owner.drain()
+    assert owner.copies == before // 10
+    stored = decode_copies(await parts.store.copies(parts.generation, NUMBER, one))
+    assert len(stored) == before // 10 + 1, "and one after the rollback"
+    assert await parts.images() == parts.expected(talks)
+
+
+async def test_what_was_taken_out_just_before_a_rollback_stays_out(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window_copies, "EVERY", 10)
+    talks = await long_talk(parts)
+    one = parts.keys[0]
+    written = len(talks.rows)
+    out, target = talks.logs[one][2][0], talks.logs[one][3][0]
+    talks.say(one, events.EventDropped(f"{NUMBER}-{out}"))
+    talks.say(one, events.Rollback(f"{NUMBER}-{target}"))
+    raws = await parts.put(talks.rows)
+    owner = Owner(parts, Checkpoint(offset=parts.first - 1))
+    await owner.partition.process(raws[:written])
+    assert await parts.store.copies(parts.generation, NUMBER, one)
+    # The history is read before this batch is written: the store has the copies yet.
+    await owner.partition.fold(raws[written:])
+    await asyncio.sleep(0)
+    owner.gates.pop().set()
+    await owner.ready.wait()
+    await owner.partition.write()
+    await owner.drain()
+    (image, *_), expected = await parts.images(), parts.expected(talks)
+    assert image == expected[0]
+    assert image is not None and b"text 3 " in image and b"text 2 " not in image

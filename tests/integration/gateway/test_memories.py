@@ -362,3 +362,69 @@ async def test_the_commands_do_what_the_routes_do(world: World, user: str, tmp_p
     missing = await cli("memories", "show", "acme", saved["id"], *at)
     assert (missing.code, missing.said) == (1, f"threadfold: memory {saved['id']} is not known")
     assert (await cli("memories", "search", "acme", "x", "--as-of", "noon", *at)).code == 2
+
+
+async def test_turns_are_found_under_the_records_by_those_who_may_see_them(
+    world: World, user: str
+) -> None:
+    name = await world.opened(user)
+    said = [say("My sister Ida plays the cello in Bergen."), say("We drove to the coast.")]
+    appended = await world.ok("POST", f"/conversations/{name}/events?wait=applied", said)
+    question = {"query": "Who plays a cello?", "user": user}
+    found = await world.ok("POST", "/memories/search", {**question, "explain": True})
+    hit = found["results"][0]
+    assert (hit["kind"], hit["conversation"], hit["trust"]) == ("turn", name, "user")
+    assert hit["position"] == appended["events"][0]["position"]
+    parts = {"semantic", "action", "temporal", "recency", "evidence", "token_cost"}
+    assert parts < hit["scores"].keys() and hit["channels"] == ["text"]
+    assert found["plan"]["mode"] == "answer" and found["plan"]["missing_slots"] == ["person"]
+    assert "vectors" in found["away"] and "turns" not in found["away"]
+    assert "Ida plays the cello" in found["background_context"]
+
+    assert await world.search("cello", user=user, kinds=["record"]) == []
+    assert await world.search("cello", user=f"{user}x") == []
+    assert await world.search("cello", key="rival") == []
+    assert await world.search("cello", user=user, channel="web") == []
+    assert await world.search("cello", conversation=await world.opened(user)) == []
+    both = [one["content"] for one in said]  # the second stands behind one that has the word
+    assert await world.search("cello", conversation=name, kinds=["turn"]) == both
+    token = await world.ok("POST", "/tokens", {"user": f"{user}x", "verbs": ["read"]})
+    world.keys["other"] = token["token"]
+    assert await world.search("cello", key="other") == []
+
+    back = {"to": appended["events"][1]["position"]}
+    await world.ok("POST", f"/conversations/{name}/events?wait=applied", [say("No cello at all.")])
+    assert "No cello at all." in await world.search("cello", user=user)
+    await world.ok("POST", f"/conversations/{name}/rollback?wait=applied", back)
+    assert await world.search("cello", user=user) == both
+    await world.ok("DELETE", f"/conversations/{name}")
+
+    async def gone() -> bool:
+        return await world.search("cello", user=user) == []
+
+    await until(gone)
+
+
+async def test_a_record_stands_for_the_turn_that_says_the_same(world: World, user: str) -> None:
+    name = await world.opened(user)
+    await world.ok("POST", f"/conversations/{name}/events?wait=applied", [say("Owns a kayak.")])
+    assert await world.search("kayak", user=user) == ["Owns a kayak."]
+    await world.save({"text": "Owns a kayak.", "conversation": name})
+    found = await world.ok("POST", "/memories/search", {"query": "kayak", "user": user})
+    assert [one["kind"] for one in found["results"]] == ["record"]
+
+
+async def test_an_action_puts_first_what_helps_it(world: World, user: str) -> None:
+    await world.save(
+        {"text": "The report is long.", "user": user},
+        {
+            "text": "Send it as a PDF.",
+            "type": "procedure",
+            "user": user,
+            "tags": {"tool": ["mailer"], "affordance": ["send"]},
+        },
+    )
+    query = {"query": "send the report", "user": user, "tools": ["mailer"]}
+    found = await world.ok("POST", "/memories/search", query)
+    assert [one["text"] for one in found["results"]] == ["Send it as a PDF.", "The report is long."]
+    assert found["results"][0]["channels"] == ["text", "tags"]

@@ -4,6 +4,7 @@ says.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -17,6 +18,7 @@ from jsonschema import Draft202012Validator
 
 from streams.settings.settings import Settings
 from tests.support.gateway_process import Served, serving
+from tests.support.raw_records import put_raw
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway
 from threadfold.gateway.declaration import EVENT_STREAM, JSON
@@ -59,6 +61,7 @@ class World:
         self.values: dict[str, Any] = {}
         self.numbers = itertools.count(2)
         self.tenant = served.tenant
+        self.settings = served.settings
 
     def prepare(self) -> None:
         said = [{"type": "message", "role": "user", "content": f"line {i}"} for i in range(60)]
@@ -85,7 +88,10 @@ class World:
         self.http.post("/v1/tenants", json={"name": "nord"}).raise_for_status()
 
     def ready(self, name: str) -> None:
-        """Make what one request of an operation uses up: an active turn, a memory, a key to revoke."""
+        """Make what one request of an operation uses up: an active turn, a memory, a key to
+        revoke, a dead letter.
+        """
+        self.values["position"] = self.values["at"]
         if "{turn_id}" in name:
             turn = {"turn_id": f"t-{next(self.numbers)}", "policy": "interrupt"}
             begun = self.http.post(f"/v1/conversations/{CONVERSATION}/turns", json=turn).json()
@@ -98,6 +104,10 @@ class World:
             )
             saved = self.http.post(f"/v1/{kind}?wait=applied", json=body)
             self.values["memory_id"] = saved.json()["memories"][0]["id"]
+        elif name.endswith("/drop"):
+            # A record that is nobody's event: no conversation of this stack is parked.
+            (sent,) = asyncio.run(put_raw(self.settings, "events", (0, b"nobody", b"{}")))
+            self.values["position"] = f"0-{sent.offset}"
         elif "{key}" in name:
             self.values["key"] = self.http.post("/v1/tenants/nord/keys", json={}).json()["id"]
 

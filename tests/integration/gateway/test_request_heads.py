@@ -249,7 +249,10 @@ async def test_an_upgrade_to_websockets_is_ignored_on_a_kept_connection_and_does
     assert caplog.records == []
 
 
-async def test_a_request_with_another_behind_it_notices_that_its_client_has_left() -> None:
+async def test_a_request_with_another_behind_it_notices_that_its_client_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(protocol, "HALF_CLOSED", 0.2)
     begun, left = asyncio.Event(), asyncio.Event()
 
     async def slow(request: Request) -> Response:
@@ -270,3 +273,41 @@ async def test_a_request_with_another_behind_it_notices_that_its_client_has_left
         writer.close()
         await until(lambda: asyncio.sleep(0, len(connections) == 0))
         await left.wait()
+
+
+async def test_a_client_that_shuts_its_side_after_its_requests_is_answered() -> None:
+    asked, answers = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        asked.set()
+        await answers.wait()
+        return Response(await request.body())
+
+    app = Starlette(routes=[Route("/slow", slow, methods=["POST"])])
+    async with serving(app) as url, asyncio.timeout(10):
+        parts = urlsplit(url)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        request = b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n"
+        writer.write(request + b"one" + request + b"two")
+        await asked.wait()
+        writer.write_eof()
+        await asyncio.sleep(0.1)  # the server sees the end
+        answers.set()
+        answer = await reader.read()
+        writer.close()
+        assert answer.count(b"HTTP/1.1 200") == 2
+        assert answer.index(b"\r\n\r\none") < answer.index(b"\r\n\r\ntwo")
+
+
+async def test_half_a_request_is_not_answered_when_its_client_shuts_its_side() -> None:
+    async def whole(request: Request) -> Response:
+        return Response(await request.body())
+
+    app = Starlette(routes=[Route("/whole", whole, methods=["POST"])])
+    async with serving(app) as url, asyncio.timeout(10):
+        parts = urlsplit(url)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        writer.write(b"POST /whole HTTP/1.1\r\nHost: x\r\nContent-Length: 30\r\n\r\nhalf")
+        writer.write_eof()
+        assert await reader.read() == b""
+        writer.close()

@@ -221,6 +221,11 @@ TABLE: dict[tuple[str, str], Entry] = {
     # Of the administration, a key without the scope sees nothing, whatever tenant is named.
     ("GET", "/v1/tenants"): at("/v1/tenants"),
     ("GET", "/v1/workers/metrics"): at("/v1/workers/metrics"),
+    ("GET", "/v1/generations"): at("/v1/generations"),
+    ("GET", "/v1/dead-letters"): at("/v1/dead-letters?tenant={p.tenant}"),
+    ("GET", "/v1/dead-letters/{position}"): at("/v1/dead-letters/{p.position}"),
+    ("POST", "/v1/dead-letters/{position}/retry"): at("/v1/dead-letters/{p.position}/retry"),
+    ("POST", "/v1/dead-letters/{position}/drop"): at("/v1/dead-letters/{p.position}/drop"),
     ("POST", "/v1/tenants"): at("/v1/tenants", lambda p: {"name": p.tenant}),
     ("GET", "/v1/tenants/{tenant}"): at("/v1/tenants/{p.tenant}"),
     ("PATCH", "/v1/tenants/{tenant}"): at(

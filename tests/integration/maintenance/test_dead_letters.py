@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
@@ -24,6 +25,7 @@ from tests.support.raw_records import put_raw
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
+from threadfold.gateway import create_gateway
 from threadfold.service.conversations import ConversationService
 
 
@@ -234,3 +236,60 @@ async def test_records_that_are_nobodys_are_listed_once_and_taken_off_the_list(
     refused = await command(data, "dead-letters", "inspect", f"{places[0].partition}-999999")
     assert refused.code == 2 and "not in the log" in refused.said
     assert not [found for found in await check(runtime) if found.startswith("acme/records")]
+
+
+# -- through the gateway
+# ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+async def admin(runtime: Runtime, poisoned: Settings) -> AsyncIterator[httpx.AsyncClient]:
+    """A client with the scope admin; its gateway runs the code that fails."""
+    await runtime.control.ensure_tenant("acme")
+    key = await runtime.control.add_key("acme", ["admin"])
+    app = create_gateway(poisoned)
+    async with app.router.lifespan_context(app):
+        http = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app),
+            base_url="http://gateway/v1/dead-letters",
+            headers={"Authorization": f"Bearer {key}"},
+        )
+        async with http:
+
+            async def ready() -> bool:
+                return (await http.get("http://gateway/readyz")).status_code == 200
+
+            await until(ready)
+            yield http
+
+
+async def test_an_operator_lists_inspects_retries_and_drops_over_http(
+    runtime: Runtime, admin: httpx.AsyncClient
+) -> None:
+    key = Key("acme", "over-http")
+    bad = await put(runtime, key, b"{not json, and a secret")
+    (last,) = await append(runtime, key, [message("the rest")])
+    await applied(runtime, last)
+    url = str(admin.base_url).rstrip("/")
+    listed = (await admin.get(url)).json()
+    (parked,) = [one for one in listed["parked"] if one["conversation"] == "over-http"]
+    assert (parked["position"], parked["tenant"], parked["waiting"]) == (str(bad), "acme", 1)
+    assert listed["all"] and listed["halted"] == [] and "secret" not in str(listed)
+    assert not (await admin.get(url, params={"tenant": "rival"})).json()["parked"]
+    shown = (await admin.get(f"/{bad}")).json()
+    assert (shown["kind"], shown["bytes"], shown["key"]) == ("poison", 23, str(key))
+    assert "secret" not in str(shown) and shown["parked"]["position"] == str(bad)
+    again = (await admin.post(f"/{bad}/retry")).json()
+    assert again["folded"] == 0 and again["parked"]["position"] == str(bad)
+    refused = await admin.post(f"/{last}/drop")
+    assert refused.status_code == 422 and "only waits" in refused.json()["detail"]
+    dropped = (await admin.post(f"/{bad}/drop", json={"reason": "a broken producer"})).json()
+    assert dropped["applied"] and dropped["parked"] is None and dropped["event"]
+    nothing = (await admin.post(f"/{last}/retry")).json()
+    assert (nothing["folded"], nothing["parked"]) == (0, None), "it is not parked any more"
+    assert (await admin.post(f"/{last}/drop")).status_code == 422
+    record = await put(runtime, key, b"{}", b"no-slash-either")
+    assert (await admin.post(f"/{record}/retry")).status_code == 422
+    off = (await admin.post(f"/{record}/drop")).json()
+    assert off == {"event": None, "applied": True, "parked": None}
+    assert (await admin.get(f"/{record.partition}-999999")).status_code == 422

@@ -229,6 +229,21 @@ async def test_a_topic_made_anew_from_the_logs_gives_an_equal_store(world: World
     assert (await world.run("verify")).code == 0
 
 
+async def test_diff_shows_what_the_rules_would_find_in_the_logs(world: World) -> None:
+    async with ConversationService(world.settings) as backend:
+        opened = {"type": "conversation.opened", "user": "ann"}
+        said = {"type": "message", "role": "user", "content": "I live in Oslo."}
+        appended = await backend.append("rival", [("ruled", opened), ("ruled", said)])
+        await backend.wait_applied("rival", "ruled", appended)
+    await world.rebuilt()
+    found = await world.run("diff", "--rules", "--tenant", "rival")
+    assert (found.code, found.lines[-1]) == (1, "removed: 0, added: 1, changed: 0")
+    shown = json.loads(found.lines[0])
+    assert (shown["text"], shown["user"]) == ("The user lives in Oslo.", "ann")
+    both = await world.run("diff", "--rules", "--after", str(world.folder.live))
+    assert both.code == 2 and "--rules and --after" in both.said
+
+
 async def test_without_a_folder_a_command_says_what_to_set(world: World, tmp_path: Path) -> None:
     write_config(tmp_path / CONFIG_FILE, msgspec.structs.replace(world.settings, memory_store=""))
     for command in ("rebuild", "verify", "diff"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -16,9 +16,9 @@ import redis.asyncio as aredis
 from projections.errors import ThreadfoldError
 from projections.fold.outcomes import History, Outcome
 from projections.names import Key, parse_position, partition_of
-from projections.storage.window_copies import WindowCopy
 from projections.window.window import Window
 from streams.log.log import Log
+from streams.log.rollback_history import Copies
 from streams.projector import projector
 from streams.settings.settings import Settings
 from streams.worker import Runtime
@@ -39,9 +39,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Until it is set no history of a rollback is read."""
     gate, fetch = asyncio.Event(), projector.fetch_needed
 
-    async def slow(
-        log: Log, window: Window, needs: Outcome, copies: Sequence[WindowCopy] = ()
-    ) -> History:
+    async def slow(log: Log, window: Window, needs: Outcome, copies: Copies) -> History:
         if needs.target is not None:
             await gate.wait()
         return await fetch(log, window, needs, copies)

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 import tracemalloc
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import pytest
@@ -18,7 +18,7 @@ from projections.fold.replay import Logged, replay
 from projections.names import Position
 from projections.policy.policy import Rules
 from projections.storage import window_copies
-from projections.storage.window_copies import changed_copies, decode_copies
+from projections.storage.window_copies import NamedCopy, WindowCopy, changed_copies, decode_copies
 from streams.log.log import Raw
 from streams.log.rollback_history import fetch_history
 from tests.support.histories import KEY, PARTITION, make_event
@@ -88,23 +88,22 @@ class CountingLog(MemoryLog):
         return found
 
 
-@pytest.mark.long
-async def test_ten_rollbacks_into_old_history_read_what_lies_between_copies_and_not_the_conversation(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(window_copies, "EVERY", 100)
-    talks = Talks(random.Random(1), PARTITION, [KEY])
-    window, copies, before = talks.windows[KEY], dict[bytes, bytes](), 0
+class Kept:
+    """The copies of one window, by name."""
 
-    def keep(back: bool = False) -> None:
-        nonlocal before
-        change = changed_copies(window, before, back=back, ends=False)
-        for name in change.gone:
-            copies.pop(name, None)
-        copies.update(change.put)
-        before = window.meta.count
+    def __init__(self) -> None:
+        self.copies: dict[bytes, bytes] = {}
 
-    while talks.next_offset < 6_000:
+    async def read(self) -> list[WindowCopy]:
+        return decode_copies(self.copies.values())
+
+    def keep(self, made: Sequence[NamedCopy]) -> None:
+        self.copies.update(made)
+
+
+def grow(talks: Talks, events_: int) -> None:
+    """Let a conversation grow to so many events, with its summaries."""
+    while talks.next_offset < events_:
         talks.say(KEY, events.Message("user", f"text {talks.next_offset}"), tokens=30)
         if talks.requests[KEY]:
             request, full = talks.requests[KEY][-1], talks.logs[KEY]
@@ -112,6 +111,53 @@ async def test_ten_rollbacks_into_old_history_read_what_lies_between_copies_and_
             talks.summarise(KEY, request)
             talks.logs[KEY] = [*full, talks.logs[KEY][-1]]
             talks.requests[KEY].clear()
+
+
+async def test_a_rollback_without_copies_leaves_them_for_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(window_copies, "EVERY", 100)
+    talks, log, kept = Talks(random.Random(1), PARTITION, [KEY]), CountingLog(PARTITION + 1), Kept()
+    window = talks.windows[KEY]
+    grow(talks, 1_000)
+
+    async def rows_read(target: int) -> int:
+        while (at := (await log.end_offsets())[PARTITION]) < len(talks.rows):
+            log.put(PARTITION, *talks.rows[at])
+        plain, log.read_rows = await fetch_history(log, window, target), 0
+        found = await fetch_history(log, window, target, kept)
+        assert found.window is not None and plain.window is not None
+        assert found.window.image() == plain.window.image()
+        return log.read_rows
+
+    assert await rows_read(850) >= 1_000
+    assert sorted(kept.copies) == [b"%d" % at for at in range(100, 900, 100)]
+    assert await rows_read(650) < 300
+    # What is taken out later is in the copies before: none is made.
+    talks.say(KEY, events.EventDropped(f"{PARTITION}-{talks.next_offset - 1}"))
+    kept.copies.clear()
+    assert await rows_read(850) >= 1_000
+    assert not kept.copies
+
+
+@pytest.mark.long
+async def test_ten_rollbacks_into_old_history_read_what_lies_between_copies_and_not_the_conversation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(window_copies, "EVERY", 100)
+    talks = Talks(random.Random(1), PARTITION, [KEY])
+    window, kept, before = talks.windows[KEY], Kept(), 0
+
+    def keep(back: bool = False) -> None:
+        nonlocal before
+        change = changed_copies(window, before, back=back)
+        for name in change.gone:
+            kept.copies.pop(name, None)
+        kept.keep(change.put)
+        before = window.meta.count
+
+    while talks.next_offset < 6_000:
+        grow(talks, talks.next_offset + 1)
         keep()
     log = CountingLog(PARTITION + 1)
     for name, value in talks.rows:
@@ -120,7 +166,7 @@ async def test_ten_rollbacks_into_old_history_read_what_lies_between_copies_and_
     for k in range(10):
         target, offset = 400 + 500 * k, talks.next_offset + k
         log.read_rows = 0
-        history = await fetch_history(log, window, target, decode_copies(copies.values()))
+        history = await fetch_history(log, window, target, kept)
         summaries = sum(offset > target for offset, event in talks.logs[KEY] if is_summary(event))
         assert log.read_rows <= 4 * distance + 2 * summaries, "of 6,000"
         plain = await fetch_history(log, window, target)

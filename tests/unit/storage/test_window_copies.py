@@ -9,11 +9,15 @@ from projections.fold.apply import apply
 from projections.storage.records import NOTHING, write_of
 from projections.storage.window_copies import (
     BACK,
+    ENDS,
     EVERY,
     MOST,
+    NO_CHANGE,
     RECENT,
+    CopiesChange,
     changed_copies,
     decode_copies,
+    even_copy,
 )
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES
@@ -33,7 +37,7 @@ def test_a_conversation_has_a_bounded_number_of_copies_at_even_intervals() -> No
     window, before = grown(0), 0
     for count in range(70, 300_000, 70):
         window.meta.count = count
-        change = changed_copies(window, before, back=False, ends=False)
+        change = changed_copies(window, before)
         held = (held - set(change.gone)) | {name for name, _ in change.put}
         before = count
         assert len(held) <= MOST + 1 + RECENT
@@ -42,7 +46,7 @@ def test_a_conversation_has_a_bounded_number_of_copies_at_even_intervals() -> No
             assert len(places) >= min(count // EVERY, MOST // 2)
             gaps = {b - a for a, b in zip([0, *places], [*places, count], strict=True)}
             assert max(gaps) <= max(EVERY, 2 * count // MOST) + 70
-    assert not changed_copies(grown(EVERY - 1), 0, back=True, ends=False)
+    assert not changed_copies(grown(EVERY - 1), 0, back=True)
 
 
 def test_after_rollbacks_into_old_history_the_last_few_copies_are_kept() -> None:
@@ -50,20 +54,32 @@ def test_after_rollbacks_into_old_history_the_last_few_copies_are_kept() -> None
     window = grown(EVERY)
     for offset in range(40):
         window.meta.position = offset
-        change = changed_copies(window, EVERY, back=True, ends=False)
+        change = changed_copies(window, EVERY, back=True)
         names |= {name for name, _ in change.put}
     assert len(names) == BACK
 
 
-def test_what_is_taken_out_ends_all_copies() -> None:
-    assert changed_copies(grown(EVERY), EVERY, back=False, ends=True).clear
+def test_no_copy_is_taken_of_a_window_that_is_erased_or_quarantined() -> None:
     window = grown(EVERY)
     window.meta.erased = True
-    change = changed_copies(window, 0, back=False, ends=True)
-    assert change.clear and not change.put
+    assert not changed_copies(window, 0, back=True)
     window = grown(EVERY)
     window.quarantine(7, "spoiled")
-    assert not changed_copies(window, 0, back=False, ends=False)
+    assert not changed_copies(window, 0, back=True)
+    assert even_copy(window, 0, EVERY) is None
+
+
+def test_changes_one_after_the_other_are_one_change() -> None:
+    def put(*names: bytes, gone: tuple[bytes, ...] = ()) -> CopiesChange:
+        return CopiesChange(put=tuple((name, name) for name in names), gone=gone)
+
+    one = put(b"1000", b"2000").then(put(b"3000", gone=(b"1000", b"500")))
+    assert dict(one.put).keys() == {b"2000", b"3000"} and set(one.gone) == {b"1000", b"500"}
+    assert one.then(put(b"500")).gone == (b"1000",), "put again"
+    assert one.then(ENDS) == ENDS
+    after = ENDS.then(put(b"4000"))
+    assert after.clear and dict(after.put).keys() == {b"4000"}
+    assert NO_CHANGE.then(one) == one and one.then(NO_CHANGE) == one
 
 
 def test_an_erasure_ends_the_copies_of_a_window_whoever_writes_it() -> None:
@@ -77,7 +93,7 @@ def test_an_erasure_ends_the_copies_of_a_window_whoever_writes_it() -> None:
 
 
 def test_a_copy_that_cannot_be_read_is_left_out() -> None:
-    change = changed_copies(grown(EVERY), 0, back=False, ends=False)
+    change = changed_copies(grown(EVERY), 0)
     ((_, value),) = change.put
     (copy,) = decode_copies([b"", b"nonsense", value[:-3], value])
     assert (copy.offset, copy.summary) == (5, None)

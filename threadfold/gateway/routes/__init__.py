@@ -9,6 +9,7 @@ from threadfold.gateway.routes import (
     erasure,
     event_streams,
     memories,
+    operations,
     read,
     service,
     tenants,
@@ -28,6 +29,7 @@ TABLE = RouteTable(
         *tokens.routes,
         *tenants.routes,
         *erasure.routes,
+        *operations.routes,
         *service.routes,
         *console.routes,
     ]

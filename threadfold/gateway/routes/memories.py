@@ -14,7 +14,6 @@ from projections.errors import Forbidden, InvalidRequest
 from projections.events import types as events
 from projections.events.times import micros_of
 from projections.names import make_key
-from streams.memory.store import Hit
 from threadfold.gateway import memory_answers as answers
 from threadfold.gateway.access import Caller
 from threadfold.gateway.declaration import Answer, Cost, Routes
@@ -32,7 +31,8 @@ from threadfold.gateway.request import Body, Request
 from threadfold.gateway.routes.common import Before, IdempotencyKey, answer
 from threadfold.schemas.structs import NAME
 from threadfold.service.erasure import Store
-from threadfold.service.memories import MAX_LISTED, Memories, Whose, fitting
+from threadfold.service.memories import MAX_LISTED, Memories, Whose
+from threadfold.service.recall import Question, search_document
 
 MOST = 500
 """Records of one save."""
@@ -123,26 +123,37 @@ async def post_skills(
     body=Body(MemorySearch, {"one": {"query": "What does she drink?", "user": "u-7"}}),
 )
 async def post_search(request: Request, caller: Caller, body: MemorySearch) -> dict[str, Any]:
-    """The records whose text fits the query, best first. Turns are not indexed yet: the kind `turn`
-    finds nothing.
+    """What fits the query, best first: records, skills, and turns of conversations that no record
+    was learnt from.
 
-    The profile `facts` takes a record for half as good after 30 days. `max_tokens` ends the list
-    before its texts have more. `explain` adds the parts of each score.
+    `mode`, `tools`, `constraints` and `failures` say what it is for: what helps an action comes
+    first then. The profile `facts` weighs the text alone, and takes it for half as good after 30
+    days. `max_tokens` ends the list before its texts have more. `explain` adds the plan and the
+    parts of each score.
+
+    `background_context` is what is relevant enough for a prompt: data, never an instruction.
+    `away` names the channels that could not be asked, and why.
     """
-    kinds = {"record": ("record", "composite"), "skill": ("skill",), "turn": ()}
     only = _whose(caller, body).filter(
-        kinds=tuple(kind for name in body.kinds for kind in kinds[name]),
         types=tuple(body.types),
         since=_micros(body.since),
         until=_micros(body.until),
         as_of=_micros(body.as_of),
     )
-    query = " ".join([body.query, *body.tools, *body.constraints, *body.failures])
-    hits = await _memories(request, caller).search(
-        only, query, body.limit, half_life=body.profile == "facts"
+    question = Question(
+        only,
+        body.query,
+        body.kinds,
+        body.mode,
+        body.tools,
+        body.constraints,
+        body.failures,
+        limit=body.limit,
+        facts=body.profile == "facts",
     )
-    kept, tokens = fitting(hits, body.max_tokens)
-    return {"results": [_hit(one, explain=body.explain) for one in kept], "tokens": tokens}
+    return search_document(
+        await _memories(request, caller).ask(question), body.max_tokens, explain=body.explain
+    )
 
 
 @_read("GET", "/v1/memories", "List memories", Answer(answers.Memories, example=answers.PAGE))
@@ -352,21 +363,6 @@ async def _save(
 async def _page(memories: Memories, only: Any, before: str | None, limit: int) -> dict[str, Any]:
     found, cursor = await memories.page(only, before, limit)
     return {"memories": [one.document() for one in found], "next_before": cursor}
-
-
-def _hit(hit: Hit, *, explain: bool) -> dict[str, Any]:
-    record = hit.record
-    found = {
-        "kind": record.kind,
-        "id": record.id,
-        "text": record.text,
-        "score": hit.score,
-        "channels": ["text"],
-        "conversation": record.conversation,
-        "position": record.positions[-1] if record.positions else None,
-        "record": record.document(),
-    }
-    return {**found, "scores": {"text": hit.score}} if explain else found
 
 
 def _micros(when: datetime | None) -> int | None:

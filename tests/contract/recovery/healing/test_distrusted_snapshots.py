@@ -17,7 +17,7 @@ from projections.storage.snapshots import MARKER_KEY, decode_marker, decode_snap
 from streams.log.log import Log, Raw
 from streams.recovery.snapshot_topic import find_marker
 from streams.recovery.snapshot_writer import SnapshotWriter
-from tests.support.healing import Place, filled, fold, in_memory
+from tests.support.healing import Place, filled, fold, in_memory, none_is_trusted, settled
 from tests.support.histories import RULES
 from tests.support.partitions import NUMBER
 from tests.support.snapshots import MemorySnapshots
@@ -26,10 +26,7 @@ from threadfold.testing import MemoryLog
 
 
 async def test_snapshots_of_another_generation_are_set_aside_and_written_over() -> None:
-    place = in_memory()
-    talks, raws = await filled(place)
-    await (await place.own()).process(raws)
-    await place.settle()
+    place, talks, raws = await settled()
     place.parts.generation += 1
     partition = await place.lose()
     assert await place.heal(partition) is None
@@ -41,28 +38,19 @@ async def test_snapshots_of_another_generation_are_set_aside_and_written_over() 
 
 
 async def test_a_generations_snapshots_are_set_aside_when_the_one_before_writes_over_them() -> None:
-    place = in_memory()
-    talks, raws = await filled(place)
-    await (await place.own()).process(raws)
-    await place.settle()
+    place, talks, raws = await settled()
     old = (await place.latest())[str(talks.keys[0]).encode()]
     place.parts.generation += 1
     await (await place.own()).process(raws)
     await place.settle()
     await place.topic.put(NUMBER, [(old.key or b"", old.value)])
-    partition = await place.lose()
-    assert await place.heal(partition) is None
-    await partition.process(raws)
-    assert await place.parts.images() == place.parts.expected(talks)
+    await none_is_trusted(place, talks, raws)
 
 
 async def test_snapshots_of_another_log_are_set_aside_and_its_conversations_do_not_come_back() -> (
     None
 ):
-    place = in_memory()
-    talks, raws = await filled(place)
-    await (await place.own()).process(raws)
-    await place.settle()
+    place, talks, raws = await settled()
     ghosts = list(talks.keys)
     place.parts.log = MemoryLog(4)
     place.rounds = SnapshotWriter(place.parts.log, place.topic, 1)
@@ -88,10 +76,7 @@ async def test_snapshots_of_another_log_are_set_aside_and_its_conversations_do_n
 async def test_one_unreadable_snapshot_sets_all_aside_and_the_fold_from_zero_is_right(
     value: bytes | None,
 ) -> None:
-    place = in_memory()
-    talks, raws = await filled(place)
-    await (await place.own()).process(raws)
-    await place.settle()
+    place, talks, raws = await settled()
     await place.topic.put(NUMBER, [(str(talks.keys[2]).encode(), value)])
     partition = await place.lose()
     assert await place.heal(partition) is None
@@ -119,20 +104,14 @@ async def test_a_window_ahead_of_the_marker_that_a_truncated_log_does_not_bear_o
     for i in range(16):
         other.say(talks.keys[i % 4], events.Message("user", f"text {i}" if i < 8 else f"other {i}"))
     raws = await place.parts.put(other.rows)
-    partition = await place.lose()
-    assert await place.heal(partition) is None
-    await partition.process(raws)
-    assert await place.parts.images() == place.parts.expected(other)
+    await none_is_trusted(place, other, raws)
 
 
 async def test_a_snapshot_with_a_damaged_body_sets_all_aside_and_leaves_nothing_half_restored() -> (
     None
 ):
-    place = in_memory()
+    place, talks, raws = await settled()
     assert isinstance(place.topic, MemorySnapshots)
-    talks, raws = await filled(place)
-    await (await place.own()).process(raws)
-    await place.settle()
     rows = place.topic.rows[NUMBER]
     i = max(i for i, row in enumerate(rows) if row.key != MARKER_KEY)
     good = decode_snapshot(rows[i].value, stamp_of(place.parts.generation, RULES))
@@ -149,10 +128,7 @@ async def test_a_snapshot_with_a_damaged_body_sets_all_aside_and_leaves_nothing_
 
 
 async def test_text_that_the_log_has_lost_sets_snapshots_aside() -> None:
-    place = in_memory()
-    talks, raws = await filled(place)
-    await (await place.own()).process(raws)
-    await place.settle()
+    place, talks, raws = await settled()
     partition = await place.lose()
     assert await place.heal(partition, log=Forgetful(place.parts.log, raws[1].position)) is None
     assert await place.heal(place.parts.partition()) == len(talks.keys)
@@ -182,10 +158,7 @@ async def test_an_old_snapshot_written_over_a_newer_one_after_the_marker_sets_al
     await partition.process(raws[4:])
     await place.settle()
     await place.topic.put(NUMBER, [(old.key or b"", old.value)])
-    partition = await place.lose()
-    assert await place.heal(partition) is None
-    await partition.process(raws)
-    assert await place.parts.images() == place.parts.expected(talks)
+    await none_is_trusted(place, talks, raws)
 
 
 async def test_an_old_snapshot_that_comes_into_a_round_is_written_over_before_the_marker() -> None:

@@ -1,0 +1,42 @@
+/** The calls of the long-term memory, for the client. */
+import type { Caller } from "./caller.js";
+import type { Filters, DeletedMemory, Memory, MemoryHits, MemorySearch, MemoryStats, NewMemory, NewSkill, SavedMemory, TimedMemories } from "./models.js";
+/** What the client does with memories. */
+export declare class MemoryCalls {
+    #private;
+    constructor(caller: Caller);
+    /**
+     * Save records. Returns `id` and `status` of each, `created`, `confirmed` or `revised`, once a
+     * search finds them; with `wait: false` as soon as they are safe, without a status.
+     */
+    saveMemories(memories: NewMemory | NewMemory[], options?: {
+        wait?: boolean;
+    }): Promise<SavedMemory[]>;
+    /** Save how something is done. Returns as `saveMemories` does. */
+    saveSkill(skill: NewSkill, options?: {
+        wait?: boolean;
+    }): Promise<SavedMemory>;
+    /** The memories whose text fits, best first; `more` are the search's other fields. */
+    searchMemories(query: string, more?: Omit<MemorySearch, "query">): Promise<MemoryHits>;
+    /** One record, also a superseded one; `asOf` (RFC 3339): as it was known then. */
+    memory(memoryId: string, options?: {
+        asOf?: string;
+    }): Promise<Memory>;
+    /** A record between its neighbours in time, oldest first. */
+    memoryTimeline(memoryId: string, { before, after }?: {
+        before?: number | undefined;
+        after?: number | undefined;
+    }): Promise<TimedMemories>;
+    /** The records that stand, page by page, newest first. */
+    memories(filters?: Filters<"/v1/memories">): AsyncGenerator<Memory, void, undefined>;
+    /** The skills that stand, page by page, newest first. */
+    skills(filters?: Filters<"/v1/skills">): AsyncGenerator<Memory, void, undefined>;
+    /** Delete a record or a skill. `hard`: its text leaves every store, for good. */
+    deleteMemory(memoryId: string, options?: {
+        hard?: boolean;
+    }): Promise<DeletedMemory>;
+    /** Report whether an action that used the record succeeded; returns the record. */
+    reportOutcome(memoryId: string, succeeded: boolean): Promise<Memory>;
+    /** How many records there are, of a user if given. */
+    memoryStats(user?: string): Promise<MemoryStats>;
+}

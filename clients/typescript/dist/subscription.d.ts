@@ -1,0 +1,45 @@
+/**
+ * Subscriptions that outlive their connections: each resumes after the last id, skips nothing and
+ * gives nothing twice.
+ */
+import { type Caller } from "./caller.js";
+import type { Query } from "./http.js";
+/** An event of any stream. */
+export interface AnyEvent {
+    event: string;
+    id: string | null;
+    data: unknown;
+}
+/**
+ * What makes a stream: where it is, the query with which it begins, and the name by which an event
+ * is known again.
+ */
+export interface Source {
+    path: string;
+    query: Query;
+    identity(event: AnyEvent): string | null;
+}
+/**
+ * One subscription; iterate it with `for await`. `lastId` is where another may resume.
+ *
+ * It connects again by itself when a connection ends, breaks or is refused for a while (429, 5xx),
+ * until it is closed or its loop is left. Iterating throws a ClientError if the subscription is
+ * refused for good.
+ */
+export declare class Subscription<E extends AnyEvent> implements AsyncIterableIterator<E> {
+    #private;
+    lastId: string | null;
+    constructor(caller: Caller, source: Source, after: string | undefined);
+    [Symbol.asyncIterator](): this;
+    next(): Promise<IteratorResult<E, void>>;
+    return(): Promise<IteratorResult<E, void>>;
+    /** End it and its connection; who waits for the next event is told that there is none. */
+    close(): void;
+}
+/**
+ * Two events of a conversation are the same if their kind and position are; one without a position
+ * is always new.
+ */
+export declare function conversationIdentity({ event, id }: AnyEvent): string | null;
+/** Summaries are delivered at least once: the same summary, voiding or erasure is given once. */
+export declare function summaryIdentity({ event, id, data }: AnyEvent): string | null;

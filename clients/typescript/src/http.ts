@@ -1,0 +1,231 @@
+/** One attempt of a call over HTTP, with `fetch` alone: the same in browsers and in Node. */
+
+import {
+  ClientClosed,
+  ClientError,
+  errorOf,
+  Fault,
+  Invalid,
+  Unauthenticated,
+  Unavailable,
+} from "./errors.js";
+import { SseParser, type ServerSent } from "./sse.js";
+
+/**
+ * A key or token, or a function that gets a token: called when there is none yet, and when the last
+ * one expired.
+ */
+export type Credential = string | (() => string | Promise<string>);
+
+/** One call: path and query under `/v1`, `body` as a JSON value. */
+export interface Call {
+  method?: "POST" | "DELETE";
+  path: string;
+  query?: Query | undefined;
+  body?: unknown;
+  headers?: Record<string, string>;
+  /**
+   * When a failed attempt may be repeated: `refused` (only after a refusal) if a repeat would act
+   * twice.
+   */
+  repeat?: "always" | "refused";
+  signal?: AbortSignal | undefined;
+}
+
+/** Parameters of a query; those that are null or undefined are left out. */
+export type Query = Record<string, string | number | boolean | null | undefined>;
+
+/** How calls reach the gateway, one attempt each. */
+export interface Http {
+  /**
+   * The answer's JSON value, null without a body; throws the ClientError its problem document
+   * means.
+   */
+  request(call: Call): Promise<unknown>;
+  /** The events of one connection, until it ends; throws Unavailable when it breaks. */
+  stream(call: Call): AsyncGenerator<ServerSent, void, undefined>;
+  /** End all calls and streams under way; later ones fail. */
+  close(): void;
+}
+
+const JSON_TYPE = "application/json";
+/**
+ * Seconds without a byte after which a stream counts as broken: more than four heart-beats of 10 s.
+ */
+const SILENCE = 45;
+/** What Node's fetch says where no connection was made: it is certain that nothing was done. */
+const NO_CONNECTION = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"];
+
+/**
+ * A gateway at `url`, as the tenant or user of `credential`; an attempt may take `timeout` seconds.
+ */
+export function connect(
+  url: string,
+  credential: Credential,
+  timeout: number,
+  send?: typeof fetch,
+): Http {
+  if (!/^https?:\/\//.test(url))
+    throw new Invalid(`url is '${url}': expected an address like http://localhost:8080`);
+  const base = url.replace(/\/+$/, "");
+  const closed = new AbortController();
+  let token: Promise<string> | null = null;
+
+  /**
+   * The token of now. A function is asked once for all calls that need a token at the same time.
+   */
+  async function tokenOfNow(): Promise<string> {
+    if (typeof credential === "string") return credential;
+    try {
+      return await (token ??= Promise.resolve().then(credential));
+    } catch (error) {
+      token = null;
+      // It may be asked again, unless it throws a ClientError of its own.
+      throw error instanceof ClientError ? error : new Unavailable(`there is no token: ${error}`);
+    }
+  }
+
+  /**
+   * Sends a call, and gives the answer to `read` if it is 2xx; after a 401 once more, if there is a
+   * function to ask.
+   */
+  async function* answer<T>(
+    call: Call,
+    accept: string,
+    seconds: number,
+    read: Read<T>,
+    again = true,
+  ): AsyncGenerator<T, void, undefined> {
+    const limit = limited(seconds, [closed.signal, call.signal]);
+    let sent = "";
+    try {
+      sent = await tokenOfNow();
+      const request = requestOf(base, call, accept, sent, limit.signal);
+      limit.begin();
+      // A browser's fetch works only as a method of its window.
+      const response = await (send ? send(request) : fetch(request));
+      if (!response.ok) throw await errorOf(response);
+      yield* read(response, limit);
+      return;
+    } catch (error) {
+      if (closed.signal.aborted) throw new ClientClosed("the client is closed");
+      if (call.signal?.aborted) throw call.signal.reason;
+      if (!(error instanceof ClientError)) throw broken(base, error, limit.late());
+      if (!again || !(error instanceof Unauthenticated) || typeof credential === "string")
+        throw error;
+      if ((await token?.catch(() => "")) === sent) token = null;
+    } finally {
+      limit.end();
+    }
+    yield* answer(call, accept, seconds, read, false);
+  }
+
+  return {
+    async request(call) {
+      for await (const value of answer(call, JSON_TYPE, timeout, jsonOf)) return value;
+    },
+    stream: (call) => answer(call, "text/event-stream", SILENCE, eventsOf),
+    close: () => closed.abort(),
+  };
+}
+
+type Read<T> = (response: Response, limit: Limit) => AsyncGenerator<T, void, undefined>;
+
+async function* jsonOf(response: Response): AsyncGenerator<unknown, void, undefined> {
+  const body = await response.text();
+  try {
+    yield body ? JSON.parse(body) : null;
+  } catch {
+    throw new Fault("the service answered no JSON", { status: response.status });
+  }
+}
+
+async function* eventsOf(
+  { body, headers, status }: Response,
+  limit: Limit,
+): AsyncGenerator<ServerSent, void, undefined> {
+  const kind = headers.get("content-type");
+  if (!body || !kind?.startsWith("text/event-stream"))
+    throw new Fault(`the service answered ${kind} instead of a stream`, { status });
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  const parser = new SseParser();
+  for (;;) {
+    limit.begin();
+    const { done, value } = await reader.read();
+    limit.pause(); // who reads the events may take time
+    if (done) return;
+    yield* parser.feed(decoder.decode(value, { stream: true }));
+  }
+}
+
+function requestOf(
+  base: string,
+  call: Call,
+  accept: string,
+  token: string,
+  signal: AbortSignal,
+): Request {
+  const { method = "GET", path, query = {}, body } = call;
+  try {
+    const url = new URL(`${base}/v1${path}`);
+    for (const [name, value] of Object.entries(query))
+      if (value != null) url.searchParams.set(name, `${value}`);
+    const headers = new Headers({
+      Accept: accept,
+      Authorization: `Bearer ${token}`,
+      ...call.headers,
+    });
+    const init: RequestInit = { method, headers, signal, redirect: "manual", cache: "no-store" };
+    if (body !== undefined) {
+      headers.set("Content-Type", JSON_TYPE);
+      init.body = JSON.stringify(body);
+    }
+    return new Request(url, init);
+  } catch (error) {
+    throw new Invalid(`${method} ${path} cannot be sent: ${error}`);
+  }
+}
+
+/** What ends an attempt: one of the signals, or so many seconds without progress. */
+type Limit = ReturnType<typeof limited>;
+
+function limited(seconds: number, signals: (AbortSignal | undefined)[]) {
+  const stop = new AbortController();
+  const abort = (): void => stop.abort();
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let late = false;
+  for (const signal of signals) {
+    signal?.addEventListener("abort", abort);
+    if (signal?.aborted) abort();
+  }
+  const pause = (): void => clearTimeout(timer);
+  return {
+    signal: stop.signal,
+    late: () => late,
+    pause,
+    /** Count from now. */
+    begin() {
+      pause();
+      timer = setTimeout(() => {
+        late = true;
+        abort();
+      }, seconds * 1000);
+    },
+    /** Forget the signals, and do not read what is left of the answer. */
+    end() {
+      pause();
+      for (const signal of signals) signal?.removeEventListener("abort", abort);
+      abort();
+    },
+  };
+}
+
+function broken(base: string, error: unknown, late: boolean): Unavailable {
+  const cause = (error as { cause?: { code?: string } }).cause?.code ?? "";
+  const unknown = !NO_CONNECTION.includes(cause);
+  const what = late ? "did not answer in time" : `cannot be reached (${cause || error})`;
+  return new Unavailable(`${base} ${what}${unknown ? "; it may have taken effect" : ""}`, {
+    unknown,
+  });
+}

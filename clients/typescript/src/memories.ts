@@ -1,0 +1,97 @@
+/** The calls of the long-term memory, for the client. */
+
+import type { Caller } from "./caller.js";
+import type {
+  Filters,
+  DeletedMemory,
+  Memory,
+  MemoryHits,
+  MemorySearch,
+  MemoryStats,
+  NewMemory,
+  NewSkill,
+  SavedMemory,
+  TimedMemories,
+} from "./models.js";
+import { newId } from "./ids.js";
+
+/** What the client does with memories. */
+export class MemoryCalls {
+  readonly #caller: Caller;
+
+  constructor(caller: Caller) {
+    this.#caller = caller;
+  }
+
+  /**
+   * Save records. Returns `id` and `status` of each, `created`, `confirmed` or `revised`, once a
+   * search finds them; with `wait: false` as soon as they are safe, without a status.
+   */
+  saveMemories(
+    memories: NewMemory | NewMemory[],
+    options: { wait?: boolean } = {},
+  ): Promise<SavedMemory[]> {
+    return this.#saved("/memories", [memories].flat(), options.wait);
+  }
+
+  /** Save how something is done. Returns as `saveMemories` does. */
+  async saveSkill(skill: NewSkill, options: { wait?: boolean } = {}): Promise<SavedMemory> {
+    return (await this.#saved("/skills", skill, options.wait))[0]!;
+  }
+
+  /** The memories whose text fits, best first; `more` are the search's other fields. */
+  searchMemories(query: string, more: Omit<MemorySearch, "query"> = {}): Promise<MemoryHits> {
+    return this.#caller.post("/memories/search", { query, ...more });
+  }
+
+  /** One record, also a superseded one; `asOf` (RFC 3339): as it was known then. */
+  memory(memoryId: string, options: { asOf?: string } = {}): Promise<Memory> {
+    return this.#caller.get(pathOf(memoryId), { as_of: options.asOf });
+  }
+
+  /** A record between its neighbours in time, oldest first. */
+  async memoryTimeline(memoryId: string, { before = 5, after = 5 } = {}): Promise<TimedMemories> {
+    const found = await this.#caller.get<{ memories: TimedMemories }>(
+      `${pathOf(memoryId)}/timeline`,
+      { before, after },
+    );
+    return found.memories;
+  }
+
+  /** The records that stand, page by page, newest first. */
+  memories(filters: Filters<"/v1/memories"> = {}): AsyncGenerator<Memory, void, undefined> {
+    return this.#caller.pages("/memories", filters);
+  }
+
+  /** The skills that stand, page by page, newest first. */
+  skills(filters: Filters<"/v1/skills"> = {}): AsyncGenerator<Memory, void, undefined> {
+    return this.#caller.pages("/skills", filters);
+  }
+
+  /** Delete a record or a skill. `hard`: its text leaves every store, for good. */
+  deleteMemory(memoryId: string, options: { hard?: boolean } = {}): Promise<DeletedMemory> {
+    return this.#caller.delete(pathOf(memoryId), { hard: options.hard });
+  }
+
+  /** Report whether an action that used the record succeeded; returns the record. */
+  reportOutcome(memoryId: string, succeeded: boolean): Promise<Memory> {
+    return this.#caller.post(`${pathOf(memoryId)}/outcome`, { succeeded }, { repeat: "refused" });
+  }
+
+  /** How many records there are, of a user if given. */
+  memoryStats(user?: string): Promise<MemoryStats> {
+    return this.#caller.get("/memories/stats", { user });
+  }
+
+  async #saved(path: string, body: unknown, wait = true): Promise<SavedMemory[]> {
+    const more = {
+      query: { wait: wait ? "applied" : null },
+      headers: { "Idempotency-Key": newId() },
+    };
+    return (await this.#caller.post<{ memories: SavedMemory[] }>(path, body, more)).memories;
+  }
+}
+
+function pathOf(memoryId: string): string {
+  return `/memories/${encodeURIComponent(memoryId)}`;
+}

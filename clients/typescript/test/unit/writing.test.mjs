@@ -1,0 +1,173 @@
+// Text in progress, and turns.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { DONE, json, lost, problem, serving } from "./server.mjs";
+
+// A service that has text in progress, as the contract says; `away` fails so many of its requests.
+function service({ away = 0, forgets = false } = {}) {
+  const state = { text: "", requests: 0, appended: [] };
+  const answer = (response, { url, body, headers }) => {
+    if (!url.endsWith("/partial")) {
+      state.appended.push(body[0]);
+      return json(202, DONE)(response);
+    }
+    state.requests += 1;
+    state.fence = headers["fencing-token"];
+    if ((away -= 1) >= 0) return problem(503, "redis-unavailable")(response);
+    if (forgets && state.requests === 3) state.text = "";
+    const characters = Array.from(state.text);
+    if (body.offset > characters.length) return problem(409, "conflict")(response);
+    state.text = [...characters.slice(0, body.offset), body.delta].join("");
+    return json(202, { turn_id: body.turn_id, offset: Array.from(state.text).length })(response);
+  };
+  return [state, answer];
+}
+
+test("a writer sends everything in few requests and ends with its message", () => {
+  const [state, answer] = service();
+  const words = Array.from({ length: 200 }, (_, number) => `wörd😀${number} `);
+  return serving([answer], async (client) => {
+    await client.partial("c", { turnId: "t1", fence: 7, interval: 0.02 }).run(async (writer) => {
+      for (const word of words) await writer.write(word);
+      await writer.flush();
+      assert.equal(state.text, words.join(""));
+      assert.equal(writer.text, words.join(""));
+      await writer.finish({ model: "m1" });
+    });
+    assert.ok(state.requests < 60, `${state.requests} requests`);
+    assert.equal(state.fence, "7");
+    assert.deepEqual(
+      state.appended.map(({ content, model, role }) => [content, model, role]),
+      [[words.join(""), "m1", "assistant"]],
+    );
+  });
+});
+
+test("a character that is cut in two goes out whole", () => {
+  const [state, answer] = service();
+  return serving([answer], async (client) => {
+    const writer = client.partial("c", { interval: 0 });
+    for (const half of Array.from("a😀b").flatMap((character) => character.split(""))) {
+      await writer.write(half);
+      await writer.flush();
+      assert.doesNotMatch(state.text, /[\uD800-\uDFFF]$(?<![\uD800-\uDBFF][\uDC00-\uDFFF])/);
+    }
+    assert.equal(state.text, "a😀b");
+  });
+});
+
+test("while the service is away the text waits, and what it lost is sent again", async () => {
+  const [waits, away] = service({ away: 2 });
+  await serving(
+    [away],
+    async (client) => {
+      const writer = client.partial("c", { interval: 0 });
+      await writer.write("hello ");
+      await writer.flush();
+      assert.equal(writer.trouble.name, "Unavailable");
+      await writer.write("you");
+      await writer.flush();
+      assert.equal(writer.trouble.name, "Unavailable");
+      await writer.flush();
+      assert.equal(writer.trouble, null);
+      assert.equal(waits.text, "hello you");
+    },
+    { retries: 1 },
+  );
+  const [state, answer] = service({ forgets: true });
+  await serving([answer], async (client) => {
+    const writer = client.partial("c", { interval: 0 });
+    for (const part of ["one ", "two ", "three ", "four"]) {
+      await writer.write(part);
+      await writer.flush();
+    }
+    assert.equal(state.text, "one two three four");
+  });
+});
+
+test("a writer that is refused throws, and keeps the text as interrupted", () => {
+  const appended = [];
+  const answer = (response, { url, body }) => {
+    if (url.endsWith("/partial")) return problem(409, "conflict")(response);
+    appended.push(body[0]);
+    return json(202, DONE)(response);
+  };
+  return serving([answer], async (client) => {
+    const run = client.partial("c").run(async (writer) => {
+      await writer.write("so far");
+      await writer.flush();
+    });
+    await assert.rejects(run, { name: "Conflict" });
+    assert.deepEqual(
+      appended.map(({ content, status }) => [content, status]),
+      [["so far", "interrupted"]],
+    );
+  });
+});
+
+test("a failed end is repeated as the same message", () =>
+  serving(
+    [lost, json(202, DONE)],
+    async (client, asked) => {
+      const writer = client.partial("c");
+      await assert.rejects(writer.finish({ content: "whole" }), {
+        name: "Unavailable",
+        unknown: true,
+      });
+      await writer.finish({ content: "whole" });
+      assert.equal(asked[0].body[0].id, asked[1].body[0].id);
+    },
+    { retries: 1 },
+  ));
+
+test("a turn that waits in the queue begins when it may, and ends", () => {
+  const turn = (status, fencing_token) =>
+    json(202, { turn_id: "t", status, fencing_token, position: "0-1" });
+  return serving(
+    [
+      turn("queued", null),
+      turn("queued", null),
+      turn("started", 9),
+      json(202, { turn_id: "t", position: "0-2" }),
+    ],
+    async (client, asked) => {
+      const result = await client
+        .turn("c", { policy: "queue", turnId: "t" })
+        .run((run) => run.fencingToken + 1);
+      assert.equal(result, 10);
+      assert.deepEqual(
+        asked.map(({ url }) => url.split("/conversations/c")[1]),
+        ["/turns", "/turns", "/turns", "/turns/t/end"],
+      );
+      assert.equal(asked[3].headers["fencing-token"], "9");
+      assert.ok(asked[0].body.wait > 9 && asked[0].body.wait <= 10);
+    },
+  );
+});
+
+test("a turn that waited too long leaves the queue", () =>
+  serving(
+    [json(202, { turn_id: "t", status: "queued", fencing_token: null, position: "0-1" })],
+    async (client, asked) => {
+      await assert.rejects(client.turn("c", { policy: "queue", turnId: "t", wait: 0.05 }).begin(), {
+        name: "Conflict",
+      });
+      assert.match(asked.at(-1).url, /\/turns\/t\/end$/);
+    },
+  ));
+
+test("what a run throws is thrown, also where its turn cannot be ended", () =>
+  serving(
+    [
+      json(202, { turn_id: "t", status: "started", fencing_token: 1, position: "0-1" }),
+      problem(409, "conflict"),
+    ],
+    async (client) => {
+      await assert.rejects(
+        client.turn("c").run(() => Promise.reject(new Error("mine"))),
+        { message: "mine" },
+      );
+      assert.throws(() => client.turn("c").fencingToken, { name: "Invalid" });
+    },
+  ));

@@ -1,0 +1,4621 @@
+// Made from the OpenAPI document by `make typescript`. Do not edit.
+
+export interface paths {
+    "/v1/conversations/{conversation}/events": {
+        /**
+         * Append events
+         * @description Append one event, or a list of at most 500, to a conversation. All are checked before any is
+         *     appended. They land in order.
+         *
+         *     Scope: `append`. Also for end users.
+         */
+        post: {
+            parameters: {
+                query?: {
+                    /** @description `applied`: answer 200 once the window has the events, with a status each */
+                    wait?: "applied";
+                };
+                header?: {
+                    /** @description gives an id to each event without one; a repeat with the same key is a duplicate */
+                    "Idempotency-Key"?: string;
+                    /** @description a position, quoted or not: 409 if other events than summaries and turns were appended after it */
+                    "If-Match"?: string;
+                    /** @description `*`: 409 unless the conversation is new. Not beside `If-Match` */
+                    "If-None-Match"?: "*";
+                    /** @description the number that the turn was given when it began (`fencing_token`); 409 if that turn is not the active one */
+                    "Fencing-Token"?: number;
+                };
+                path: {
+                    conversation: string;
+                };
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["OneOrMoreEvents"];
+                };
+            };
+            responses: {
+                /** @description With `wait=applied` or a condition: the window has the events, too. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Appended"];
+                    };
+                };
+                /** @description The events are safe in the log. An event that came with an id has the status `unknown`: it may be a repeat, whose `position` is its own here. */
+                202: {
+                    content: {
+                        "application/json": components["schemas"]["Appended"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/messages": {
+        /**
+         * Append messages
+         * @description Append one message, or a list of at most 500, in OpenAI's chat format or in Anthropic's.
+         *
+         *     One Anthropic message may become several events, at most 500 in all. The answer lists each
+         *     event, in order. Send Anthropic's `system` as a first message with the role system.
+         *
+         *     Scope: `append`. Also for end users.
+         */
+        post: {
+            parameters: {
+                query?: {
+                    /** @description `openai` or `anthropic` */
+                    format?: "openai" | "anthropic";
+                    /** @description `refuse` or `ignore`: what to do with fields that the format does not have */
+                    unknown?: "refuse" | "ignore";
+                    /** @description `applied`: answer 200 once the window has the events, with a status each */
+                    wait?: "applied";
+                };
+                header?: {
+                    /** @description gives an id to each event without one; a repeat with the same key is a duplicate */
+                    "Idempotency-Key"?: string;
+                    /** @description a position, quoted or not: 409 if other events than summaries and turns were appended after it */
+                    "If-Match"?: string;
+                    /** @description `*`: 409 unless the conversation is new. Not beside `If-Match` */
+                    "If-None-Match"?: "*";
+                    /** @description the number that the turn was given when it began (`fencing_token`); 409 if that turn is not the active one */
+                    "Fencing-Token"?: number;
+                };
+                path: {
+                    conversation: string;
+                };
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["OneOrMoreMessages"];
+                };
+            };
+            responses: {
+                /** @description With `wait=applied` or a condition: the window has the events, too. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Appended"];
+                    };
+                };
+                /** @description The events are safe in the log. An event that came with an id has the status `unknown`: it may be a repeat, whose `position` is its own here. */
+                202: {
+                    content: {
+                        "application/json": components["schemas"]["Appended"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/events": {
+        /**
+         * Append events of several conversations
+         * @description Append events of several conversations. Each event names its `conversation`. They land in
+         *     order within each conversation.
+         *
+         *     `positions` has the last position of each conversation: use it as `after`.
+         *
+         *     Scope: `append`.
+         */
+        post: {
+            parameters: {
+                query?: {
+                    /** @description `applied`: answer 200 once the window has the events, with a status each */
+                    wait?: "applied";
+                };
+                header?: {
+                    /** @description gives an id to each event without one; a repeat with the same key is a duplicate */
+                    "Idempotency-Key"?: string;
+                };
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["OneOrMoreEventsOfSeveral"];
+                };
+            };
+            responses: {
+                /** @description With `wait=applied` or a condition: the window has the events, too. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["AppendedOfSeveral"];
+                    };
+                };
+                /** @description The events are safe in the log. An event that came with an id has the status `unknown`: it may be a repeat, whose `position` is its own here. */
+                202: {
+                    content: {
+                        "application/json": components["schemas"]["AppendedOfSeveral"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/rollback": {
+        /**
+         * Roll back
+         * @description Go back to a position, or to one of the last 1,024 events by its id. Later events stay in the
+         *     log and leave the window.
+         *
+         *     Scope: `append`.
+         */
+        post: {
+            parameters: {
+                query?: {
+                    /** @description `applied`: answer 200 once the window has the events, with a status each */
+                    wait?: "applied";
+                };
+                header?: {
+                    /** @description gives an id to each event without one; a repeat with the same key is a duplicate */
+                    "Idempotency-Key"?: string;
+                    /** @description a position, quoted or not: 409 if other events than summaries and turns were appended after it */
+                    "If-Match"?: string;
+                    /** @description `*`: 409 unless the conversation is new. Not beside `If-Match` */
+                    "If-None-Match"?: "*";
+                    /** @description the number that the turn was given when it began (`fencing_token`); 409 if that turn is not the active one */
+                    "Fencing-Token"?: number;
+                };
+                path: {
+                    conversation: string;
+                };
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["RollbackTarget"];
+                };
+            };
+            responses: {
+                /** @description With `wait=applied` or a condition: the window has the events, too. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Appended"];
+                    };
+                };
+                /** @description The events are safe in the log. An event that came with an id has the status `unknown`: it may be a repeat, whose `position` is its own here. */
+                202: {
+                    content: {
+                        "application/json": components["schemas"]["Appended"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/close": {
+        /**
+         * Close the session
+         * @description Close the conversation's session. The next message opens it again. The request has no
+         *     body.
+         *
+         *     Scope: `append`.
+         */
+        post: {
+            parameters: {
+                query?: {
+                    /** @description `applied`: answer 200 once the window has the events, with a status each */
+                    wait?: "applied";
+                };
+                header?: {
+                    /** @description gives an id to each event without one; a repeat with the same key is a duplicate */
+                    "Idempotency-Key"?: string;
+                    /** @description a position, quoted or not: 409 if other events than summaries and turns were appended after it */
+                    "If-Match"?: string;
+                    /** @description `*`: 409 unless the conversation is new. Not beside `If-Match` */
+                    "If-None-Match"?: "*";
+                    /** @description the number that the turn was given when it began (`fencing_token`); 409 if that turn is not the active one */
+                    "Fencing-Token"?: number;
+                };
+                path: {
+                    conversation: string;
+                };
+            };
+            responses: {
+                /** @description With `wait=applied` or a condition: the window has the events, too. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Appended"];
+                    };
+                };
+                /** @description The events are safe in the log. An event that came with an id has the status `unknown`: it may be a repeat, whose `position` is its own here. */
+                202: {
+                    content: {
+                        "application/json": components["schemas"]["Appended"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/compact": {
+        /**
+         * Ask for a summary
+         * @description Ask for a summary of all that may leave the window's tail now, whatever the policy's limits
+         *     are. The request has no body.
+         *
+         *     The last group of messages stays, and so do open suspensions. The summary comes later, on the
+         *     streams.
+         *
+         *     Scope: `append`.
+         */
+        post: {
+            parameters: {
+                query?: {
+                    /** @description `applied`: answer 200 once the window has the events, with a status each */
+                    wait?: "applied";
+                };
+                header?: {
+                    /** @description gives an id to each event without one; a repeat with the same key is a duplicate */
+                    "Idempotency-Key"?: string;
+                    /** @description a position, quoted or not: 409 if other events than summaries and turns were appended after it */
+                    "If-Match"?: string;
+                    /** @description `*`: 409 unless the conversation is new. Not beside `If-Match` */
+                    "If-None-Match"?: "*";
+                    /** @description the number that the turn was given when it began (`fencing_token`); 409 if that turn is not the active one */
+                    "Fencing-Token"?: number;
+                };
+                path: {
+                    conversation: string;
+                };
+            };
+            responses: {
+                /** @description With `wait=applied` or a condition: the window has the events, too. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Appended"];
+                    };
+                };
+                /** @description The request is safe in the log. The summary comes on the streams. */
+                202: {
+                    content: {
+                        "application/json": components["schemas"]["Appended"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/renders": {
+        /**
+         * List recorded model calls
+         * @description The conversation's newest recorded model calls, newest first. The newest 20,000 records of
+         *     its partition are searched.
+         *
+         *     Scope: `read`.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    limit?: number;
+                };
+                path: {
+                    conversation: string;
+                };
+            };
+            responses: {
+                /** @description Recorded model calls, newest first. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["RecordedCalls"];
+                    };
+                };
+            };
+        };
+        /**
+         * Record a model call
+         * @description Record a model call: `model`, and `render_digest`, `position`, `format` and `tokens` of the
+         *     context that the model was sent.
+         *
+         *     Add what is known of `summary_id`, `policy`, `max_tokens` (of the request for the context),
+         *     `reported_usage` and `latency_ms`. If the tenant's policy has `renders` off, nothing is
+         *     recorded: `id` is null and `recorded` is false.
+         *
+         *     Scope: `append`.
+         */
+        post: {
+            parameters: {
+                path: {
+                    conversation: string;
+                };
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["NewModelCall"];
+                };
+            };
+            responses: {
+                /** @description A recorded model call. `id` is null if the tenant's policy has `renders` off. */
+                202: {
+                    content: {
+                        "application/json": components["schemas"]["RecordedCall"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/turns": {
+        /**
+         * Show the active turn
+         * @description The active turn, and those that wait for it.
+         *
+         *     Scope: `read`.
+         */
+        get: {
+            parameters: {
+                path: {
+                    conversation: string;
+                };
+            };
+            responses: {
+                /** @description The active turn, and the ids of those that wait. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["TurnsOfConversation"];
+                    };
+                };
+            };
+        };
+        /**
+         * Begin a turn
+         * @description Begin a turn. While another turn is active, `policy` decides: `reject` (409), `queue` (wait
+         *     for it) or `interrupt` (end it).
+         *
+         *     With `status` started, the answer has the `fencing_token`: send it with appends as
+         *     `Fencing-Token`. With status queued, the turn waits: repeat the request with the same `turn_id`
+         *     to see its status, or give `wait` (up to 30 s). The lease lasts `seconds` (60) unless it is
+         *     renewed.
+         *
+         *     Scope: `append`.
+         */
+        post: {
+            parameters: {
+                path: {
+                    conversation: string;
+                };
+            };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["NewTurn"];
+                };
+            };
+            responses: {
+                /** @description A turn: active (`started`), or waiting (`queued`) behind `place` other turns. `fencing_token` grows with every turn of the conversation; it is null while the turn waits. */
+                202: {
+                    content: {
+                        "application/json": components["schemas"]["Turn"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/turns/{turn_id}/renew": {
+        /**
+         * Renew a turn's lease
+         * @description Renew the lease of the active turn: it lasts `seconds` (60) from now. 409 if the turn is
+         *     over.
+         *
+         *     Scope: `append`.
+         */
+        post: {
+            parameters: {
+                header: {
+                    /** @description the number that the turn was given when it began (`fencing_token`); 409 if that turn is not the active one */
+                    "Fencing-Token": number;
+                };
+                path: {
+                    conversation: string;
+                    turn_id: string;
+                };
+            };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["Renewal"];
+                };
+            };
+            responses: {
+                /** @description A turn: active (`started`), or waiting (`queued`) behind `place` other turns. `fencing_token` grows with every turn of the conversation; it is null while the turn waits. */
+                202: {
+                    content: {
+                        "application/json": components["schemas"]["Turn"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/turns/{turn_id}/end": {
+        /**
+         * End a turn
+         * @description End the active turn, or take a turn out of the queue. The next turn of the queue becomes
+         *     active. 409 if another turn is active.
+         *
+         *     Scope: `append`.
+         */
+        post: {
+            parameters: {
+                header?: {
+                    /** @description the number that the turn was given when it began (`fencing_token`); 409 if that turn is not the active one */
+                    "Fencing-Token"?: number;
+                };
+                path: {
+                    conversation: string;
+                    turn_id: string;
+                };
+            };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["Nothing"];
+                };
+            };
+            responses: {
+                /** @description The turn is over. The next one of the queue is active. */
+                202: {
+                    content: {
+                        "application/json": components["schemas"]["EndedTurn"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/context": {
+        /**
+         * Read the context
+         * @description The messages to send to a model: pinned messages, the summary and the tail. They fit into the
+         *     policy's ceiling and `max_tokens`.
+         *
+         *     Formats: `openai`; `anthropic`, with `system` apart; `events`, the window's own events with
+         *     their positions; `rendered`, the messages as flat events.
+         *
+         *     Scope: `read`. Also for end users.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description `openai`, `anthropic`, `events`, `rendered` */
+                    format?: "openai" | "anthropic" | "events" | "rendered";
+                    /** @description a lower limit than the policy's ceiling */
+                    max_tokens?: number;
+                    /** @description a position that the window must include: the answer waits for it up to 10 s */
+                    after?: string;
+                };
+                path: {
+                    conversation: string;
+                };
+            };
+            responses: {
+                /** @description The messages to send to a model. Send `messages` (and `system`, for Anthropic) unchanged. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Context"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/history": {
+        /**
+         * Read a page of history
+         * @description A page of events from the log, newest first.
+         *
+         *     History is read by the window, which follows an acknowledged append within milliseconds. With
+         *     `after` or `wait` the page waits for it, up to 10 s, then it answers 503. A page of some types
+         *     reads 2,000 events at most: it may be short and still have a `next_before`.
+         *
+         *     Scope: `read`. Also for end users.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description `next_before` of the previous page */
+                    before?: string;
+                    limit?: number;
+                    /** @description types of events, separated by commas */
+                    type?: string;
+                    /** @description a position that the window must include: the answer waits for it up to 10 s */
+                    after?: string;
+                    /** @description `applied`: wait for all that is in the log, like `after` its end */
+                    wait?: "applied";
+                };
+                path: {
+                    conversation: string;
+                };
+            };
+            responses: {
+                /** @description A page of events, newest first. `next_before` is null on the last page. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["History"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/events/{position}": {
+        /**
+         * Read one event whole
+         * @description One event with its whole content, also if its text was spilled over several records. With
+         *     `offset` or `limit`, `content` is that page of the text.
+         *
+         *     Scope: `read`. Also for end users.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description the first character of the page */
+                    offset?: number;
+                    /** @description characters of the page; 100000 if only `offset` is given */
+                    limit?: number;
+                };
+                path: {
+                    conversation: string;
+                    position: string;
+                };
+            };
+            responses: {
+                /** @description The event; with `offset` or `limit`, a page of its text. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["LoggedEvent"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/renders/{render_id}": {
+        /**
+         * Render a model call again
+         * @description A recorded model call, rendered again from the log. `agrees` says whether the digest is the
+         *     same, and `why` the reasons if it is not.
+         *
+         *     Scope: `read`.
+         */
+        get: {
+            parameters: {
+                path: {
+                    render_id: string;
+                };
+            };
+            responses: {
+                /** @description A recorded model call, rendered again. `why` has the reasons if the digest is another one. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Render"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations": {
+        /**
+         * List conversations
+         * @description The tenant's conversations that have all that is asked for. The one that was active last
+         *     comes first.
+         *
+         *     Times are the broker's. `title` is `metadata.title`. `metadata` holds the first members, up to
+         *     1 KiB; `metadata_cut` says that there are more. A page may have fewer than `limit` conversations
+         *     and still have a `next_before`: it looks at 2,000 conversations at most. An end user is shown
+         *     the user's own conversations.
+         *
+         *     Scope: `read`. Also for end users.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description whose conversations */
+                    user?: string;
+                    /** @description of which channel */
+                    channel?: string;
+                    /** @description in which state */
+                    state?: "active" | "awaiting_approval" | "awaiting_input" | "closed" | "idle";
+                    /** @description last active at this time or later */
+                    since?: string;
+                    /** @description last active at this time or earlier */
+                    until?: string;
+                    /** @description `next_before` of the previous page */
+                    before?: string;
+                    limit?: number;
+                };
+            };
+            responses: {
+                /** @description A page of conversations. The one that was active last comes first. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Conversations"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/summaries": {
+        /**
+         * List a conversation's summaries
+         * @description The active summary and those that it continues, newest first.
+         *
+         *     Scope: `read`. Also for end users.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description `next_before` of the previous page */
+                    before?: string;
+                    limit?: number;
+                };
+                path: {
+                    conversation: string;
+                };
+            };
+            responses: {
+                /** @description A page of summaries, newest first. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Summaries"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/suspensions": {
+        /**
+         * List open suspensions
+         * @description The tenant's open suspensions. The conversation that was suspended last comes first.
+         *
+         *     `limit` counts conversations. Each comes with all of its open suspensions.
+         *
+         *     Scope: `read`.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description `next_before` of the previous page */
+                    before?: string;
+                    limit?: number;
+                };
+            };
+            responses: {
+                /** @description A page of open suspensions. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Suspensions"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/window": {
+        /**
+         * Inspect the window
+         * @description The messages that a model is sent, each with its tokens, its place in the window, and how it
+         *     was shortened.
+         *
+         *     With `at` the window is folded from the log, up to that position, by today's rules. At most
+         *     20,000 events are folded, else the answer is 422. A tenant has one such fold at a time.
+         *
+         *     Scope: `read`.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description a position: the window as it was then; without it, as it is */
+                    at?: string;
+                };
+                path: {
+                    conversation: string;
+                };
+            };
+            responses: {
+                /** @description A window's render, message by message. The messages' tokens and `tools_tokens` add up to `tokens`. `at` is the position that was asked for. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["InspectedWindow"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/positions": {
+        /**
+         * List the positions of events
+         * @description The positions of the conversation's newest events, oldest first. No event is read.
+         *
+         *     Scope: `read`.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    limit?: number;
+                };
+                path: {
+                    conversation: string;
+                };
+            };
+            responses: {
+                /** @description Positions of a conversation's events, oldest first. `all`: there are no older ones. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Positions"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/stream": {
+        /**
+         * Follow a conversation
+         * @description The conversation's new events as server-sent events: `event`, `summary`, `partial` (text in
+         *     progress) and `state` (docs/streams.md).
+         *
+         *     An end user's token may be in the query (`token`) or in the cookie `threadfold_token`, because a
+         *     browser's `EventSource` sends no header.
+         *
+         *     Scope: `subscribe`. Also for end users.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description the stream begins after this position; without it, now */
+                    after?: string;
+                };
+                header?: {
+                    /** @description the id of the last event received: the stream begins after it */
+                    "Last-Event-ID"?: string;
+                };
+                path: {
+                    conversation: string;
+                };
+            };
+            responses: {
+                /** @description Server-sent events `event`, `summary`, `partial` and `state`, until the caller leaves. */
+                200: {
+                    content: {
+                        "text/event-stream": string;
+                    };
+                };
+            };
+        };
+    };
+    "/v1/summaries/stream": {
+        /**
+         * Follow the tenant's summaries
+         * @description The summaries of all the tenant's conversations: accepted (`summary`), voided by a rollback
+         *     (`voided`), or erased with their conversation (`erased`).
+         *
+         *     Delivery is at least once: dedupe on `summary_id`. A conversation's summaries come in order.
+         *
+         *     Scope: `subscribe`.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description the id of an event of this stream: the stream begins after it */
+                    cursor?: string;
+                    /** @description `beginning`: all earlier summaries come first */
+                    from?: "beginning";
+                };
+                header?: {
+                    /** @description the id of the last event received: the stream begins after it */
+                    "Last-Event-ID"?: string;
+                };
+            };
+            responses: {
+                /** @description Server-sent events `summary`, `voided` and `erased`, until the caller leaves. */
+                200: {
+                    content: {
+                        "text/event-stream": string;
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/partial": {
+        /**
+         * Add to a message in progress
+         * @description Add to the assistant's text in progress: `turn_id`, `delta`, and `offset`, the number of
+         *     characters before it, which makes repeats safe.
+         *
+         *     The answer has the number of characters so far. The text is never in the log: append the message
+         *     once it is complete. Text that does not grow for some time (the setting `partial_timeout`)
+         *     becomes an interrupted message. With `Fencing-Token`: 409 if that turn is over.
+         *
+         *     Scope: `append`.
+         */
+        post: {
+            parameters: {
+                header?: {
+                    /** @description the number that the turn was given when it began (`fencing_token`); 409 if that turn is not the active one */
+                    "Fencing-Token"?: number;
+                };
+                path: {
+                    conversation: string;
+                };
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Piece"];
+                };
+            };
+            responses: {
+                /** @description `offset` is the number of characters of the turn's text so far. */
+                202: {
+                    content: {
+                        "application/json": components["schemas"]["TextInProgress"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/memories": {
+        /**
+         * List memories
+         * @description The records and composites that stand, newest first.
+         *
+         *     Scope: `read`. Also for end users.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description whose memory */
+                    user?: string;
+                    /** @description of which channel */
+                    channel?: string;
+                    /** @description taught by which */
+                    conversation?: string;
+                    /** @description of which type */
+                    type?: "constraint" | "event" | "fact" | "failure_pattern" | "preference" | "procedure" | "tool_affordance";
+                    /** @description of which topic */
+                    topic?: string;
+                    /** @description `next_before` of the previous page */
+                    before?: string;
+                    limit?: number;
+                };
+            };
+            responses: {
+                /** @description A page of records, newest first. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Memories"];
+                    };
+                };
+            };
+        };
+        /**
+         * Save memories
+         * @description Save one record, or a list of at most 500. What stands between `<private>` and `</private>`
+         *     is not stored. Saving the same text again confirms the record.
+         *
+         *     Scope: `append`. Also for end users.
+         */
+        post: {
+            parameters: {
+                query?: {
+                    /** @description `applied`: answer 200 once a search finds them, with a status each */
+                    wait?: "applied";
+                };
+                header?: {
+                    /** @description gives an id to each event without one; a repeat with the same key is a duplicate */
+                    "Idempotency-Key"?: string;
+                };
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["NewMemory"][] | components["schemas"]["NewMemory"];
+                };
+            };
+            responses: {
+                /** @description With `wait=applied`: a search finds them. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["SavedMemories"];
+                    };
+                };
+                /** @description They are safe in the log. */
+                202: {
+                    content: {
+                        "application/json": components["schemas"]["SavedMemories"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/skills": {
+        /**
+         * List skills
+         * @description The skills that stand, newest first.
+         *
+         *     Scope: `read`. Also for end users.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description whose memory */
+                    user?: string;
+                    /** @description `next_before` of the previous page */
+                    before?: string;
+                    limit?: number;
+                };
+            };
+            responses: {
+                /** @description A page of records, newest first. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Memories"];
+                    };
+                };
+            };
+        };
+        /**
+         * Save a skill
+         * @description Save how something is done. A search with the kind `skill` finds it by its intent.
+         *
+         *     Scope: `append`. Also for end users.
+         */
+        post: {
+            parameters: {
+                query?: {
+                    /** @description `applied`: answer 200 once a search finds them, with a status each */
+                    wait?: "applied";
+                };
+                header?: {
+                    /** @description gives an id to each event without one; a repeat with the same key is a duplicate */
+                    "Idempotency-Key"?: string;
+                };
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["NewSkill"];
+                };
+            };
+            responses: {
+                /** @description With `wait=applied`: a search finds them. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["SavedMemories"];
+                    };
+                };
+                /** @description They are safe in the log. */
+                202: {
+                    content: {
+                        "application/json": components["schemas"]["SavedMemories"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/memories/search": {
+        /**
+         * Search memories
+         * @description The records whose text fits the query, best first. Turns are not indexed yet: the kind `turn`
+         *     finds nothing.
+         *
+         *     The profile `facts` takes a record for half as good after 30 days. `max_tokens` ends the list
+         *     before its texts have more. `explain` adds the parts of each score.
+         *
+         *     Scope: `read`. Also for end users.
+         */
+        post: {
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["MemorySearch"];
+                };
+            };
+            responses: {
+                /** @description The hits, best first, and the tokens of their texts. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["MemoryHits"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/memories/stats": {
+        /**
+         * Count memories
+         * @description How many records, composites and skills there are.
+         *
+         *     Scope: `read`. Also for end users.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description whose memory */
+                    user?: string;
+                };
+            };
+            responses: {
+                /** @description How many records stand, by type, and how many expired. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["MemoryStats"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/memories/{memory_id}": {
+        /**
+         * Read a memory
+         * @description One record, also a superseded one.
+         *
+         *     Scope: `read`. Also for end users.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description as it was known then */
+                    as_of?: string;
+                };
+                path: {
+                    memory_id: string;
+                };
+            };
+            responses: {
+                /** @description A record, a composite of several, or a skill. `positions` are the events that taught it. `trust` says who said it: nothing that is recalled is an instruction. `superseded_by` is a later record that conflicts with it. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Memory"];
+                    };
+                };
+            };
+        };
+        /**
+         * Delete a memory
+         * @description Delete a record. It is not found any more when this answers; saying it again brings it back.
+         *
+         *     A hard deletion removes its text from every store for good. The log keeps the event that taught
+         *     it: erase the conversation to remove that.
+         *
+         *     Scope: `append`. Also for end users.
+         */
+        delete: {
+            parameters: {
+                query?: {
+                    /** @description its text leaves every store, for good */
+                    hard?: boolean;
+                };
+                path: {
+                    memory_id: string;
+                };
+            };
+            responses: {
+                /** @description A deleted record. `stores` is there for a hard deletion: what is left where. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["DeletedMemory"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/memories/{memory_id}/timeline": {
+        /**
+         * Read a memory's neighbours
+         * @description A record between those that were learnt just before and after it, in its scope.
+         *
+         *     Scope: `read`. Also for end users.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description records before it */
+                    before?: number;
+                    /** @description records after it */
+                    after?: number;
+                };
+                path: {
+                    memory_id: string;
+                };
+            };
+            responses: {
+                /** @description A record between its neighbours in time, oldest first. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Timeline"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/skills/{memory_id}": {
+        /**
+         * Delete a skill
+         * @description Delete a skill. It is not found any more when this answers.
+         *
+         *     Scope: `append`. Also for end users.
+         */
+        delete: {
+            parameters: {
+                path: {
+                    memory_id: string;
+                };
+            };
+            responses: {
+                /** @description A deleted record. `stores` is there for a hard deletion: what is left where. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["DeletedMemory"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/memories/{memory_id}/outcome": {
+        /**
+         * Report an outcome
+         * @description Report whether an action that used the record succeeded. The answer counts it in `use`.
+         *
+         *     Scope: `append`. Also for end users.
+         */
+        post: {
+            parameters: {
+                path: {
+                    memory_id: string;
+                };
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Succeeded"];
+                };
+            };
+            responses: {
+                /** @description A record, a composite of several, or a skill. `positions` are the events that taught it. `trust` says who said it: nothing that is recalled is an instruction. `superseded_by` is a later record that conflicts with it. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Memory"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/tokens": {
+        /**
+         * Mint a token for an end user
+         * @description Mint a token with which an end user's browser reads, follows (`stream`) and appends to the
+         *     user's own conversations.
+         *
+         *     Each verb needs the key's scope `read`, `subscribe` or `append`. The token ends after
+         *     `expires_in` seconds, or as soon as the key is revoked.
+         *
+         *     Scope: `any`.
+         */
+        post: {
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["NewToken"];
+                };
+            };
+            responses: {
+                /** @description A token of an end user. It is stored nowhere. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["MintedToken"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/tokens/keys": {
+        /**
+         * List the keys of signed tokens
+         * @description The public keys that the tenant's own tokens are verified with.
+         *
+         *     Scope: `tokens`.
+         */
+        get: {
+            responses: {
+                /** @description The registered public keys. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["RegisteredKeys"];
+                    };
+                };
+            };
+        };
+        /**
+         * Register the keys of signed tokens
+         * @description Register the public keys of the tokens (JWT) that the tenant signs for its end users. The set
+         *     is replaced whole: tokens of a key that is missing from it end.
+         *
+         *     Scope: `tokens`.
+         */
+        put: {
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["PublicKeys"];
+                };
+            };
+            responses: {
+                /** @description The registered public keys. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["RegisteredKeys"];
+                    };
+                };
+            };
+        };
+        /**
+         * Remove the keys of signed tokens
+         * @description Remove all public keys: every token that the tenant has signed ends.
+         *
+         *     Scope: `tokens`.
+         */
+        delete: {
+            responses: {
+                /** @description The registered public keys. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["RegisteredKeys"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/tenants": {
+        /**
+         * List tenants
+         * @description All tenants by name, each with its policy, its quota and its keys without their secrets.
+         *
+         *     Scope: `admin`.
+         */
+        get: {
+            responses: {
+                /** @description All tenants, by name. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Tenants"];
+                    };
+                };
+            };
+        };
+        /**
+         * Add a tenant
+         * @description Record a tenant and make its first key. The key is shown in this answer and never again. 409
+         *     if the tenant exists.
+         *
+         *     Without `encryption` an erasure leaves the text in the log: `erasure` says `kept`.
+         *
+         *     Scope: `admin`.
+         */
+        post: {
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["NewTenant"];
+                };
+            };
+            responses: {
+                /** @description A new tenant. `key` is the secret of its first key, shown in this answer and never again. */
+                201: {
+                    content: {
+                        "application/json": components["schemas"]["MadeTenant"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/tenants/{tenant}": {
+        /**
+         * Show a tenant
+         * @description One tenant with its policy, its quota, what it has used of its daily budgets, and its keys
+         *     without their secrets.
+         *
+         *     Scope: `admin`.
+         */
+        get: {
+            parameters: {
+                path: {
+                    tenant: string;
+                };
+            };
+            responses: {
+                /** @description A tenant with what it has used of its daily budgets. `used_today` is null while Redis does not answer. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["TenantInUse"];
+                    };
+                };
+            };
+        };
+        /**
+         * Change a tenant
+         * @description Change a tenant's quota at once, or its policy with the next generation (`threadfold rebuild
+         *     --switch`).
+         *
+         *     Null removes the quota, or one number of it.
+         *
+         *     Scope: `admin`.
+         */
+        patch: {
+            parameters: {
+                path: {
+                    tenant: string;
+                };
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["TenantChange"];
+                };
+            };
+            responses: {
+                /** @description A tenant. `policy` is active; `next_policy` waits for the next generation. `quota` is the tenant's own; `quota_in_force` includes the deployment's defaults. `erasure` is what an erasure makes of text in the log: `opaque` if the tenant is encrypted, else `kept`. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["ShownTenant"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/tenants/{tenant}/keys": {
+        /**
+         * List a tenant's keys
+         * @description A tenant's keys, oldest first: ids, names, scopes and times. Only a hash of a key's secret is
+         *     stored.
+         *
+         *     Scope: `admin`.
+         */
+        get: {
+            parameters: {
+                path: {
+                    tenant: string;
+                };
+            };
+            responses: {
+                /** @description A tenant's keys, oldest first. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Keys"];
+                    };
+                };
+            };
+        };
+        /**
+         * Make a key
+         * @description Make another key for a tenant. The key is shown in this answer and never again. An empty
+         *     object makes a key with the usual scopes that does not expire.
+         *
+         *     Scope: `admin`.
+         */
+        post: {
+            parameters: {
+                path: {
+                    tenant: string;
+                };
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["NewKey"];
+                };
+            };
+            responses: {
+                /** @description A new key. `key` is the secret, shown in this answer and never again. */
+                201: {
+                    content: {
+                        "application/json": components["schemas"]["MadeKey"];
+                    };
+                };
+            };
+        };
+        /**
+         * Revoke all keys of a tenant
+         * @description Revoke all keys of a tenant. The tenant stays recorded, and its conversations stay in the
+         *     log.
+         *
+         *     Scope: `admin`.
+         */
+        delete: {
+            parameters: {
+                path: {
+                    tenant: string;
+                };
+            };
+            responses: {
+                /** @description The ids of the revoked keys: from now on these keys answer 401. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Revoked"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/tenants/{tenant}/keys/{key}": {
+        /**
+         * Revoke a key
+         * @description Revoke one key by its id: from now on it answers 401.
+         *
+         *     Scope: `admin`.
+         */
+        delete: {
+            parameters: {
+                path: {
+                    tenant: string;
+                    key: string;
+                };
+            };
+            responses: {
+                /** @description The ids of the revoked keys: from now on these keys answer 401. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Revoked"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}": {
+        /**
+         * Erase a conversation
+         * @description Erase a conversation for good. This cannot be undone.
+         *
+         *     A repeat has the same receipt. After a 503, repeat the request: it continues where it stopped.
+         *     `log` is `opaque` if all payloads were encrypted (policy key `encryption`), else `kept`.
+         *
+         *     Scope: `erase`.
+         */
+        delete: {
+            parameters: {
+                path: {
+                    conversation: string;
+                };
+            };
+            responses: {
+                /** @description The receipt: the result in each store, and the time by which it is final. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Receipt"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/users/{user}": {
+        /**
+         * Erase a user's conversations
+         * @description Erase all conversations that belong to this `user` now: those whose last
+         *     `conversation.opened` with a `user` names it.
+         *
+         *     One that was given to another user since is not erased. Erase it by its name.
+         *
+         *     Scope: `erase`.
+         */
+        delete: {
+            parameters: {
+                path: {
+                    user: string;
+                };
+            };
+            responses: {
+                /** @description A receipt for each conversation that belonged to this `user`, by name. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Receipts"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/generations": {
+        /**
+         * List generations
+         * @description All generations of windows, each with its stage and the deployment's policy in it.
+         *     `threadfold rebuild` makes them.
+         *
+         *     Scope: `admin`.
+         */
+        get: {
+            responses: {
+                /** @description All generations, the newest first. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Generations"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/dead-letters": {
+        /**
+         * List dead letters
+         * @description Halted partitions, parked conversations, and records that are nobody's event. A conversation
+         *     is listed while it is parked, a record while the topic keeps its letter.
+         *
+         *     Scope: `admin`.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description only this tenant's */
+                    tenant?: string;
+                    limit?: number;
+                };
+            };
+            responses: {
+                /** @description What could not be applied. `all`: there is no more of it. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["DeadLetters"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/dead-letters/{position}": {
+        /**
+         * Inspect a dead letter
+         * @description The record at a position, how it stands, and why. Its text is not shown (`threadfold
+         *     dead-letters inspect` shows it), but the error in `now` may quote it.
+         *
+         *     Scope: `admin`.
+         */
+        get: {
+            parameters: {
+                path: {
+                    position: string;
+                };
+            };
+            responses: {
+                /** @description A record without its text. `kind`: `poison` (a conversation is parked at it), `waiting` (behind such a one), `record` (nobody's event) or `folded`. `now`: why this release cannot fold it, or that it can. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["InspectedRecord"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/dead-letters/{position}/retry": {
+        /**
+         * Retry a dead letter
+         * @description Fold the conversation of this record on, with the code of this gateway's release. What is not
+         *     parked does not change, nor does a conversation whose event still fails.
+         *
+         *     Scope: `admin`.
+         */
+        post: {
+            parameters: {
+                path: {
+                    position: string;
+                };
+            };
+            responses: {
+                /** @description How many events of the conversation were folded, and where it is parked now (null: it goes on). */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Retried"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/dead-letters/{position}/drop": {
+        /**
+         * Drop a dead letter
+         * @description Drop the event at which a conversation is parked: the fold skips it and goes on with those
+         *     that wait. The record stays in the log. A record that is nobody's event is taken off the list.
+         *
+         *     The answer waits up to 10 s for the fold. 422 if the event parks no conversation.
+         *
+         *     Scope: `admin`.
+         */
+        post: {
+            parameters: {
+                path: {
+                    position: string;
+                };
+            };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["Reason"];
+                };
+            };
+            responses: {
+                /** @description The position of the event that drops it (null for a record: it is off the list); whether the fold has come to it; and where the conversation is parked then. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Dropped"];
+                    };
+                };
+            };
+        };
+    };
+    "/healthz": {
+        /**
+         * Is the process alive
+         * @description The process is alive. Kafka and Redis are not asked.
+         */
+        get: {
+            responses: {
+                /** @description The process is alive. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Alive"];
+                    };
+                };
+            };
+        };
+    };
+    "/readyz": {
+        /**
+         * Is the gateway ready
+         * @description 200 if Kafka, Redis and the live generation answer, else 503. The first time, the windows of
+         *     every partition must be readable, too. A halted partition is named: the others are served. So is
+         *     a Redis that takes no writes: every gateway has the same, and reads and appends go on.
+         */
+        get: {
+            responses: {
+                /** @description Kafka, Redis and the live generation answer: its number, the log's partitions, how many events are in the log and not in the windows yet (`behind`, in all partitions), and which partitions are halted: nothing new is folded there. `redis` says why Redis takes no writes: windows stand still then, and appends go on. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Ready"];
+                    };
+                };
+            };
+        };
+    };
+    "/metrics": {
+        /**
+         * Metrics
+         * @description The gateway's metrics, for Prometheus. No label names a tenant.
+         */
+        get: {
+            responses: {
+                /** @description Prometheus' text format. */
+                200: {
+                    content: {
+                        "text/plain": string;
+                    };
+                };
+            };
+        };
+    };
+    "/v1/workers/metrics": {
+        /**
+         * Metrics of all workers
+         * @description The metrics that workers reported in the last 45 s, for Prometheus: with a label `worker` for
+         *     each process. Labels name tenants, so this needs the scope `admin`.
+         *
+         *     Scope: `admin`.
+         */
+        get: {
+            responses: {
+                /** @description Prometheus' text format. */
+                200: {
+                    content: {
+                        "text/plain": string;
+                    };
+                };
+            };
+        };
+    };
+    "/asyncapi.json": {
+        /**
+         * The AsyncAPI document
+         * @description The topics, for services that speak Kafka: AsyncAPI 3.0.
+         */
+        get: {
+            responses: {
+                /** @description The topics, as an AsyncAPI 3.0 document. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["AsyncApi"];
+                    };
+                };
+            };
+        };
+    };
+    "/schemas/{name}.json": {
+        /**
+         * The JSON Schema of an event type
+         * @description The JSON Schema (2020-12) of an event type: `message` for the CloudEvent in the log,
+         *     `message.flat` for the form to append over HTTP.
+         */
+        get: {
+            parameters: {
+                path: {
+                    name: string;
+                };
+            };
+            responses: {
+                /** @description A JSON Schema (2020-12). */
+                200: {
+                    content: {
+                        "application/schema+json": components["schemas"]["JsonSchema"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/me": {
+        /**
+         * Show whose the credential is
+         * @description The tenant, the scopes and the quota of the request's key or token.
+         *
+         *     Scope: `any`.
+         */
+        get: {
+            responses: {
+                /** @description Whose the credential is, and its scopes. `quota` is the tenant's with the deployment's defaults; `used_today` is null while Redis does not answer. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Me"];
+                    };
+                };
+            };
+        };
+    };
+}
+export type webhooks = Record<string, never>;
+export interface components {
+    schemas: {
+        /**
+         * Alive
+         * @description The process is alive.
+         */
+        Alive: {
+            status: "ok";
+        };
+        /**
+         * AnthropicMessage
+         * @description A message in Anthropic's format. Send `system` as a first message with that role.
+         */
+        AnthropicMessage: {
+            role: "assistant" | "system" | "user";
+            content: string | Record<string, unknown>[];
+        };
+        /**
+         * Appended
+         * @description Ids and positions in the order of the request. `position` is the last: use it as `after`.
+         */
+        Appended: {
+            events: components["schemas"]["AppendedEvent"][];
+            /** @description where an event stands in the log; opaque */
+            position: string;
+        };
+        /**
+         * AppendedEvent
+         * @description One appended event. `status` is what the fold decided, with `wait` or a condition. Without, it is `unknown` if the id was given (it may be a repeat), else it is not there. `position` is where this event is, but of a `duplicate` where its id came first.
+         */
+        AppendedEvent: {
+            id: string;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            status?: "applied" | "duplicate" | "parked" | "rejected" | "unknown";
+        };
+        /**
+         * AppendedEventOfSeveral
+         * @description One appended event, with its conversation.
+         */
+        AppendedEventOfSeveral: {
+            id: string;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            status?: "applied" | "duplicate" | "parked" | "rejected" | "unknown";
+            conversation: string;
+        };
+        /**
+         * AppendedOfSeveral
+         * @description Ids and positions in the order of the request. `positions` has each conversation's last.
+         */
+        AppendedOfSeveral: {
+            events: components["schemas"]["AppendedEventOfSeveral"][];
+            positions: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * AsyncApi
+         * @description The topics, as an AsyncAPI 3.0 document.
+         */
+        AsyncApi: {
+            asyncapi: string;
+            channels: Record<string, unknown>;
+        };
+        /**
+         * CompactionRequested
+         * @description A summary is wanted now, of all that may leave the window's tail.
+         */
+        CompactionRequested: Record<string, unknown>;
+        /**
+         * Context
+         * @description The messages to send to a model. Send `messages` (and `system`, for Anthropic) unchanged.
+         */
+        Context: {
+            messages: components["schemas"]["RenderedMessage"][];
+            tokens: number;
+            budget: number;
+            ceiling: number;
+            utilization: number;
+            position: string | null;
+            count: number;
+            digest: string;
+            render_digest: string;
+            summary: components["schemas"]["ContextSummary"] | null;
+            suspensions: components["schemas"]["OpenSuspension"][];
+            state: "active" | "awaiting_approval" | "awaiting_input" | "closed" | "idle";
+            awaits: "approval" | "model" | "tool" | "user";
+            guard: unknown;
+            trace: components["schemas"]["Step"][];
+            positions?: (string | null)[];
+            system?: string;
+            parked?: components["schemas"]["Parked"];
+            stale?: number;
+            halted_since?: string;
+        };
+        /**
+         * ContextSummary
+         * @description The active summary.
+         */
+        ContextSummary: {
+            summary_id: string;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            text: string;
+            tokens: number;
+            trust: string;
+            /** @description where an event stands in the log; opaque */
+            to: string;
+            previous: string | null;
+        };
+        /**
+         * Conversations
+         * @description A page of conversations. The one that was active last comes first.
+         */
+        Conversations: {
+            conversations: components["schemas"]["ListedConversation"][];
+            next_before: string | null;
+        };
+        /**
+         * DeadLetters
+         * @description What could not be applied. `all`: there is no more of it.
+         */
+        DeadLetters: {
+            halted: components["schemas"]["HaltedPartition"][];
+            parked: components["schemas"]["ParkedConversation"][];
+            records: components["schemas"]["OpenRecord"][];
+            all: boolean;
+        };
+        /**
+         * DeletedMemory
+         * @description A deleted record. `stores` is there for a hard deletion: what is left where.
+         */
+        DeletedMemory: {
+            id: string;
+            hard: boolean;
+            stores?: {
+                [key: string]: components["schemas"]["Store"];
+            };
+        };
+        /**
+         * Dropped
+         * @description The position of the event that drops it (null for a record: it is off the list); whether the fold has come to it; and where the conversation is parked then.
+         */
+        Dropped: {
+            event: string | null;
+            applied: boolean;
+            parked: components["schemas"]["Parked"] | null;
+        };
+        /**
+         * EndedTurn
+         * @description The turn is over. The next one of the queue is active.
+         */
+        EndedTurn: {
+            turn_id: string;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+        };
+        /**
+         * Erased
+         * @description The conversation was erased. This is final.
+         */
+        Erased: {
+            reason?: string | null;
+        };
+        /**
+         * EventDropped
+         * @description An operator took an event out, by its position.
+         */
+        EventDropped: {
+            position: string;
+            reason?: string | null;
+        };
+        /** FilePart */
+        FilePart: {
+            type: "file";
+            file: Record<string, unknown>;
+        };
+        /**
+         * Generations
+         * @description All generations, the newest first.
+         */
+        Generations: {
+            generations: components["schemas"]["ListedGeneration"][];
+        };
+        /**
+         * HaltedPartition
+         * @description A partition in which nothing new is folded, since when, and what to do.
+         */
+        HaltedPartition: {
+            partition: number;
+            since: string;
+            what: string;
+        };
+        /**
+         * History
+         * @description A page of events, newest first. `next_before` is null on the last page.
+         */
+        History: {
+            events: components["schemas"]["LoggedEvent"][];
+            next_before: string | null;
+        };
+        /** ImagePart */
+        ImagePart: {
+            type: "image_url";
+            image_url: components["schemas"]["ImageUrl"];
+        };
+        /** ImageUrl */
+        ImageUrl: {
+            url: string;
+            detail?: string | null;
+        };
+        /**
+         * InspectedMessage
+         * @description A message of a render, in OpenAI's format, with its place. `position` is null for a message of no single event. A `waiting` one has a call without a result. `full_tokens` are those before it was `shortened`.
+         */
+        InspectedMessage: {
+            lane: "closing" | "omitted" | "pinned" | "summary" | "system" | "tail";
+            tokens: number;
+            position: string | null;
+            waiting: boolean;
+            message: Record<string, unknown>;
+            full_tokens?: number;
+            shortened?: components["schemas"]["Shortening"][];
+        };
+        /**
+         * InspectedRecord
+         * @description A record without its text. `kind`: `poison` (a conversation is parked at it), `waiting` (behind such a one), `record` (nobody's event) or `folded`. `now`: why this release cannot fold it, or that it can.
+         */
+        InspectedRecord: {
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            key: string | null;
+            bytes: number | null;
+            kind: "folded" | "poison" | "record" | "waiting";
+            type?: string;
+            id?: string | null;
+            source?: string | null;
+            time?: string | null;
+            parked?: components["schemas"]["Parked"];
+            now?: string;
+            cause?: string;
+        };
+        /**
+         * InspectedWindow
+         * @description A window's render, message by message. The messages' tokens and `tools_tokens` add up to `tokens`. `at` is the position that was asked for.
+         */
+        InspectedWindow: {
+            at: string | null;
+            position: string | null;
+            count: number;
+            digest: string;
+            render_digest: string;
+            tokens: number;
+            tools_tokens: number;
+            budget: number;
+            ceiling: number;
+            state: "active" | "awaiting_approval" | "awaiting_input" | "closed" | "idle";
+            policy: string;
+            guard: unknown;
+            summary: components["schemas"]["ContextSummary"] | null;
+            suspensions: components["schemas"]["OpenSuspension"][];
+            trace: components["schemas"]["Step"][];
+            messages: components["schemas"]["InspectedMessage"][];
+            left_out: components["schemas"]["LeftOut"][];
+            parked?: components["schemas"]["Parked"];
+        };
+        /**
+         * JsonSchema
+         * @description A JSON Schema (2020-12).
+         */
+        JsonSchema: {
+            $schema: string;
+            $id: string;
+        };
+        /**
+         * Key
+         * @description A key without its secret.
+         */
+        Key: {
+            id: string;
+            name: string | null;
+            scopes: ("admin" | "append" | "erase" | "read" | "subscribe" | "tokens")[];
+            created: string | null;
+            expires_at: string | null;
+            expired: boolean;
+        };
+        /**
+         * Keys
+         * @description A tenant's keys, oldest first.
+         */
+        Keys: {
+            keys: components["schemas"]["Key"][];
+        };
+        /**
+         * LastMessage
+         * @description The last message with text: the begin of its text, in one line.
+         */
+        LastMessage: {
+            role: "assistant" | "developer" | "system" | "user";
+            text: string;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+        };
+        /**
+         * LeftOut
+         * @description A message that the window keeps and the render does not show.
+         */
+        LeftOut: {
+            lane: "omitted";
+            tokens: number;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            waiting: boolean;
+            full_tokens: number;
+            shortened: components["schemas"]["Shortening"][];
+        };
+        /**
+         * ListedConversation
+         * @description A conversation of a list. `count` is of its events, `tokens` of its context.
+         */
+        ListedConversation: {
+            conversation: string;
+            active_at: string;
+            state: "active" | "awaiting_approval" | "awaiting_input" | "closed" | "idle";
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            count: number;
+            tokens: number;
+            user: string | null;
+            channel: string | null;
+            title: string | null;
+            metadata: Record<string, unknown> | null;
+            metadata_cut: boolean;
+            last_message: components["schemas"]["LastMessage"] | null;
+        };
+        /**
+         * ListedGeneration
+         * @description A set of windows under its own rules. `stage`: `live`, `building`, `ready` to become live, or `retired`. `created` and `live_at` are null if that was not noted.
+         */
+        ListedGeneration: {
+            number: number;
+            stage: "building" | "live" | "ready" | "retired";
+            partitions: number;
+            created: string | null;
+            live_at: string | null;
+            policy: Record<string, unknown>;
+        };
+        /**
+         * ListedSuspension
+         * @description An open suspension, with its conversation.
+         */
+        ListedSuspension: {
+            suspension_id: string;
+            kind: "approval" | "external" | "input";
+            tool_call_id: string | null;
+            prompt: string | null;
+            expires_at: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            conversation: string;
+        };
+        /**
+         * LiveTurn
+         * @description The active turn, and the seconds of its lease.
+         */
+        LiveTurn: {
+            turn_id: string;
+            fencing_token: number;
+            seconds: number;
+        };
+        /** compaction.requested */
+        LoggedCompactionRequested: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "compaction.requested";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+        };
+        /** conversation.erased */
+        LoggedConversationErased: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "conversation.erased";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            reason?: string | null;
+        };
+        /** conversation.opened */
+        LoggedConversationOpened: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "conversation.opened";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            policy?: Record<string, unknown> | null;
+            channel?: string | null;
+            user?: string | null;
+            tools?: Record<string, unknown>[] | null;
+            metadata?: Record<string, unknown> | null;
+        };
+        /** @description An event of the log as a flat object: `type` without prefix and version, and the fields of this type. */
+        LoggedEvent: {
+            /** @description the part of the text that is in `content` */
+            page?: {
+                offset: number;
+                limit: number;
+                characters: number;
+            };
+        } & (components["schemas"]["LoggedConversationOpened"] | components["schemas"]["LoggedMessage"] | components["schemas"]["LoggedToolResult"] | components["schemas"]["LoggedToolResultChunk"] | components["schemas"]["LoggedSuspension"] | components["schemas"]["LoggedResolution"] | components["schemas"]["LoggedRollback"] | components["schemas"]["LoggedSessionClosed"] | components["schemas"]["LoggedTurnStarted"] | components["schemas"]["LoggedTurnEnded"] | components["schemas"]["LoggedCompactionRequested"] | components["schemas"]["LoggedLoopDetected"] | components["schemas"]["LoggedSummary"] | components["schemas"]["LoggedEventDropped"] | components["schemas"]["LoggedConversationErased"] | components["schemas"]["LoggedMemorySaved"] | components["schemas"]["LoggedMemoryFused"] | components["schemas"]["LoggedMemorySuperseded"] | components["schemas"]["LoggedMemoryDeleted"] | components["schemas"]["LoggedMemoryOutcome"] | components["schemas"]["LoggedSkillSaved"]);
+        /** event.dropped */
+        LoggedEventDropped: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "event.dropped";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            reason?: string | null;
+            data?: {
+                position?: string;
+            };
+        };
+        /** loop.detected */
+        LoggedLoopDetected: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "loop.detected";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            tool: string;
+            arguments_sha256: string;
+            count: number;
+        };
+        /** memory.deleted */
+        LoggedMemoryDeleted: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "memory.deleted";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            user?: string | null;
+            channel?: string | null;
+            /** @default [] */
+            positions?: string[];
+            /**
+             * @default explicit
+             */
+            origin?: "explicit" | "model" | "rules";
+            model?: string | null;
+            rollback?: string | null;
+            memory_id: string;
+            /** @default false */
+            hard?: boolean;
+            reason?: string | null;
+        };
+        /** memory.fused */
+        LoggedMemoryFused: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "memory.fused";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            user?: string | null;
+            channel?: string | null;
+            /** @default [] */
+            positions?: string[];
+            /**
+             * @default explicit
+             */
+            origin?: "explicit" | "model" | "rules";
+            model?: string | null;
+            rollback?: string | null;
+            memory_id: string;
+            /** @enum {string} */
+            memory_type: "fact" | "preference" | "event" | "constraint" | "procedure" | "failure_pattern" | "tool_affordance";
+            text: string;
+            normalized_text: string;
+            trust: "model" | "tool" | "user";
+            topic?: string | null;
+            role?: string | null;
+            /** @default [] */
+            entities?: string[];
+            temporal?: components["schemas"]["MemoryTime"] | null;
+            tags?: components["schemas"]["MemoryTags"] | null;
+            /** @default 1 */
+            confidence?: number;
+            source_record_ids: string[];
+            /** @default [] */
+            child_composite_ids?: string[];
+        };
+        /** memory.outcome */
+        LoggedMemoryOutcome: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "memory.outcome";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            user?: string | null;
+            channel?: string | null;
+            /** @default [] */
+            positions?: string[];
+            /**
+             * @default explicit
+             */
+            origin?: "explicit" | "model" | "rules";
+            model?: string | null;
+            rollback?: string | null;
+            memory_id: string;
+            succeeded: boolean;
+        };
+        /** memory.saved */
+        LoggedMemorySaved: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "memory.saved";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            user?: string | null;
+            channel?: string | null;
+            /** @default [] */
+            positions?: string[];
+            /**
+             * @default explicit
+             */
+            origin?: "explicit" | "model" | "rules";
+            model?: string | null;
+            rollback?: string | null;
+            memory_id: string;
+            /** @enum {string} */
+            memory_type: "fact" | "preference" | "event" | "constraint" | "procedure" | "failure_pattern" | "tool_affordance";
+            text: string;
+            normalized_text: string;
+            trust: "model" | "tool" | "user";
+            topic?: string | null;
+            role?: string | null;
+            /** @default [] */
+            entities?: string[];
+            temporal?: components["schemas"]["MemoryTime"] | null;
+            tags?: components["schemas"]["MemoryTags"] | null;
+            /** @default 1 */
+            confidence?: number;
+        };
+        /** memory.superseded */
+        LoggedMemorySuperseded: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "memory.superseded";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            user?: string | null;
+            channel?: string | null;
+            /** @default [] */
+            positions?: string[];
+            /**
+             * @default explicit
+             */
+            origin?: "explicit" | "model" | "rules";
+            model?: string | null;
+            rollback?: string | null;
+            memory_id: string;
+            by: string;
+            reason?: string | null;
+        };
+        /** message */
+        LoggedMessage: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "message";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            role: "assistant" | "developer" | "system" | "user";
+            content?: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"] | components["schemas"]["FilePart"] | components["schemas"]["ReasoningPart"])[] | null;
+            name?: string | null;
+            tool_calls?: components["schemas"]["ToolCall"][] | null;
+            model?: string | null;
+            status?: ("complete" | "interrupted") | null;
+            usage?: components["schemas"]["Usage"] | null;
+        };
+        /** resolution */
+        LoggedResolution: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "resolution";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            suspension_id: string;
+            outcome: "answered" | "approved" | "cancelled" | "expired" | "rejected";
+            content?: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"] | components["schemas"]["FilePart"] | components["schemas"]["ReasoningPart"])[] | null;
+        };
+        /** rollback */
+        LoggedRollback: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "rollback";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            to: string;
+        };
+        /** session.closed */
+        LoggedSessionClosed: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "session.closed";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            reason: "explicit" | "idle";
+            after?: string | null;
+        };
+        /** skill.saved */
+        LoggedSkillSaved: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "skill.saved";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            user?: string | null;
+            channel?: string | null;
+            /** @default [] */
+            positions?: string[];
+            /**
+             * @default explicit
+             */
+            origin?: "explicit" | "model" | "rules";
+            model?: string | null;
+            rollback?: string | null;
+            memory_id: string;
+            intent: string;
+            normalized_text: string;
+            doc_markdown: string;
+            trust: "model" | "tool" | "user";
+            /** @default [] */
+            preconditions?: string[];
+        };
+        /** summary */
+        LoggedSummary: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "summary";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            summary_id: string;
+            text: string;
+            tokens: number;
+            span: components["schemas"]["Span"];
+            previous: string | null;
+            reason: "budget" | "explicit" | "idle";
+            summarizer: string;
+            trust: "model" | "tool" | "user";
+            tokens_before: number;
+            tokens_after: number;
+            policy: string;
+            previous_position?: string | null;
+            rollback?: string | null;
+            model?: string | null;
+            cost?: number | null;
+        };
+        /** suspension */
+        LoggedSuspension: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "suspension";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            suspension_id: string;
+            kind: "approval" | "external" | "input";
+            tool_call_id?: string | null;
+            prompt?: string | null;
+            /** Format: date-time */
+            expires_at?: string | null;
+        };
+        /** tool.result */
+        LoggedToolResult: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "tool.result";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            tool_call_id: string;
+            content?: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"] | components["schemas"]["FilePart"] | components["schemas"]["ReasoningPart"])[] | null;
+            name?: string | null;
+            /** @default false */
+            is_error?: boolean;
+            /** @default false */
+            pinned?: boolean;
+            spill?: components["schemas"]["Spill"] | null;
+        };
+        /** tool.result.chunk */
+        LoggedToolResultChunk: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "tool.result.chunk";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            spill_id: string;
+            index: number;
+            count: number;
+            content: string;
+        };
+        /** turn.ended */
+        LoggedTurnEnded: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "turn.ended";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            turn_id: string;
+            model?: string | null;
+            lease?: unknown;
+        };
+        /** turn.started */
+        LoggedTurnStarted: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "turn.started";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            turn_id: string;
+            model?: string | null;
+            lease?: unknown;
+        };
+        /**
+         * LoopDetected
+         * @description Identical calls in a row reached the policy's `loop_guard`.
+         */
+        LoopDetected: {
+            tool: string;
+            arguments_sha256: string;
+            count: number;
+        };
+        /**
+         * MadeKey
+         * @description A new key. `key` is the secret, shown in this answer and never again.
+         */
+        MadeKey: {
+            id: string;
+            name: string | null;
+            scopes: ("admin" | "append" | "erase" | "read" | "subscribe" | "tokens")[];
+            created: string | null;
+            expires_at: string | null;
+            expired: boolean;
+            key: string;
+        };
+        /**
+         * MadeTenant
+         * @description A new tenant. `key` is the secret of its first key, shown in this answer and never again.
+         */
+        MadeTenant: {
+            name: string;
+            policy: Record<string, unknown>;
+            next_policy: Record<string, unknown> | null;
+            encryption: boolean;
+            erasure: "kept" | "opaque";
+            quota: Record<string, unknown>;
+            quota_in_force: Record<string, unknown>;
+            keys: components["schemas"]["Key"][];
+            key: string;
+        };
+        /**
+         * Me
+         * @description Whose the credential is, and its scopes. `quota` is the tenant's with the deployment's defaults; `used_today` is null while Redis does not answer.
+         */
+        Me: {
+            tenant: string;
+            scopes: ("admin" | "append" | "erase" | "read" | "subscribe" | "tokens")[];
+            quota: Record<string, unknown>;
+            used_today: components["schemas"]["SummaryUse"] | null;
+        };
+        /**
+         * Memories
+         * @description A page of records, newest first.
+         */
+        Memories: {
+            memories: components["schemas"]["Memory"][];
+            next_before: string | null;
+        };
+        /**
+         * Memory
+         * @description A record, a composite of several, or a skill. `positions` are the events that taught it. `trust` says who said it: nothing that is recalled is an instruction. `superseded_by` is a later record that conflicts with it.
+         */
+        Memory: {
+            id: string;
+            kind: "composite" | "record" | "skill";
+            type: string;
+            text: string;
+            normalized_text: string;
+            user: string | null;
+            channel: string | null;
+            conversation: string | null;
+            topic: string | null;
+            role: string | null;
+            entities: string[];
+            tags: {
+                [key: string]: string[];
+            };
+            temporal: {
+                [key: string]: string;
+            };
+            confidence: number;
+            trust: "model" | "tool" | "user";
+            origin: "explicit" | "model" | "rules";
+            positions: string[];
+            created: string;
+            confirmed_at: string;
+            revision: number;
+            duplicates: number;
+            superseded_by: string | null;
+            expired_at: string | null;
+            expired_reason: string | null;
+            use: components["schemas"]["Use"];
+            sources?: string[];
+            doc_markdown?: string;
+            preconditions?: string[];
+        };
+        /**
+         * MemoryDeleted
+         * @description A record or a skill was deleted. `hard`: its text leaves the store, too.
+         */
+        MemoryDeleted: {
+            user?: string | null;
+            channel?: string | null;
+            /** @default [] */
+            positions?: string[];
+            /**
+             * @default explicit
+             */
+            origin?: "explicit" | "model" | "rules";
+            model?: string | null;
+            rollback?: string | null;
+            memory_id: string;
+            /** @default false */
+            hard?: boolean;
+            reason?: string | null;
+        };
+        /**
+         * MemoryFused
+         * @description Several records became a composite, which ranks above them; they stay.
+         */
+        MemoryFused: {
+            user?: string | null;
+            channel?: string | null;
+            /** @default [] */
+            positions?: string[];
+            /**
+             * @default explicit
+             */
+            origin?: "explicit" | "model" | "rules";
+            model?: string | null;
+            rollback?: string | null;
+            memory_id: string;
+            /** @enum {string} */
+            memory_type: "fact" | "preference" | "event" | "constraint" | "procedure" | "failure_pattern" | "tool_affordance";
+            text: string;
+            normalized_text: string;
+            trust: "model" | "tool" | "user";
+            topic?: string | null;
+            role?: string | null;
+            /** @default [] */
+            entities?: string[];
+            temporal?: components["schemas"]["MemoryTime"] | null;
+            tags?: components["schemas"]["MemoryTags"] | null;
+            /** @default 1 */
+            confidence?: number;
+            source_record_ids: string[];
+            /** @default [] */
+            child_composite_ids?: string[];
+        };
+        /**
+         * MemoryHit
+         * @description A hit of a search: larger scores fit better. `channels` found it.
+         */
+        MemoryHit: {
+            kind: "composite" | "record" | "skill";
+            id: string;
+            text: string;
+            score: number;
+            channels: string[];
+            conversation: string | null;
+            position: string | null;
+            record: components["schemas"]["Memory"];
+            scores?: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * MemoryHits
+         * @description The hits, best first, and the tokens of their texts.
+         */
+        MemoryHits: {
+            results: components["schemas"]["MemoryHit"][];
+            tokens: number;
+        };
+        /**
+         * MemoryOutcome
+         * @description An action that used a record or a skill succeeded or failed.
+         */
+        MemoryOutcome: {
+            user?: string | null;
+            channel?: string | null;
+            /** @default [] */
+            positions?: string[];
+            /**
+             * @default explicit
+             */
+            origin?: "explicit" | "model" | "rules";
+            model?: string | null;
+            rollback?: string | null;
+            memory_id: string;
+            succeeded: boolean;
+        };
+        /**
+         * MemorySaved
+         * @description A record of the long-term memory was learnt, confirmed, or (with a `topic`) revised.
+         */
+        MemorySaved: {
+            user?: string | null;
+            channel?: string | null;
+            /** @default [] */
+            positions?: string[];
+            /**
+             * @default explicit
+             */
+            origin?: "explicit" | "model" | "rules";
+            model?: string | null;
+            rollback?: string | null;
+            memory_id: string;
+            /** @enum {string} */
+            memory_type: "fact" | "preference" | "event" | "constraint" | "procedure" | "failure_pattern" | "tool_affordance";
+            text: string;
+            normalized_text: string;
+            trust: "model" | "tool" | "user";
+            topic?: string | null;
+            role?: string | null;
+            /** @default [] */
+            entities?: string[];
+            temporal?: components["schemas"]["MemoryTime"] | null;
+            tags?: components["schemas"]["MemoryTags"] | null;
+            /** @default 1 */
+            confidence?: number;
+        };
+        /**
+         * MemorySearch
+         * @description A search. `user`, `channel` and `conversation` narrow it. `as_of` answers from what was known then. `tools`, `constraints` and `failures` are words that count like the query's.
+         */
+        MemorySearch: {
+            query: string;
+            /** @default null */
+            user?: string | null;
+            /** @default null */
+            channel?: string | null;
+            /** @default null */
+            conversation?: string | null;
+            /**
+             * @default [
+             *       "record",
+             *       "turn",
+             *       "skill"
+             *     ]
+             */
+            kinds?: ("record" | "skill" | "turn")[];
+            /** @default [] */
+            types?: ("constraint" | "event" | "fact" | "failure_pattern" | "preference" | "procedure" | "tool_affordance")[];
+            /** @default null */
+            mode?: ("action" | "answer" | "mixed") | null;
+            /** @default [] */
+            tools?: string[];
+            /** @default [] */
+            constraints?: string[];
+            /** @default [] */
+            failures?: string[];
+            /** @default null */
+            since?: string | null;
+            /** @default null */
+            until?: string | null;
+            /** @default null */
+            as_of?: string | null;
+            /** @default 10 */
+            limit?: number;
+            /** @default null */
+            max_tokens?: number | null;
+            /** @default null */
+            profile?: "facts" | null;
+            /** @default false */
+            explain?: boolean;
+        };
+        /**
+         * MemoryStats
+         * @description How many records stand, by type, and how many expired.
+         */
+        MemoryStats: {
+            records: number;
+            expired: number;
+            types: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * MemorySuperseded
+         * @description A later statement conflicts with a record. `by` is the record of that statement.
+         */
+        MemorySuperseded: {
+            user?: string | null;
+            channel?: string | null;
+            /** @default [] */
+            positions?: string[];
+            /**
+             * @default explicit
+             */
+            origin?: "explicit" | "model" | "rules";
+            model?: string | null;
+            rollback?: string | null;
+            memory_id: string;
+            by: string;
+            reason?: string | null;
+        };
+        /**
+         * MemoryTags
+         * @description What a record is about, for recall by tags.
+         */
+        MemoryTags: {
+            /** @default [] */
+            task?: string[];
+            /** @default [] */
+            tool?: string[];
+            /** @default [] */
+            constraint?: string[];
+            /** @default [] */
+            failure?: string[];
+            /** @default [] */
+            affordance?: string[];
+        };
+        /**
+         * MemoryTime
+         * @description When a record is about: the time it speaks of, and from when to when it holds (RFC 3339).
+         */
+        MemoryTime: {
+            t_ref?: string | null;
+            t_valid_from?: string | null;
+            t_valid_to?: string | null;
+        };
+        /**
+         * MemoryVoided
+         * @description What a log taught changed: a rollback went back (`to` is the last event that stays), or an operator dropped an event (`position`). On the topic of memories only.
+         */
+        MemoryVoided: {
+            by: string;
+            to?: string | null;
+            position?: string | null;
+        };
+        /**
+         * Message
+         * @description A message. `tool_calls` belong to an assistant's; `content` may be null only there, beside `tool_calls`.
+         */
+        Message: {
+            role: "assistant" | "developer" | "system" | "user";
+            content?: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"] | components["schemas"]["FilePart"] | components["schemas"]["ReasoningPart"])[] | null;
+            name?: string | null;
+            tool_calls?: components["schemas"]["ToolCall"][] | null;
+            model?: string | null;
+            status?: ("complete" | "interrupted") | null;
+            usage?: components["schemas"]["Usage"] | null;
+        };
+        /**
+         * MintedToken
+         * @description A token of an end user. It is stored nowhere.
+         */
+        MintedToken: {
+            token: string;
+            expires_at: string;
+        };
+        /**
+         * ModelCalled
+         * @description A call of a model, and the digest of what it was sent. On the topic of renders only.
+         */
+        ModelCalled: {
+            model: string;
+            render_digest: string;
+            position: string;
+            format: "anthropic" | "events" | "openai" | "rendered";
+            tokens: number;
+            summary_id?: string | null;
+            policy?: string | null;
+            reported_usage?: Record<string, unknown> | null;
+            latency_ms?: number | null;
+            max_tokens?: number | null;
+            generation?: number | null;
+        };
+        /** @description A message in Anthropic's format. Send `system` as a first message with that role. */
+        NewAnthropicMessage: {
+            role: "system";
+            content: string | {
+                type: "text";
+                text: string;
+                cache_control?: unknown;
+                citations?: unknown;
+            }[];
+            model?: string | null;
+            id?: string | null;
+            time?: string | null;
+            usage?: unknown;
+            type?: unknown;
+            stop_reason?: unknown;
+            stop_sequence?: unknown;
+            stop_details?: unknown;
+            container?: unknown;
+            context_management?: unknown;
+        } | {
+            role: "user";
+            content: string | ({
+                type: "text";
+                text: string;
+                cache_control?: unknown;
+                citations?: unknown;
+            } | {
+                type: "image";
+                source: {
+                    type: "base64";
+                    media_type: string;
+                    data: string;
+                    url?: unknown;
+                    file_id?: unknown;
+                } | {
+                    type: "url";
+                    url: string;
+                    media_type?: unknown;
+                    data?: unknown;
+                    file_id?: unknown;
+                };
+                cache_control?: unknown;
+            } | {
+                type: "document";
+                source: {
+                    type: "base64";
+                    media_type: string;
+                    data: string;
+                    url?: unknown;
+                    file_id?: unknown;
+                    content?: unknown;
+                } | {
+                    type: "url";
+                    url: string;
+                    media_type?: unknown;
+                    data?: unknown;
+                    file_id?: unknown;
+                    content?: unknown;
+                } | {
+                    type: "text";
+                    data: string;
+                    media_type?: unknown;
+                    url?: unknown;
+                    file_id?: unknown;
+                    content?: unknown;
+                } | {
+                    type: "file";
+                    file_id: string;
+                    media_type?: unknown;
+                    data?: unknown;
+                    url?: unknown;
+                    content?: unknown;
+                } | {
+                    type: "content";
+                    content: string | ({
+                        type: "text";
+                        text: string;
+                        cache_control?: unknown;
+                        citations?: unknown;
+                    } | {
+                        type: "image";
+                        source: {
+                            type: "base64";
+                            media_type: string;
+                            data: string;
+                            url?: unknown;
+                            file_id?: unknown;
+                        } | {
+                            type: "url";
+                            url: string;
+                            media_type?: unknown;
+                            data?: unknown;
+                            file_id?: unknown;
+                        };
+                        cache_control?: unknown;
+                    })[];
+                    media_type?: unknown;
+                    data?: unknown;
+                    url?: unknown;
+                    file_id?: unknown;
+                };
+                title?: string | null;
+                cache_control?: unknown;
+                context?: unknown;
+                citations?: unknown;
+            } | {
+                type: "tool_result";
+                tool_use_id: string;
+                content?: string | ({
+                    type: "text";
+                    text: string;
+                    cache_control?: unknown;
+                    citations?: unknown;
+                } | {
+                    type: "image";
+                    source: {
+                        type: "base64";
+                        media_type: string;
+                        data: string;
+                        url?: unknown;
+                        file_id?: unknown;
+                    } | {
+                        type: "url";
+                        url: string;
+                        media_type?: unknown;
+                        data?: unknown;
+                        file_id?: unknown;
+                    };
+                    cache_control?: unknown;
+                } | {
+                    type: "document";
+                    source: {
+                        type: "base64";
+                        media_type: string;
+                        data: string;
+                        url?: unknown;
+                        file_id?: unknown;
+                        content?: unknown;
+                    } | {
+                        type: "url";
+                        url: string;
+                        media_type?: unknown;
+                        data?: unknown;
+                        file_id?: unknown;
+                        content?: unknown;
+                    } | {
+                        type: "text";
+                        data: string;
+                        media_type?: unknown;
+                        url?: unknown;
+                        file_id?: unknown;
+                        content?: unknown;
+                    } | {
+                        type: "file";
+                        file_id: string;
+                        media_type?: unknown;
+                        data?: unknown;
+                        url?: unknown;
+                        content?: unknown;
+                    } | {
+                        type: "content";
+                        content: string | ({
+                            type: "text";
+                            text: string;
+                            cache_control?: unknown;
+                            citations?: unknown;
+                        } | {
+                            type: "image";
+                            source: {
+                                type: "base64";
+                                media_type: string;
+                                data: string;
+                                url?: unknown;
+                                file_id?: unknown;
+                            } | {
+                                type: "url";
+                                url: string;
+                                media_type?: unknown;
+                                data?: unknown;
+                                file_id?: unknown;
+                            };
+                            cache_control?: unknown;
+                        })[];
+                        media_type?: unknown;
+                        data?: unknown;
+                        url?: unknown;
+                        file_id?: unknown;
+                    };
+                    title?: string | null;
+                    cache_control?: unknown;
+                    context?: unknown;
+                    citations?: unknown;
+                })[] | null;
+                is_error?: boolean | null;
+                cache_control?: unknown;
+            })[];
+            model?: string | null;
+            id?: string | null;
+            time?: string | null;
+            usage?: unknown;
+            type?: unknown;
+            stop_reason?: unknown;
+            stop_sequence?: unknown;
+            stop_details?: unknown;
+            container?: unknown;
+            context_management?: unknown;
+        } | {
+            role: "assistant";
+            content: string | ({
+                type: "text";
+                text: string;
+                cache_control?: unknown;
+                citations?: unknown;
+            } | {
+                type: "tool_use";
+                id: string;
+                name: string;
+                input: Record<string, unknown>;
+                cache_control?: unknown;
+                caller?: unknown;
+            } | {
+                type: "thinking";
+                thinking: string;
+                signature?: string | null;
+                cache_control?: unknown;
+            } | {
+                type: "redacted_thinking";
+                data: string;
+                cache_control?: unknown;
+            })[];
+            model?: string | null;
+            usage?: {
+                [key: string]: number | (string | null | Record<string, unknown>);
+            };
+            id?: string | null;
+            time?: string | null;
+            type?: unknown;
+            stop_reason?: unknown;
+            stop_sequence?: unknown;
+            stop_details?: unknown;
+            container?: unknown;
+            context_management?: unknown;
+        };
+        /**
+         * compaction.requested
+         * @description A summary is wanted now, of all that may leave the window's tail.
+         */
+        NewCompactionRequested: {
+            type: "compaction.requested";
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id?: string;
+            /**
+             * Format: date-time
+             * @description RFC 3339, with its zone
+             */
+            time?: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            conversation?: string;
+        };
+        /**
+         * conversation.opened
+         * @description Opens a conversation with its own policy, tools and metadata. Optional: a first message opens by itself.
+         */
+        NewConversationOpened: {
+            type: "conversation.opened";
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id?: string;
+            /**
+             * Format: date-time
+             * @description RFC 3339, with its zone
+             */
+            time?: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            conversation?: string;
+            policy?: {
+                /** @enum {string} */
+                encoding?: "o200k_base" | "cl100k_base";
+                model_window?: number;
+                reserve_tokens?: number;
+                hard_ceiling?: number;
+                working_budget?: number;
+                keep_recent_tokens?: number;
+                min_messages?: number;
+                compaction_ratio?: number;
+                compaction?: boolean;
+                trim_tool_results?: boolean;
+                soft_trim_chars?: number;
+                hard_clear_chars?: number;
+                protect_recent?: number;
+                reducers?: ({
+                    name: "keep_last_n_turns";
+                    n: number;
+                } | {
+                    name: "keep_last_n_messages";
+                    n: number;
+                } | {
+                    name: "compact_tool_results";
+                    /** @default [{tool_name} {call_id}: {result_length} characters] */
+                    replacement?: string | null;
+                    /** @default 0 */
+                    keep_last_n?: number;
+                } | {
+                    name: "summarize_tool_results";
+                    /** @default 5 */
+                    top?: number;
+                } | {
+                    name: "summarize";
+                })[];
+                cuts?: "exact" | "stable";
+                low_water?: number;
+                spill_chars?: number;
+                max_result_bytes?: number;
+                summarizer?: string;
+                close_summarizer?: string | null;
+                summary_max_tokens?: number;
+                idle_close_seconds?: number;
+                loop_guard?: number;
+                pinned_max_tokens?: number | null;
+                renders?: boolean;
+                memory_auto?: "off" | "sessions" | "summaries";
+                profile?: "bounded" | "composed" | "pruning" | "sliding";
+            } | null;
+            channel?: string | null;
+            user?: string | null;
+            tools?: Record<string, unknown>[] | null;
+            metadata?: Record<string, unknown> | null;
+        };
+        /** @description An event to append: `type` and the fields of this type. The gateway adds `id` and `time` if they are missing. */
+        NewEvent: components["schemas"]["NewConversationOpened"] | components["schemas"]["NewMessage"] | components["schemas"]["NewToolResult"] | components["schemas"]["NewSuspension"] | components["schemas"]["NewResolution"] | components["schemas"]["NewRollback"] | components["schemas"]["NewSessionClosed"] | components["schemas"]["NewTurnStarted"] | components["schemas"]["NewTurnEnded"] | components["schemas"]["NewCompactionRequested"] | components["schemas"]["NewLoopDetected"] | components["schemas"]["NewSummary"] | components["schemas"]["NewOther"];
+        /**
+         * NewKey
+         * @description A key to make. Without `scopes` it has the usual ones; without `expires_at` it does not expire.
+         */
+        NewKey: {
+            /** @default null */
+            scopes?: ("append" | "read" | "subscribe" | "tokens" | "admin" | "erase")[] | null;
+            /** @default null */
+            name?: string | null;
+            /** @default null */
+            expires_at?: string | null;
+        };
+        /**
+         * loop.detected
+         * @description Identical calls in a row reached the policy's `loop_guard`.
+         */
+        NewLoopDetected: {
+            type: "loop.detected";
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id?: string;
+            /**
+             * Format: date-time
+             * @description RFC 3339, with its zone
+             */
+            time?: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            conversation?: string;
+            tool: string;
+            arguments_sha256: string;
+            count: number;
+        };
+        /**
+         * NewMemory
+         * @description A record to save. It belongs to the conversation's user and channel, or to the `user` and `channel` given. A record with a `topic` is revised by the next one of that topic.
+         */
+        NewMemory: {
+            text: string;
+            /**
+             * @default fact
+             */
+            type?: "constraint" | "event" | "fact" | "failure_pattern" | "preference" | "procedure" | "tool_affordance";
+            /** @default null */
+            user?: string | null;
+            /** @default null */
+            channel?: string | null;
+            /** @default null */
+            conversation?: string | null;
+            /** @default null */
+            topic?: string | null;
+            /** @default null */
+            tags?: components["schemas"]["NewTags"] | null;
+            /** @default null */
+            temporal?: components["schemas"]["NewTimes"] | null;
+            /** @default 1 */
+            confidence?: number;
+        };
+        /**
+         * message
+         * @description A message. `tool_calls` belong to an assistant's; `content` may be null only there, beside `tool_calls`.
+         */
+        NewMessage: {
+            type: "message";
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id?: string;
+            /**
+             * Format: date-time
+             * @description RFC 3339, with its zone
+             */
+            time?: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            conversation?: string;
+            role: "assistant" | "developer" | "system" | "user";
+            content?: string | ({
+                type: "text";
+                text: string;
+            } | {
+                type: "image_url";
+                /** ImageUrl */
+                image_url: {
+                    url: string;
+                    detail?: string | null;
+                };
+            } | {
+                type: "file";
+                file: Record<string, unknown>;
+            } | {
+                type: "reasoning";
+                text?: string | null;
+                signature?: string | null;
+                provider?: string | null;
+            })[] | null;
+            name?: string | null;
+            tool_calls?: {
+                id: string;
+                name: string;
+                arguments: string;
+            }[] | null;
+            model?: string | null;
+            status?: ("complete" | "interrupted") | null;
+            usage?: {
+                prompt_tokens?: number | null;
+                completion_tokens?: number | null;
+                input_tokens?: number | null;
+                output_tokens?: number | null;
+                total_tokens?: number | null;
+            } | null;
+        };
+        NewModelCall: {
+            model: string;
+            render_digest: string;
+            position: string;
+            format: "anthropic" | "events" | "openai" | "rendered";
+            tokens: number;
+            summary_id?: string | null;
+            policy?: string | null;
+            reported_usage?: Record<string, unknown> | null;
+            latency_ms?: number | null;
+            max_tokens?: number | null;
+        };
+        /** @description A message in OpenAI's chat format. */
+        NewOpenAIMessage: {
+            role: "system" | "developer" | "user";
+            content: string | ({
+                type: "text";
+                text: string;
+            } | {
+                type: "image_url";
+                /** ImageUrl */
+                image_url: {
+                    url: string;
+                    detail?: string | null;
+                };
+            } | {
+                type: "file";
+                file: Record<string, unknown>;
+            } | {
+                type: "reasoning";
+                text?: string | null;
+                signature?: string | null;
+                provider?: string | null;
+            })[];
+            name?: string | null;
+            model?: string | null;
+            tool_calls?: unknown[] | null;
+            id?: string | null;
+            time?: string | null;
+            tool_call_id?: unknown;
+            refusal?: unknown;
+            annotations?: unknown;
+            audio?: unknown;
+            function_call?: unknown;
+            parsed?: unknown;
+            reasoning?: unknown;
+            reasoning_content?: unknown;
+        } | {
+            role: "assistant";
+            content?: (string | ({
+                type: "text";
+                text: string;
+            } | {
+                type: "image_url";
+                /** ImageUrl */
+                image_url: {
+                    url: string;
+                    detail?: string | null;
+                };
+            } | {
+                type: "file";
+                file: Record<string, unknown>;
+            } | {
+                type: "reasoning";
+                text?: string | null;
+                signature?: string | null;
+                provider?: string | null;
+            })[]) | null;
+            name?: string | null;
+            model?: string | null;
+            tool_calls: {
+                id: string;
+                function: {
+                    name: string;
+                    arguments: string;
+                };
+                type?: unknown;
+                index?: unknown;
+            }[];
+            id?: string | null;
+            time?: string | null;
+            tool_call_id?: unknown;
+            refusal?: unknown;
+            annotations?: unknown;
+            audio?: unknown;
+            function_call?: unknown;
+            parsed?: unknown;
+            reasoning?: unknown;
+            reasoning_content?: unknown;
+        } | {
+            role: "assistant";
+            content?: (string | ({
+                type: "text";
+                text: string;
+            } | {
+                type: "image_url";
+                /** ImageUrl */
+                image_url: {
+                    url: string;
+                    detail?: string | null;
+                };
+            } | {
+                type: "file";
+                file: Record<string, unknown>;
+            } | {
+                type: "reasoning";
+                text?: string | null;
+                signature?: string | null;
+                provider?: string | null;
+            })[]) | null;
+            refusal?: string | null;
+            name?: string | null;
+            model?: string | null;
+            tool_calls?: unknown[] | null;
+            id?: string | null;
+            time?: string | null;
+            tool_call_id?: unknown;
+            annotations?: unknown;
+            audio?: unknown;
+            function_call?: unknown;
+            parsed?: unknown;
+            reasoning?: unknown;
+            reasoning_content?: unknown;
+        } | {
+            role: "tool";
+            tool_call_id: string;
+            content?: (string | ({
+                type: "text";
+                text: string;
+            } | {
+                type: "image_url";
+                /** ImageUrl */
+                image_url: {
+                    url: string;
+                    detail?: string | null;
+                };
+            } | {
+                type: "file";
+                file: Record<string, unknown>;
+            } | {
+                type: "reasoning";
+                text?: string | null;
+                signature?: string | null;
+                provider?: string | null;
+            })[]) | null;
+            name?: string | null;
+            model?: null;
+            id?: string | null;
+            time?: string | null;
+            refusal?: unknown;
+            annotations?: unknown;
+            audio?: unknown;
+            function_call?: unknown;
+            parsed?: unknown;
+            reasoning?: unknown;
+            reasoning_content?: unknown;
+            tool_calls?: unknown;
+        };
+        /**
+         * an event of your own
+         * @description A type of your own, like `acme.ticket.assigned.v1`. It is in the log and the history, and in no window.
+         */
+        NewOther: {
+            type: string;
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id?: string;
+            /**
+             * Format: date-time
+             * @description RFC 3339, with its zone
+             */
+            time?: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            conversation?: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * resolution
+         * @description What became of a suspension.
+         */
+        NewResolution: {
+            type: "resolution";
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id?: string;
+            /**
+             * Format: date-time
+             * @description RFC 3339, with its zone
+             */
+            time?: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            conversation?: string;
+            suspension_id: string;
+            outcome: "answered" | "approved" | "cancelled" | "expired" | "rejected";
+            content?: string | ({
+                type: "text";
+                text: string;
+            } | {
+                type: "image_url";
+                /** ImageUrl */
+                image_url: {
+                    url: string;
+                    detail?: string | null;
+                };
+            } | {
+                type: "file";
+                file: Record<string, unknown>;
+            } | {
+                type: "reasoning";
+                text?: string | null;
+                signature?: string | null;
+                provider?: string | null;
+            })[] | null;
+        };
+        /**
+         * rollback
+         * @description Go back: `to` is a position, or the id of one of the last 1,024 events, and the last that stays.
+         */
+        NewRollback: {
+            type: "rollback";
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id?: string;
+            /**
+             * Format: date-time
+             * @description RFC 3339, with its zone
+             */
+            time?: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            conversation?: string;
+            to: string;
+        };
+        /**
+         * session.closed
+         * @description The session is over; the next message opens it again. `after` is the last message's position: void if another came.
+         */
+        NewSessionClosed: {
+            type: "session.closed";
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id?: string;
+            /**
+             * Format: date-time
+             * @description RFC 3339, with its zone
+             */
+            time?: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            conversation?: string;
+            reason: "explicit" | "idle";
+            after?: string | null;
+        };
+        /**
+         * NewSkill
+         * @description A skill to save. Saving the same `intent` again revises it.
+         */
+        NewSkill: {
+            intent: string;
+            doc_markdown: string;
+            /** @default [] */
+            preconditions?: string[];
+            /** @default null */
+            user?: string | null;
+            /** @default null */
+            channel?: string | null;
+            /** @default null */
+            conversation?: string | null;
+        };
+        /**
+         * summary
+         * @description A summary of a span of events; it is in force once the fold accepted it.
+         */
+        NewSummary: {
+            type: "summary";
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id?: string;
+            /**
+             * Format: date-time
+             * @description RFC 3339, with its zone
+             */
+            time?: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            conversation?: string;
+            summary_id: string;
+            text: string;
+            tokens: number;
+            /**
+             * Span
+             * @description The run of events a summary covers. `from` and `to` are positions, both included. `positions` are the offsets of its events, the first absolute and each later one as the difference to the one before. `digest` is the SHA-256 over the SHA-256 of each event id, in order. `kept` are, in the same form, the offsets of events in between that it does not cover: they are still in the window. `stands` has for each of `positions` a `1` where that event was summarised, and a `0` where a rollback abandoned it, an operator dropped it, it was rejected, or it says nothing to a window; it is missing where the writer does not say. `survives_rollbacks`: a summary of it may be accepted after rollbacks that it does not know, where the window holds exactly these positions.
+             */
+            span: {
+                from: string;
+                to: string;
+                count: number;
+                positions: number[];
+                digest: string;
+                /** @default [] */
+                kept?: number[];
+                stands?: string | null;
+                /** @default false */
+                survives_rollbacks?: boolean;
+            };
+            previous: string | null;
+            reason: "budget" | "explicit" | "idle";
+            summarizer: string;
+            trust: "model" | "tool" | "user";
+            tokens_before: number;
+            tokens_after: number;
+            policy: string;
+            previous_position?: string | null;
+            rollback?: string | null;
+            model?: string | null;
+            cost?: number | null;
+        };
+        /**
+         * suspension
+         * @description The run waits for somebody: an approval, an input, or something outside.
+         */
+        NewSuspension: {
+            type: "suspension";
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id?: string;
+            /**
+             * Format: date-time
+             * @description RFC 3339, with its zone
+             */
+            time?: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            conversation?: string;
+            suspension_id: string;
+            kind: "approval" | "external" | "input";
+            tool_call_id?: string | null;
+            prompt?: string | null;
+            /** Format: date-time */
+            expires_at?: string | null;
+        };
+        /**
+         * NewTags
+         * @description Words for what a record is about.
+         */
+        NewTags: {
+            /** @default [] */
+            task?: string[];
+            /** @default [] */
+            tool?: string[];
+            /** @default [] */
+            constraint?: string[];
+            /** @default [] */
+            failure?: string[];
+            /** @default [] */
+            affordance?: string[];
+        };
+        /**
+         * NewTenant
+         * @description A tenant to record. `encryption` is that key of its policy. `scopes`, `key_name` and `expires_at` are those of its first key.
+         */
+        NewTenant: {
+            name: string;
+            /** @default null */
+            policy?: {
+                /** @enum {string} */
+                encoding?: "o200k_base" | "cl100k_base";
+                model_window?: number;
+                reserve_tokens?: number;
+                hard_ceiling?: number;
+                working_budget?: number;
+                keep_recent_tokens?: number;
+                min_messages?: number;
+                compaction_ratio?: number;
+                compaction?: boolean;
+                trim_tool_results?: boolean;
+                soft_trim_chars?: number;
+                hard_clear_chars?: number;
+                protect_recent?: number;
+                reducers?: ({
+                    name: "keep_last_n_turns";
+                    n: number;
+                } | {
+                    name: "keep_last_n_messages";
+                    n: number;
+                } | {
+                    name: "compact_tool_results";
+                    /** @default [{tool_name} {call_id}: {result_length} characters] */
+                    replacement?: string | null;
+                    /** @default 0 */
+                    keep_last_n?: number;
+                } | {
+                    name: "summarize_tool_results";
+                    /** @default 5 */
+                    top?: number;
+                } | {
+                    name: "summarize";
+                })[];
+                cuts?: "exact" | "stable";
+                low_water?: number;
+                spill_chars?: number;
+                max_result_bytes?: number;
+                summarizer?: string;
+                close_summarizer?: string | null;
+                summary_max_tokens?: number;
+                idle_close_seconds?: number;
+                loop_guard?: number;
+                pinned_max_tokens?: number | null;
+                renders?: boolean;
+                encryption?: boolean;
+                memory_auto?: "off" | "sessions" | "summaries";
+                profile?: "bounded" | "composed" | "pruning" | "sliding";
+            } | null;
+            /** @default null */
+            encryption?: boolean | null;
+            /** @default null */
+            quota?: {
+                requests_per_second?: number | null;
+                events_per_second?: number | null;
+                tokens_per_minute?: number | null;
+                requests_burst?: number | null;
+                events_burst?: number | null;
+                tokens_burst?: number | null;
+                concurrent_requests?: number | null;
+                streams?: number | null;
+                body_bytes?: number | null;
+                rollbacks_per_minute?: number | null;
+                rollbacks_burst?: number | null;
+                summary_tokens_per_day?: number | null;
+                summary_cost_per_day?: number | null;
+                summary_weight?: number | null;
+            } | null;
+            /** @default null */
+            scopes?: ("append" | "read" | "subscribe" | "tokens" | "admin" | "erase")[] | null;
+            /** @default null */
+            key_name?: string | null;
+            /** @default null */
+            expires_at?: string | null;
+        };
+        /**
+         * NewTimes
+         * @description The time a record speaks of, and from when to when it holds.
+         */
+        NewTimes: {
+            /** @default null */
+            t_ref?: string | null;
+            /** @default null */
+            t_valid_from?: string | null;
+            /** @default null */
+            t_valid_to?: string | null;
+        };
+        /**
+         * NewToken
+         * @description A token to mint: for the conversations that were opened with this `user`, and of them only `conversations`, if they are given.
+         */
+        NewToken: {
+            user: string;
+            verbs: ("append" | "read" | "stream")[];
+            /** @default null */
+            conversations?: string[] | null;
+            /**
+             * @description seconds
+             * @default 900
+             */
+            expires_in?: number;
+        };
+        /**
+         * tool.result
+         * @description What a tool answered; it belongs to the first unanswered call of that id. `spill` is threadfold's own.
+         */
+        NewToolResult: {
+            type: "tool.result";
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id?: string;
+            /**
+             * Format: date-time
+             * @description RFC 3339, with its zone
+             */
+            time?: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            conversation?: string;
+            tool_call_id: string;
+            content?: string | ({
+                type: "text";
+                text: string;
+            } | {
+                type: "image_url";
+                /** ImageUrl */
+                image_url: {
+                    url: string;
+                    detail?: string | null;
+                };
+            } | {
+                type: "file";
+                file: Record<string, unknown>;
+            } | {
+                type: "reasoning";
+                text?: string | null;
+                signature?: string | null;
+                provider?: string | null;
+            })[] | null;
+            name?: string | null;
+            /** @default false */
+            is_error?: boolean;
+            /** @default false */
+            pinned?: boolean;
+        };
+        /**
+         * NewTurn
+         * @description A turn to begin. `policy` decides while another turn is active. `wait` is how many seconds to wait for a queued turn.
+         */
+        NewTurn: {
+            /** @default null */
+            turn_id?: string | null;
+            /** @default null */
+            model?: string | null;
+            /**
+             * @default reject
+             */
+            policy?: "interrupt" | "queue" | "reject";
+            /**
+             * @description how long the lease lasts without a renewal
+             * @default 60
+             */
+            seconds?: number;
+            /** @default 0 */
+            wait?: number;
+        };
+        /**
+         * turn.ended
+         * @description A run is over: calls it left open are dead.
+         */
+        NewTurnEnded: {
+            type: "turn.ended";
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id?: string;
+            /**
+             * Format: date-time
+             * @description RFC 3339, with its zone
+             */
+            time?: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            conversation?: string;
+            turn_id: string;
+            model?: string | null;
+            lease?: unknown;
+        };
+        /**
+         * turn.started
+         * @description A run begins. `lease` says what to do while another is in force, and for how many seconds it holds.
+         */
+        NewTurnStarted: {
+            type: "turn.started";
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id?: string;
+            /**
+             * Format: date-time
+             * @description RFC 3339, with its zone
+             */
+            time?: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            conversation?: string;
+            turn_id: string;
+            model?: string | null;
+            lease?: unknown;
+        };
+        /**
+         * Nothing
+         * @description An empty object.
+         */
+        Nothing: Record<string, unknown>;
+        OneOrMoreEvents: components["schemas"]["NewEvent"] | components["schemas"]["NewEvent"][];
+        OneOrMoreEventsOfSeveral: (components["schemas"]["NewEvent"] & unknown) | (components["schemas"]["NewEvent"] & unknown)[];
+        OneOrMoreMessages: components["schemas"]["NewOpenAIMessage"] | components["schemas"]["NewAnthropicMessage"] | components["schemas"]["NewOpenAIMessage"][] | components["schemas"]["NewAnthropicMessage"][];
+        /**
+         * OpenAIFunction
+         * @description The function of a call, with its arguments as JSON text.
+         */
+        OpenAIFunction: {
+            name: string;
+            arguments: string;
+        };
+        /**
+         * OpenAIMessage
+         * @description A message in OpenAI's chat format.
+         */
+        OpenAIMessage: {
+            role: "assistant" | "developer" | "system" | "tool" | "user";
+            content?: string | Record<string, unknown>[] | null;
+            name?: string;
+            tool_calls?: components["schemas"]["OpenAIToolCall"][];
+            tool_call_id?: string;
+        };
+        /**
+         * OpenAIToolCall
+         * @description A call of a tool in OpenAI's chat format.
+         */
+        OpenAIToolCall: {
+            id: string;
+            function: components["schemas"]["OpenAIFunction"];
+            /**
+             * @default function
+             */
+            type?: "function";
+        };
+        /**
+         * OpenRecord
+         * @description A record of the log that is nobody's event.
+         */
+        OpenRecord: {
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            key: string;
+            cause: string;
+        };
+        /**
+         * OpenSuspension
+         * @description An open suspension.
+         */
+        OpenSuspension: {
+            suspension_id: string;
+            kind: "approval" | "external" | "input";
+            tool_call_id: string | null;
+            prompt: string | null;
+            expires_at: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+        };
+        /**
+         * Opened
+         * @description Opens a conversation with its own policy, tools and metadata. Optional: a first message opens by itself.
+         */
+        Opened: {
+            policy?: Record<string, unknown> | null;
+            channel?: string | null;
+            user?: string | null;
+            tools?: Record<string, unknown>[] | null;
+            metadata?: Record<string, unknown> | null;
+        };
+        /**
+         * Parked
+         * @description A quarantine: the position of the event that could not be applied, the cause, and how many events wait behind it.
+         */
+        Parked: {
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            cause: string;
+            waiting: number;
+        };
+        /**
+         * ParkedConversation
+         * @description A conversation that is parked at an event that could not be applied: its position, the cause, and how many events wait behind it.
+         */
+        ParkedConversation: {
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            tenant: string;
+            conversation: string;
+            cause: string;
+            waiting: number;
+        };
+        /**
+         * Piece
+         * @description A piece of the assistant's text in progress. `offset` counts the characters before it.
+         */
+        Piece: {
+            turn_id: string;
+            delta: string;
+            /** @default null */
+            offset?: number | null;
+        };
+        /**
+         * Positions
+         * @description Positions of a conversation's events, oldest first. `all`: there are no older ones.
+         */
+        Positions: {
+            positions: string[];
+            all: boolean;
+        };
+        /**
+         * Problem
+         * @description An RFC 9457 problem document.
+         */
+        Problem: {
+            type: string;
+            title: string;
+            status: number;
+            detail: string;
+        };
+        /**
+         * PublicKeys
+         * @description A JWKS document: public keys (RFC 7517), each with its `kid`.
+         */
+        PublicKeys: {
+            keys: {
+                kty: "RSA" | "EC" | "OKP";
+                kid: string;
+                use?: "sig";
+                alg?: "RS256" | "RS384" | "RS512" | "PS256" | "PS384" | "PS512" | "ES256" | "ES384" | "ES512" | "EdDSA";
+            }[];
+        };
+        /**
+         * Ready
+         * @description Kafka, Redis and the live generation answer: its number, the log's partitions, how many events are in the log and not in the windows yet (`behind`, in all partitions), and which partitions are halted: nothing new is folded there. `redis` says why Redis takes no writes: windows stand still then, and appends go on.
+         */
+        Ready: {
+            status: "ready";
+            generation: number;
+            partitions: number;
+            behind: number;
+            halted?: number[];
+            redis?: string;
+        };
+        /**
+         * Reason
+         * @description Why, kept in the log.
+         */
+        Reason: {
+            /** @default null */
+            reason?: string | null;
+        };
+        /**
+         * ReasoningPart
+         * @description A model's reasoning; `signature` is opaque and only ever goes back to the provider that made it.
+         */
+        ReasoningPart: {
+            type: "reasoning";
+            text?: string | null;
+            signature?: string | null;
+            provider?: string | null;
+        };
+        /**
+         * Receipt
+         * @description An erasure: the position of its event, the time of its first request, and the result in the log and in each store.
+         */
+        Receipt: {
+            conversation: string;
+            position: string;
+            erased_at: string;
+            log: "kept" | "opaque";
+            stores: {
+                [key: string]: components["schemas"]["Store"];
+            };
+        };
+        /**
+         * Receipts
+         * @description A receipt for each conversation that belonged to this `user`, by name.
+         */
+        Receipts: {
+            user: string;
+            conversations: components["schemas"]["Receipt"][];
+        };
+        /**
+         * RecordedCall
+         * @description A recorded model call. `id` is null if the tenant's policy has `renders` off.
+         */
+        RecordedCall: {
+            id: string | null;
+            recorded: boolean;
+        };
+        /**
+         * RecordedCalls
+         * @description Recorded model calls, newest first.
+         */
+        RecordedCalls: {
+            renders: components["schemas"]["RecordedModelCall"][];
+        };
+        /**
+         * RecordedModelCall
+         * @description A recorded model call, as it was recorded.
+         */
+        RecordedModelCall: {
+            id: string;
+            time: string | null;
+            record: components["schemas"]["ModelCalled"];
+        };
+        /**
+         * RegisteredKeys
+         * @description The registered public keys.
+         */
+        RegisteredKeys: {
+            keys: Record<string, unknown>[];
+        };
+        /**
+         * Render
+         * @description A recorded model call, rendered again. `why` has the reasons if the digest is another one.
+         */
+        Render: {
+            id: string;
+            conversation: string;
+            time: string | null;
+            record: components["schemas"]["ModelCalled"];
+            messages: Record<string, unknown>[] | null;
+            render_digest: string | null;
+            agrees: boolean;
+            why: string[];
+            system?: string;
+        };
+        RenderedMessage: components["schemas"]["OpenAIMessage"] | components["schemas"]["AnthropicMessage"] | components["schemas"]["LoggedEvent"];
+        /**
+         * Renewal
+         * @description How long a lease lasts from now.
+         */
+        Renewal: {
+            /**
+             * @description how long the lease lasts without a renewal
+             * @default 60
+             */
+            seconds?: number;
+        };
+        /**
+         * Resolution
+         * @description What became of a suspension.
+         */
+        Resolution: {
+            suspension_id: string;
+            outcome: "answered" | "approved" | "cancelled" | "expired" | "rejected";
+            content?: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"] | components["schemas"]["FilePart"] | components["schemas"]["ReasoningPart"])[] | null;
+        };
+        /**
+         * Retried
+         * @description How many events of the conversation were folded, and where it is parked now (null: it goes on).
+         */
+        Retried: {
+            tenant: string;
+            conversation: string;
+            folded: number;
+            parked: components["schemas"]["Parked"] | null;
+        };
+        /**
+         * Revoked
+         * @description The ids of the revoked keys: from now on these keys answer 401.
+         */
+        Revoked: {
+            revoked: string[];
+        };
+        /**
+         * Rollback
+         * @description Go back: `to` is a position, or the id of one of the last 1,024 events, and the last that stays.
+         */
+        Rollback: {
+            to: string;
+        };
+        /**
+         * RollbackTarget
+         * @description Where to go back to.
+         */
+        RollbackTarget: {
+            /** @description the last event that stays: its position, or its id (of the last 1,024) */
+            to: string;
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id?: string;
+            /**
+             * Format: date-time
+             * @description RFC 3339, with its zone
+             */
+            time?: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+        };
+        /**
+         * SavedMemories
+         * @description The saved records, in the order of the request.
+         */
+        SavedMemories: {
+            memories: components["schemas"]["SavedMemory"][];
+        };
+        /**
+         * SavedMemory
+         * @description A saved record. `status` is there with `wait=applied`: `rejected` if its conversation became another user's meanwhile.
+         */
+        SavedMemory: {
+            id: string;
+            status?: "confirmed" | "created" | "parked" | "rejected" | "revised";
+        };
+        /**
+         * SessionClosed
+         * @description The session is over; the next message opens it again. `after` is the last message's position: void if another came.
+         */
+        SessionClosed: {
+            reason: "explicit" | "idle";
+            after?: string | null;
+        };
+        /**
+         * Shortening
+         * @description One shortening of a message: the reducer, the position of the event at which it was made (null: it came too large), and the message's tokens since.
+         */
+        Shortening: {
+            reducer: string;
+            at: string | null;
+            tokens: number;
+        };
+        /**
+         * ShownTenant
+         * @description A tenant. `policy` is active; `next_policy` waits for the next generation. `quota` is the tenant's own; `quota_in_force` includes the deployment's defaults. `erasure` is what an erasure makes of text in the log: `opaque` if the tenant is encrypted, else `kept`.
+         */
+        ShownTenant: {
+            name: string;
+            policy: Record<string, unknown>;
+            next_policy: Record<string, unknown> | null;
+            encryption: boolean;
+            erasure: "kept" | "opaque";
+            quota: Record<string, unknown>;
+            quota_in_force: Record<string, unknown>;
+            keys: components["schemas"]["Key"][];
+        };
+        /**
+         * SkillSaved
+         * @description A skill was saved: how something is done. Saving the same intent again revises it.
+         */
+        SkillSaved: {
+            user?: string | null;
+            channel?: string | null;
+            /** @default [] */
+            positions?: string[];
+            /**
+             * @default explicit
+             */
+            origin?: "explicit" | "model" | "rules";
+            model?: string | null;
+            rollback?: string | null;
+            memory_id: string;
+            intent: string;
+            normalized_text: string;
+            doc_markdown: string;
+            trust: "model" | "tool" | "user";
+            /** @default [] */
+            preconditions?: string[];
+        };
+        /**
+         * Span
+         * @description The run of events a summary covers. `from` and `to` are positions, both included. `positions` are the offsets of its events, the first absolute and each later one as the difference to the one before. `digest` is the SHA-256 over the SHA-256 of each event id, in order. `kept` are, in the same form, the offsets of events in between that it does not cover: they are still in the window. `stands` has for each of `positions` a `1` where that event was summarised, and a `0` where a rollback abandoned it, an operator dropped it, it was rejected, or it says nothing to a window; it is missing where the writer does not say. `survives_rollbacks`: a summary of it may be accepted after rollbacks that it does not know, where the window holds exactly these positions.
+         */
+        Span: {
+            from: string;
+            to: string;
+            count: number;
+            positions: number[];
+            digest: string;
+            /** @default [] */
+            kept?: number[];
+            stands?: string | null;
+            /** @default false */
+            survives_rollbacks?: boolean;
+        };
+        /**
+         * Spill
+         * @description Where the whole text of a spilled result is: `chunks` are the positions of its pieces, in order. `size` are the characters of each piece but the last. `parts` is there where the content was a list: for each of its parts the characters of its text, null for a part of another kind, which stays in the result's own content.
+         */
+        Spill: {
+            chars: number;
+            bytes: number;
+            sha256: string;
+            size: number;
+            chunks: string[];
+            parts?: (number | null)[] | null;
+        };
+        /**
+         * Step
+         * @description What one reducer did to the messages.
+         */
+        Step: {
+            reducer: string;
+            messages_before: number;
+            messages_after: number;
+            tokens_before: number;
+            tokens_after: number;
+        };
+        /**
+         * Store
+         * @description The result in one store. `deadline` (RFC 3339) is the latest time from which it is true; null: it is true now.
+         */
+        Store: {
+            state: "deleted" | "kept" | "opaque";
+            deadline: string | null;
+            how: string;
+        };
+        /**
+         * Succeeded
+         * @description Whether the action that used the record succeeded.
+         */
+        Succeeded: {
+            succeeded: boolean;
+        };
+        /**
+         * Summaries
+         * @description A page of summaries, newest first.
+         */
+        Summaries: {
+            summaries: components["schemas"]["LoggedSummary"][];
+            next_before: string | null;
+        };
+        /**
+         * Summary
+         * @description A summary of a span of events; it is in force once the fold accepted it.
+         */
+        Summary: {
+            summary_id: string;
+            text: string;
+            tokens: number;
+            span: components["schemas"]["Span"];
+            previous: string | null;
+            reason: "budget" | "explicit" | "idle";
+            summarizer: string;
+            trust: "model" | "tool" | "user";
+            tokens_before: number;
+            tokens_after: number;
+            policy: string;
+            previous_position?: string | null;
+            rollback?: string | null;
+            model?: string | null;
+            cost?: number | null;
+        };
+        /**
+         * SummaryUse
+         * @description What summaries by models have used since 00:00 UTC, over all workers, calls under way included: tokens of prompts and answers, and money at the prices of the settings.
+         */
+        SummaryUse: {
+            summary_tokens: number;
+            summary_cost: number;
+        };
+        /**
+         * SummaryVoided
+         * @description A rollback took a summary back. On the topic of summaries only.
+         */
+        SummaryVoided: {
+            summary_id: string;
+            by: string;
+        };
+        /**
+         * Suspension
+         * @description The run waits for somebody: an approval, an input, or something outside.
+         */
+        Suspension: {
+            suspension_id: string;
+            kind: "approval" | "external" | "input";
+            tool_call_id?: string | null;
+            prompt?: string | null;
+            /** Format: date-time */
+            expires_at?: string | null;
+        };
+        /**
+         * Suspensions
+         * @description A page of open suspensions.
+         */
+        Suspensions: {
+            suspensions: components["schemas"]["ListedSuspension"][];
+            next_before: string | null;
+        };
+        /**
+         * TenantChange
+         * @description What to change. The policy is replaced whole, the quota number by number; null removes the quota.
+         */
+        TenantChange: {
+            /** @default null */
+            policy?: {
+                /** @enum {string} */
+                encoding?: "o200k_base" | "cl100k_base";
+                model_window?: number;
+                reserve_tokens?: number;
+                hard_ceiling?: number;
+                working_budget?: number;
+                keep_recent_tokens?: number;
+                min_messages?: number;
+                compaction_ratio?: number;
+                compaction?: boolean;
+                trim_tool_results?: boolean;
+                soft_trim_chars?: number;
+                hard_clear_chars?: number;
+                protect_recent?: number;
+                reducers?: ({
+                    name: "keep_last_n_turns";
+                    n: number;
+                } | {
+                    name: "keep_last_n_messages";
+                    n: number;
+                } | {
+                    name: "compact_tool_results";
+                    /** @default [{tool_name} {call_id}: {result_length} characters] */
+                    replacement?: string | null;
+                    /** @default 0 */
+                    keep_last_n?: number;
+                } | {
+                    name: "summarize_tool_results";
+                    /** @default 5 */
+                    top?: number;
+                } | {
+                    name: "summarize";
+                })[];
+                cuts?: "exact" | "stable";
+                low_water?: number;
+                spill_chars?: number;
+                max_result_bytes?: number;
+                summarizer?: string;
+                close_summarizer?: string | null;
+                summary_max_tokens?: number;
+                idle_close_seconds?: number;
+                loop_guard?: number;
+                pinned_max_tokens?: number | null;
+                renders?: boolean;
+                encryption?: boolean;
+                memory_auto?: "off" | "sessions" | "summaries";
+                profile?: "bounded" | "composed" | "pruning" | "sliding";
+            } | null;
+            quota?: {
+                requests_per_second?: number | null;
+                events_per_second?: number | null;
+                tokens_per_minute?: number | null;
+                requests_burst?: number | null;
+                events_burst?: number | null;
+                tokens_burst?: number | null;
+                concurrent_requests?: number | null;
+                streams?: number | null;
+                body_bytes?: number | null;
+                rollbacks_per_minute?: number | null;
+                rollbacks_burst?: number | null;
+                summary_tokens_per_day?: number | null;
+                summary_cost_per_day?: number | null;
+                summary_weight?: number | null;
+            } | null;
+        };
+        /**
+         * TenantInUse
+         * @description A tenant with what it has used of its daily budgets. `used_today` is null while Redis does not answer.
+         */
+        TenantInUse: {
+            name: string;
+            policy: Record<string, unknown>;
+            next_policy: Record<string, unknown> | null;
+            encryption: boolean;
+            erasure: "kept" | "opaque";
+            quota: Record<string, unknown>;
+            quota_in_force: Record<string, unknown>;
+            keys: components["schemas"]["Key"][];
+            used_today: components["schemas"]["SummaryUse"] | null;
+        };
+        /**
+         * Tenants
+         * @description All tenants, by name.
+         */
+        Tenants: {
+            tenants: components["schemas"]["ShownTenant"][];
+        };
+        /**
+         * TextInProgress
+         * @description `offset` is the number of characters of the turn's text so far.
+         */
+        TextInProgress: {
+            turn_id: string;
+            offset: number;
+        };
+        /** TextPart */
+        TextPart: {
+            type: "text";
+            text: string;
+        };
+        /**
+         * Timeline
+         * @description A record between its neighbours in time, oldest first.
+         */
+        Timeline: {
+            memories: components["schemas"]["Memory"][];
+        };
+        /**
+         * Tokens
+         * @description What the producer counted: a claim the fold checks for plausibility (see `projections.events.tokenizer`).
+         */
+        Tokens: {
+            count: number;
+            encoding: string;
+            /** @default true */
+            exact?: boolean;
+        };
+        /** ToolCall */
+        ToolCall: {
+            id: string;
+            name: string;
+            arguments: string;
+        };
+        /**
+         * ToolResult
+         * @description What a tool answered; it belongs to the first unanswered call of that id. `spill` is threadfold's own.
+         */
+        ToolResult: {
+            tool_call_id: string;
+            content?: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"] | components["schemas"]["FilePart"] | components["schemas"]["ReasoningPart"])[] | null;
+            name?: string | null;
+            /** @default false */
+            is_error?: boolean;
+            /** @default false */
+            pinned?: boolean;
+            spill?: components["schemas"]["Spill"] | null;
+        };
+        /**
+         * ToolResultChunk
+         * @description A piece of a long result's text, written by threadfold itself, before the result that names it.
+         */
+        ToolResultChunk: {
+            spill_id: string;
+            index: number;
+            count: number;
+            content: string;
+        };
+        /**
+         * Turn
+         * @description A turn: active (`started`), or waiting (`queued`) behind `place` other turns. `fencing_token` grows with every turn of the conversation; it is null while the turn waits.
+         */
+        Turn: {
+            turn_id: string;
+            status: "queued" | "started";
+            fencing_token: number | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            place?: number;
+        };
+        /**
+         * TurnEnded
+         * @description A run is over: calls it left open are dead.
+         */
+        TurnEnded: {
+            turn_id: string;
+            model?: string | null;
+            lease?: unknown;
+        };
+        /**
+         * TurnStarted
+         * @description A run begins. `lease` says what to do while another is in force, and for how many seconds it holds.
+         */
+        TurnStarted: {
+            turn_id: string;
+            model?: string | null;
+            lease?: unknown;
+        };
+        /**
+         * TurnsOfConversation
+         * @description The active turn, and the ids of those that wait.
+         */
+        TurnsOfConversation: {
+            live: components["schemas"]["LiveTurn"] | null;
+            waiting: string[];
+        };
+        /**
+         * Usage
+         * @description Tokens that a model reported of one call: `prompt_tokens` and `completion_tokens`, or `input_tokens` and `output_tokens`.
+         */
+        Usage: {
+            prompt_tokens?: number | null;
+            completion_tokens?: number | null;
+            input_tokens?: number | null;
+            output_tokens?: number | null;
+            total_tokens?: number | null;
+        };
+        /**
+         * Use
+         * @description What came of a record: how often it was found, and whether using it succeeded.
+         */
+        Use: {
+            /** @default 0 */
+            retrieved?: number;
+            /** @default 0 */
+            hits?: number;
+            /** @default 0 */
+            succeeded?: number;
+            /** @default 0 */
+            failed?: number;
+        };
+    };
+    responses: never;
+    parameters: never;
+    requestBodies: never;
+    headers: never;
+    pathItems: never;
+}
+export type $defs = Record<string, never>;
+export type operations = Record<string, never>;

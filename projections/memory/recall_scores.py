@@ -1,0 +1,125 @@
+"""What a found record is worth for a plan: the parts of its score, and their sum.
+
+The formula is that of issue 18: 0.30 semantic + 0.25 action + 0.15 temporal + 0.10 recency + 0.10
+evidence - 0.10 token cost. The weights are policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import exp, log
+
+from msgspec import Struct
+
+from projections.events.times import parse_micros
+from projections.memory.planner import SearchPlan, TemporalFilter
+from projections.memory.raw_turns import Turn
+from projections.memory.resolution import Record
+from projections.memory.words import words_of
+from projections.policy.recall_weights import RecallWeights
+
+HALF_LIFE = 30 * 86_400_000_000
+"""Microseconds after which a record's recency is a half."""
+LONG = 2_000
+"""Characters that cost as much as a text can."""
+BONUS = {"procedure": 0.3, "tool_affordance": 0.3, "failure_pattern": 0.3, "constraint": 0.2}
+"""What the type of a record adds to its use for an action."""
+
+
+class Parts(Struct, frozen=True):
+    """The parts of a score, each from 0 to 1."""
+
+    semantic: float
+    action: float
+    temporal: float
+    recency: float
+    evidence: float
+    token_cost: float
+
+    def total(self, weights: RecallWeights) -> float:
+        """The score."""
+        return (
+            weights.semantic * self.semantic
+            + weights.action * self.action
+            + weights.temporal * self.temporal
+            + weights.recency * self.recency
+            + weights.evidence * self.evidence
+            - weights.token_cost * self.token_cost
+        )
+
+
+def parts_of(found: Record | Turn, plan: SearchPlan, semantic: float, now: int) -> Parts:
+    """The parts of a record's or turn's score.
+
+    Args:
+        semantic: how well its text fits, where the best of all that was found has 1.
+        now: microseconds since 1970.
+    """
+    said = found.at if isinstance(found, Turn) else found.confirmed_at
+    return Parts(
+        semantic=semantic,
+        action=_action(found, plan),
+        temporal=_temporal(found, plan.temporal_filter, now),
+        recency=recency(said, now),
+        evidence=_evidence(found),
+        token_cost=min(1.0, len(found.text) / LONG),
+    )
+
+
+def recency(at: int, now: int) -> float:
+    """1 for what was said just now, a half after 30 days, and so on."""
+    return exp(-log(2) * max(0, now - at) / HALF_LIFE)
+
+
+def _action(found: Record | Turn, plan: SearchPlan) -> float:
+    if plan.mode == "answer":
+        return 0.2
+    tags: Mapping[str, list[str]] = {} if isinstance(found, Turn) else found.tags
+    wanted = (
+        ("tool", plan.tool_hints),
+        ("constraint", plan.required_constraints),
+        ("affordance", plan.required_affordances),
+    )
+    overlaps = [_overlap(tags.get(kind, ()), asked) for kind, asked in wanted if asked]
+    mean = sum(overlaps) / len(overlaps) if overlaps else 0.0
+    bonus = 0.0 if isinstance(found, Turn) else BONUS.get(found.type, 0.0)
+    return min(1.0, mean + bonus)
+
+
+def _overlap(tags: list[str] | tuple[str, ...], asked: list[str]) -> float:
+    """The share of what is asked for that the tags have."""
+    own = {tuple(words_of(tag)) for tag in tags}
+    return sum(tuple(words_of(one)) in own for one in asked) / len(asked)
+
+
+def _temporal(found: Record | Turn, asked: TemporalFilter | None, now: int) -> float:
+    """0.7 if it holds at the time in question, 0.1 if it does not, 0.3 if nobody says."""
+    if isinstance(found, Turn):
+        return 0.3 if asked is None else 0.7 if asked.holds(found.at) else 0.1
+    begins = parse_micros(found.temporal.get("t_valid_from"))
+    ends = parse_micros(found.temporal.get("t_valid_to"))
+    if asked is not None:
+        about = parse_micros(found.temporal.get("t_ref"))
+        if begins is not None or ends is not None:
+            held = (asked.until is None or begins is None or begins < asked.until) and (
+                asked.since is None or ends is None or ends > asked.since
+            )
+            return 0.7 if held else 0.1
+        return 0.7 if asked.holds(found.created if about is None else about) else 0.1
+    if begins is None and ends is None:
+        return 0.3
+    held = (begins is None or begins <= now) and (ends is None or now < ends)
+    return 0.7 if held else 0.1
+
+
+def _evidence(found: Record | Turn) -> float:
+    """0.5 for what was never used, else half its hit rate and half its success rate."""
+    if isinstance(found, Turn):
+        return 0.5
+    use = found.use
+    tried = use.succeeded + use.failed
+    if not use.retrieved and not tried:
+        return 0.5
+    hits = use.hits / use.retrieved if use.retrieved else 0.5
+    succeeded = use.succeeded / tried if tried else 0.5
+    return min(1.0, 0.5 * hits + 0.5 * succeeded)

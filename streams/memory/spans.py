@@ -1,0 +1,147 @@
+"""The events of a span that the long-term memory learns from, as they stand in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from projections.events.types import (
+    AnyEvent,
+    MessageEvent,
+    SessionClosedEvent,
+    SummaryEvent,
+    absolute,
+)
+from projections.fold.replay import Logged
+from projections.names import Key, Position, parse_position
+from projections.window.entry import Kind
+from projections.window.window import Window
+from streams.log.history import event_of, read_events
+from streams.log.log import Log
+
+MAX_EVENTS = 20_000
+"""Events of one span; of a longer session, the latest."""
+AT_ONCE = 500
+"""Events that are read at once."""
+CONTEXT = 32
+"""Events before a summary's span that are read with it, for a call whose failure stands there."""
+
+
+async def span_of_summary(log: Log, key: Key, at: Position) -> tuple[list[Logged], list[Logged]]:
+    """What the summary at a position covers, and the last events before that."""
+    event = await _summary(log, key, at)
+    if event is None:
+        return [], []
+    before: list[Logged] = []
+    if event.data.previous_position is not None:
+        previous = await _summary(log, key, parse_position(event.data.previous_position))
+        if previous is not None:
+            offsets = standing(previous)[-CONTEXT:]
+            before = await read_events(log, key, at.partition, offsets)
+    offsets = standing(event)[-MAX_EVENTS:]
+    return before, await read_events(log, key, at.partition, offsets)
+
+
+async def span_of_session(
+    log: Log, window: Window, below: int, *, summarised: bool
+) -> list[Logged]:
+    """What came before the close at ``below`` and after the close before that.
+
+    Args:
+        summarised: also what summaries cover.
+    """
+    key, partition, session = window.key, window.partition, _Session(window.partition)
+    known: list[int] = []
+    for entry in reversed(window.tail):
+        if entry.start >= below or entry.kind in (Kind.NOTE, Kind.ABANDONED):
+            continue
+        offsets, gone = entry.offsets(), set(absolute(entry.gone or []))
+        if offsets is not None:
+            known += [one for one in reversed(offsets) if one < below and one not in gone]
+            continue
+        if await _read(log, key, known, session):
+            return session.events()
+        known = []
+        rows = [
+            (raw.position.offset, event)
+            async for raw in log.scan(partition, entry.start, min(entry.offset, below - 1))
+            if (event := event_of(raw, key, log.seals)) is not None
+        ]
+        if session.take(rows):
+            return session.events()
+    over = await _read(log, key, known, session)
+    at = window.meta.summary.offset if summarised and window.meta.summary else None
+    while at is not None and not over:
+        summary = await _summary(log, key, Position(partition, at))
+        if summary is None:
+            break
+        offsets = [offset for offset in standing(summary) if offset < below]
+        over = await _read(log, key, offsets[::-1], session)
+        previous = summary.data.previous_position
+        at = None if previous is None else parse_position(previous).offset
+    return session.events()
+
+
+async def _read(log: Log, key: Key, offsets: Sequence[int], session: _Session) -> bool:
+    """Take the events at these offsets, newest first; returns whether the session is whole."""
+    for at in range(0, len(offsets), AT_ONCE):
+        some = sorted(offsets[at : at + AT_ONCE])
+        if session.take(await read_events(log, key, session.partition, some)):
+            return True
+    return False
+
+
+def stands(window: Window, offset: int) -> bool:
+    """Whether no rollback that the window's tail knows abandoned the event at an offset."""
+    for entry in window.tail:
+        if not entry.start <= offset <= entry.offset:
+            continue
+        if entry.kind == Kind.ABANDONED or offset in absolute(entry.gone or []):
+            return False
+        if any(first <= offset <= last for first, last in entry.voids or ()):
+            return False
+    return True
+
+
+def standing(event: SummaryEvent) -> list[int]:
+    """The offsets of a summary's span that count, where its writer says."""
+    span = event.data.span
+    offsets = absolute(span.positions)
+    if span.stands is None:
+        return offsets
+    return [offset for offset, stood in zip(offsets, span.stands, strict=False) if stood == "1"]
+
+
+class _Session:
+    """The events of one session, taken from its end to its begin."""
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self._found: dict[int, AnyEvent] = {}
+        self._after: str | None = None
+        """The message that a close which was met claims to follow: else the close was void."""
+
+    def take(self, rows: Sequence[Logged]) -> bool:
+        """Take events that come before those taken; returns whether the session is whole."""
+        for offset, event in reversed(rows):
+            if isinstance(event, MessageEvent) and self._after is not None:
+                if self._after == str(Position(self.partition, offset)):
+                    return True
+                self._after = None
+            elif isinstance(event, SessionClosedEvent):
+                if event.data.after is None:
+                    return True
+                self._after = event.data.after
+            self._found[offset] = event
+        return len(self._found) >= MAX_EVENTS
+
+    def events(self) -> list[Logged]:
+        """What was taken, in the log's order: a summary may have gone around events that a later
+        one covers.
+        """
+        return sorted(self._found.items(), key=lambda one: one[0])[-MAX_EVENTS:]
+
+
+async def _summary(log: Log, key: Key, at: Position) -> SummaryEvent | None:
+    found = await read_events(log, key, at.partition, [at.offset])
+    event = found[0][1] if found else None
+    return event if isinstance(event, SummaryEvent) else None

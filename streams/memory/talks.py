@@ -1,0 +1,232 @@
+"""What the index of turns knows of each conversation: whose it is, its ids, runs and rollbacks."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import ClassVar
+
+import msgspec
+
+from projections.errors import InvalidPosition
+from projections.events import types as events
+from projections.events.size_limits import out_of_bounds
+from projections.fold.handlers import HANDLERS
+from projections.fold.outcomes import id_hash_of
+from projections.memory.branches import Branches
+from projections.names import Key, Position, parse_position
+from projections.window import turns as runs
+from projections.window.turns import Turns as Runs
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(Runs).decode
+
+
+@dataclass(slots=True)
+class Talk:
+    """A conversation. ``last`` is its last event that conditions see, ``reached`` the last that was
+    taken in, ``newest`` the number of the last turn that stands.
+    """
+
+    number: int
+    partition: int
+    user: str | None = None
+    channel: str | None = None
+    last: int = -1
+    reached: int = -1
+    newest: int | None = None
+    runs: Runs = runs.NONE
+    erased: bool = False
+    changed: bool = False
+
+
+class Talks:
+    """The conversations of an index, read and written through a connection."""
+
+    TABLES: ClassVar[str] = """
+CREATE TABLE talks (
+  number INTEGER PRIMARY KEY, log TEXT NOT NULL UNIQUE, partition INTEGER NOT NULL, user TEXT,
+  channel TEXT, last INTEGER, reached INTEGER, newest INTEGER, runs BLOB,
+  erased INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE logged (talk INTEGER, at INTEGER, id BLOB, rejected INTEGER, PRIMARY KEY (talk, at))
+  WITHOUT ROWID;
+CREATE INDEX logged_ids ON logged (talk, id);
+CREATE TABLE openings (talk INTEGER, at INTEGER, user TEXT, channel TEXT, PRIMARY KEY (talk, at))
+  WITHOUT ROWID;
+CREATE TABLE talk_rollbacks (
+  talk INTEGER, went_by INTEGER, went_to INTEGER NOT NULL, at INTEGER NOT NULL,
+  PRIMARY KEY (talk, went_by)) WITHOUT ROWID;
+"""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._known: dict[Key, Talk] = {}
+
+    def of(self, log: Key, position: Position) -> Talk:
+        """A log's conversation; a new one is added."""
+        talk = self._known.get(log)
+        if talk is None:
+            row = self._db.execute(
+                "SELECT number, partition, user, channel, last, reached, newest, runs, erased"
+                " FROM talks WHERE log = ?",
+                (str(log),),
+            ).fetchone()
+            if row is None:
+                number = self._db.execute(
+                    "INSERT INTO talks (log, partition) VALUES (?, ?)",
+                    (str(log), position.partition),
+                ).lastrowid
+                talk = Talk(number or 0, position.partition)
+            else:
+                number, partition, user, channel, last, reached, newest, packed, erased = row
+                talk = Talk(
+                    number,
+                    partition,
+                    user,
+                    channel,
+                    last,
+                    reached,
+                    newest,
+                    _unpack(packed),
+                    bool(erased),
+                )
+            self._known[log] = talk
+        talk.changed = True
+        return talk
+
+    def write(self) -> None:
+        """Write what changed."""
+        changed = [talk for talk in self._known.values() if talk.changed]
+        self._db.executemany(
+            "UPDATE talks SET user = ?, channel = ?, last = ?, reached = ?, newest = ?, runs = ?,"
+            " erased = ? WHERE number = ?",
+            (
+                (
+                    talk.user,
+                    talk.channel,
+                    talk.last,
+                    talk.reached,
+                    talk.newest,
+                    _pack(talk.runs),
+                    talk.erased,
+                    talk.number,
+                )
+                for talk in changed
+            ),
+        )
+        for talk in changed:
+            talk.changed = False
+
+    def admit(self, talk: Talk, offset: int, id_: bytes, event: events.AnyEvent) -> bool:
+        """Note an event; returns whether it counts: it is no repeat, and its conditions are met.
+
+        A resolution counts, though the fold may know that nothing was suspended: of two writers
+        that race just then, the one that the fold takes may be passed over here.
+        """
+        talk.reached = offset
+        if self._db.execute(
+            "SELECT 1 FROM logged WHERE talk = ? AND id = ?", (talk.number, id_)
+        ).fetchone():
+            return False
+        handler = HANDLERS[type(event)]
+        counts = (
+            not (handler.bounded and out_of_bounds(event.data))
+            and self._conditions_met(talk, event)
+            and self._run(talk, offset, event)
+            and (
+                not isinstance(event, events.RollbackEvent)
+                or self.target(talk, offset, event.data.to) is not None
+            )
+        )
+        self._db.execute(
+            "INSERT INTO logged VALUES (?, ?, ?, ?)", (talk.number, offset, id_, not counts)
+        )
+        if counts and handler.visible(event):
+            talk.last = offset
+        return counts
+
+    def _conditions_met(self, talk: Talk, event: events.AnyEvent) -> bool:
+        if isinstance(event.fence, int) and talk.runs.token != event.fence:
+            return False
+        if not isinstance(event.expect, str):
+            return True
+        if not event.expect:
+            return talk.last < 0
+        expected = self._place(talk, event.expect, rejected=False)
+        return expected is not None and talk.last <= expected
+
+    @staticmethod
+    def _run(talk: Talk, offset: int, event: events.AnyEvent) -> bool:
+        """Keep the runs up to date, so that the fences of later events can be checked."""
+        change: runs.Change | str
+        if isinstance(event, events.TurnStartedEvent):
+            change = runs.begin(talk.runs, offset, event.data, fenced=event.fence is not None)
+        elif isinstance(event, events.TurnEndedEvent):
+            since = runs.expired_since(event.data)
+            try:
+                place = None if since is None else parse_position(since)
+            except InvalidPosition:
+                place = Position(-1, -1)
+            at = place and (place.offset if place.partition == talk.partition else -1)
+            change = runs.end(talk.runs, offset, event.data, at)
+        else:
+            return True
+        if isinstance(change, str):
+            return False
+        talk.runs = change.turns
+        return True
+
+    def open(self, talk: Talk, offset: int, data: events.Opened) -> None:
+        """The conversation says whose it is."""
+        talk.user, talk.channel = data.user or talk.user, data.channel or talk.channel
+        self._db.execute(
+            "INSERT INTO openings VALUES (?, ?, ?, ?)",
+            (talk.number, offset, talk.user, talk.channel),
+        )
+
+    def roll_back(self, talk: Talk, offset: int, target: int, at: int) -> None:
+        """Go back to a target: whose the conversation was then it is again."""
+        self._db.execute(
+            "INSERT INTO talk_rollbacks VALUES (?, ?, ?, ?)", (talk.number, offset, target, at)
+        )
+        branches = self.branches(talk.number)
+        rows = self._db.execute(
+            "SELECT at, user, channel FROM openings WHERE talk = ? ORDER BY at DESC", (talk.number,)
+        )
+        standing = ((user, channel) for at, user, channel in rows if branches.stands(at))
+        talk.user, talk.channel = next(standing, (None, None))
+
+    def target(self, talk: Talk, offset: int, to: str) -> int | None:
+        """The event that a rollback at ``offset`` goes back to; None where there is none."""
+        found = self._place(talk, to)
+        if found is None or found >= offset:
+            return None
+        there = self._db.execute(
+            "SELECT 1 FROM logged WHERE talk = ? AND at = ?", (talk.number, found)
+        ).fetchone()
+        return found if there else None
+
+    def _place(self, talk: Talk, named: str, *, rejected: bool = True) -> int | None:
+        try:
+            position = parse_position(named)
+        except InvalidPosition:
+            row = self._db.execute(
+                "SELECT at FROM logged WHERE talk = ? AND id = ? AND rejected <= ?",
+                (talk.number, id_hash_of(named)[:8], rejected),
+            ).fetchone()
+            return None if row is None else int(row[0])
+        return position.offset if position.partition == talk.partition else None
+
+    def branches(self, number: int, as_of: int | None = None) -> Branches:
+        """Which events of a conversation stand, by its rollbacks up to a time."""
+        rows = self._db.execute(
+            "SELECT went_by, went_to, at FROM talk_rollbacks WHERE talk = ?", (number,)
+        )
+        return Branches((by, to) for by, to, at in rows if as_of is None or at <= as_of)
+
+    def erase(self, talk: Talk) -> None:
+        """Forget all of it but that it is erased."""
+        for table in ("logged", "openings", "talk_rollbacks"):
+            self._db.execute(f"DELETE FROM {table} WHERE talk = ?", (talk.number,))
+        talk.user = talk.channel = talk.newest = None
+        talk.runs, talk.erased = runs.NONE, True

@@ -1,0 +1,230 @@
+"""A full-text index in SQLite whose answers depend on one tenant's or one user's texts alone.
+
+Each word is indexed once with the code of its tenant and once with that of its user, so a question
+reads the words of its own tenant or user: others' texts cost it no time and change no score. FTS5
+keeps the words, and its vocabulary table says where each occurs; the scores are made in
+``projections.memory.text_scores``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+
+from projections.memory.identity import Scope
+from projections.memory.text_scores import Corpus, Place, TextScore, text_scores
+from projections.memory.words import stems_of
+
+TABLES = """
+CREATE TABLE texts (
+  number INTEGER PRIMARY KEY, owner INTEGER NOT NULL, scope TEXT NOT NULL, session TEXT NOT NULL,
+  text TEXT NOT NULL, dates TEXT NOT NULL, speaker TEXT NOT NULL, tags TEXT NOT NULL,
+  length INTEGER NOT NULL, before INTEGER);
+CREATE INDEX texts_of_owner ON texts (owner);
+CREATE INDEX texts_before ON texts (before) WHERE before IS NOT NULL;
+CREATE TABLE sizes (code TEXT PRIMARY KEY, texts INTEGER NOT NULL, words INTEGER NOT NULL)
+  WITHOUT ROWID;
+CREATE VIRTUAL TABLE words USING fts5 (
+  text, dates, speaker, tags, content = '', tokenize = "ascii tokenchars '=_'");
+CREATE VIRTUAL TABLE places USING fts5vocab (words, 'instance');
+"""
+MOST = 2_000
+"""Places of one word that are read. A word with more says little in so large a memory: it counts
+only where all of a question's words are so common.
+"""
+ALL = 6_000
+"""Places of all words that are read; the rarest words come first."""
+_encode = msgspec.json.Encoder().encode
+_scope = msgspec.json.Decoder(tuple[str, str | None, str | None, str | None]).decode
+
+
+class Text(NamedTuple):
+    """A text to index: what it is of, whose it is, what it was said in, words for its tags
+    (``projections.memory.words.tag_word``), and the number of the text before it.
+    """
+
+    number: int
+    owner: int
+    scope: Scope
+    session: str
+    text: str
+    dates: str = ""
+    speaker: str = ""
+    tags: str = ""
+    before: int | None = None
+
+
+def add_texts(db: sqlite3.Connection, texts: Iterable[Text]) -> None:
+    """Index texts whose numbers are new."""
+    sizes: dict[str, list[int]] = {}
+    rows, words = [], []
+    for one in texts:
+        number, owner, scope, session, text, dates, speaker, tags, before = one
+        stems = stems_of(text)
+        packed, length = encode_scope(scope), len(stems)
+        rows.append((number, owner, packed, session, text, dates, speaker, tags, length, before))
+        words.append((number, *_tokens(scope, stems, dates, speaker, tags)))
+        _count(sizes, scope, session, 1, length)
+    marks = ", ".join("?" * 10)
+    db.executemany(f"INSERT INTO texts VALUES ({marks})", rows)
+    db.executemany(
+        "INSERT INTO words (rowid, text, dates, speaker, tags) VALUES (?, ?, ?, ?, ?)", words
+    )
+    _resize(db, sizes)
+
+
+def remove_texts(db: sqlite3.Connection, numbers: Sequence[int]) -> None:
+    """Delete texts. Their words stay in parts of the index's file until :func:`merge_words`."""
+    if not numbers:
+        return
+    sizes: dict[str, list[int]] = {}
+    rows = db.execute(
+        "SELECT number, scope, session, text, dates, speaker, tags, length FROM texts"
+        " WHERE number IN (SELECT value FROM json_each(?))",
+        (_encode(numbers).decode(),),
+    ).fetchall()
+    for number, packed, session, text, dates, speaker, tags, length in rows:
+        scope = decode_scope(packed)
+        db.execute(
+            "INSERT INTO words (words, rowid, text, dates, speaker, tags)"
+            " VALUES ('delete', ?, ?, ?, ?, ?)",
+            (number, *_tokens(scope, stems_of(text), dates, speaker, tags)),
+        )
+        _count(sizes, scope, session, -1, -length)
+    gone = [(row[0],) for row in rows]
+    db.executemany("DELETE FROM texts WHERE number = ?", gone)
+    db.executemany("UPDATE texts SET before = NULL WHERE before = ?", gone)
+    _resize(db, sizes)
+    db.execute("DELETE FROM sizes WHERE texts <= 0")
+
+
+def _count(sizes: dict[str, list[int]], scope: Scope, session: str, texts: int, words: int) -> None:
+    codes = _codes(scope)
+    if session:
+        codes = (*codes, _code(scope.tenant, "session", session))
+    for code in codes:
+        size = sizes.setdefault(code, [0, 0])
+        size[0] += texts
+        size[1] += words
+
+
+def merge_words(db: sqlite3.Connection, pages: int) -> bool:
+    """Merge parts of the index, in which deleted words stay until then; returns whether all is
+    done. Fewer pages than none begin to merge all parts.
+    """
+    before = db.total_changes
+    db.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (pages,))
+    return db.total_changes - before < 2
+
+
+def find_texts(
+    db: sqlite3.Connection,
+    tenant: str,
+    user: str | None,
+    stems: Iterable[str],
+    admits: Callable[[Scope, str], bool],
+) -> list[TextScore]:
+    """The scores of a tenant's or user's texts that have some of the stems, best first.
+
+    Args:
+        admits: whether a text of a scope and a session may be found.
+    """
+    code = _code(tenant, "user", user) if user is not None else _code(tenant)
+    found = _places(db, code, list(dict.fromkeys(stems)))
+    numbers = {number for at in found.values() for number, _ in at}
+    if not numbers:
+        return []
+    rows = db.execute(
+        "SELECT number, scope, session, length, before, speaker FROM texts"
+        " WHERE number IN (SELECT value FROM json_each(?1))"
+        " OR before IN (SELECT value FROM json_each(?1))",
+        (_encode(list(numbers)).decode(),),
+    )
+    places = {
+        number: Place(number, length, session, before, frozenset(_few(speaker)))
+        for number, packed, session, length, before, speaker in rows
+        if (scope := decode_scope(packed)).tenant == tenant
+        and user in (None, scope.user)
+        and admits(scope, session)
+    }
+    sessions = {place.session for place in places.values()}
+    sizes = dict(
+        db.execute(
+            "SELECT code, words FROM sizes WHERE code IN (SELECT value FROM json_each(?))",
+            (_encode([_code(tenant, "session", one) for one in sessions]).decode(),),
+        )
+    )
+    lengths = {one: sizes.get(_code(tenant, "session", one), 0) for one in sessions}
+    size = db.execute("SELECT texts, words FROM sizes WHERE code = ?", (code,)).fetchone()
+    return text_scores(Corpus(*(size or (0, 0))), found, places, lengths)
+
+
+def _places(
+    db: sqlite3.Connection, code: str, stems: Sequence[str]
+) -> dict[str, list[tuple[int, str]]]:
+    found: dict[str, list[tuple[int, str]]] = {}
+    for stem in stems:
+        found[stem] = db.execute(
+            "SELECT doc, col FROM places WHERE term = ? LIMIT ?", (code + stem, MOST)
+        ).fetchall()
+    telling = {stem: at for stem, at in found.items() if len(at) < MOST}
+    if not any(telling.values()):
+        return found
+    left = ALL
+    for stem in sorted(telling, key=lambda stem: len(telling[stem])):
+        left -= len(telling[stem])
+        if left < 0:
+            del telling[stem]
+    return telling
+
+
+def _tokens(
+    scope: Scope, stems: Sequence[str], dates: str, speaker: str, tags: str
+) -> Iterator[str]:
+    for words in (stems, _few(dates), _few(speaker), tags.split()):
+        yield " ".join([code + word for code in _codes(scope) for word in words])
+
+
+def _resize(db: sqlite3.Connection, sizes: dict[str, list[int]]) -> None:
+    db.executemany(
+        "INSERT INTO sizes VALUES (?, ?, ?) ON CONFLICT DO UPDATE"
+        " SET texts = texts + excluded.texts, words = words + excluded.words",
+        ((code, *size) for code, size in sizes.items()),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _few(text: str) -> tuple[str, ...]:
+    """The stems of a date's words or a speaker's name."""
+    return tuple(stems_of(text))
+
+
+@lru_cache(maxsize=4096)
+def _codes(scope: Scope) -> tuple[str, ...]:
+    """What a scope's words begin with: its tenant's code, and its user's."""
+    of_tenant = _code(scope.tenant)
+    return (of_tenant,) if scope.user is None else (of_tenant, _code(scope[0], "user", scope.user))
+
+
+@lru_cache(maxsize=65536)
+def _code(tenant: str, *parts: str) -> str:
+    """The same length for all, so that no code with a word is another code with another word."""
+    named = "\n".join((tenant, *parts)).encode("utf-8", "surrogatepass")
+    return sha256(named).hexdigest()[:16]
+
+
+@lru_cache(maxsize=4096)
+def encode_scope(scope: Scope) -> str:
+    """A scope as it is stored."""
+    return _encode(tuple(scope)).decode()
+
+
+@lru_cache(maxsize=4096)
+def decode_scope(text: str) -> Scope:
+    """The scope of its stored form."""
+    return Scope(*_scope(text))

@@ -1,0 +1,265 @@
+"""What the memory has to be after the faults, as the contract's words alone give it: of each record
+what stands in its conversation's log, in the order of the events' own times.
+
+Written apart from ``projections.memory``: it knows conversations that are nobody's, records that
+are told explicitly, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import aiohttp
+
+from tests.chaos.evidence import Findings, Flat, Row, is_garbage
+from tests.chaos.memory_producers import MemoryProducer
+from tests.chaos.model import Conversation
+from tests.chaos.operators import command
+from tests.chaos.oracle import MARK
+from tests.chaos.platform import Platform
+from tests.chaos.reading import pages, read
+from tests.chaos.remains import holding
+
+PATIENCE = 30.0
+"""Seconds in which every store has to have what the topic has."""
+_SAVED, _DELETED, _OUTCOME = "memory.saved", "memory.deleted", "memory.outcome"
+
+
+@dataclass(slots=True)
+class Expected:
+    """A record as its log gives it."""
+
+    text: str = ""
+    stands: bool = False
+    succeeded: int = 0
+    failed: int = 0
+
+
+@dataclass(slots=True)
+class Told:
+    """What producers of memories were told: the conversations and ids of saves, and of outcomes by
+    record how many are in, and how many may be.
+    """
+
+    saved: set[tuple[str, str]] = field(default_factory=set)
+    outcomes: dict[str, int] = field(default_factory=dict)
+    maybe: dict[str, int] = field(default_factory=dict)
+
+
+def told_to(producers: Iterable[MemoryProducer]) -> Told:
+    """What all producers were told; ids are of one conversation, so of one tenant."""
+    found = Told()
+    for one in producers:
+        found.saved |= {(f"{one.tenant}/{name}", memory_id) for name, memory_id in one.saved}
+        for memory_id, count in one.outcomes.items():
+            found.outcomes[memory_id] = found.outcomes.get(memory_id, 0) + count
+        for memory_id, count in one.maybe.items():
+            found.maybe[memory_id] = found.maybe.get(memory_id, 0) + count
+    return found
+
+
+def expected(
+    rows: Sequence[Row], conversations: Mapping[str, Conversation]
+) -> dict[str, dict[str, Expected]]:
+    """The records of each conversation, by id. ``rows`` are the log's."""
+    at = {(row.key, row.offset): row for row in rows}
+    found: dict[str, dict[str, Expected]] = {}
+    for key, conversation in conversations.items():
+        standing = set(conversation.standing())
+        events = [
+            (_time(at[key, offset]), offset, event)
+            for offset, event in conversation.events.items()
+            if event.type in (_SAVED, _DELETED, _OUTCOME)
+        ]
+        purged: dict[str, int] = {}
+        for when, _, event in events:
+            # A deletion for good holds whatever becomes of its own event.
+            if event.type == _DELETED and event.data.get("hard"):
+                name = event.data["memory_id"]
+                purged[name] = max(when, purged.get(name, when))
+        own = found.setdefault(key, {})
+        for when, offset, event in sorted(events, key=lambda one: one[:2]):
+            name = event.data["memory_id"]
+            if offset not in standing or (event.type == _SAVED and when <= purged.get(name, -1)):
+                continue
+            record = own.setdefault(name, Expected())
+            if event.type == _SAVED:
+                record.stands, record.text = True, event.data["text"]
+            elif event.type == _DELETED:
+                record.stands = False
+            elif event.data["succeeded"]:
+                record.succeeded += 1
+            else:
+                record.failed += 1
+    return found
+
+
+def _time(row: Row) -> int:
+    """An event's own time in microseconds, never later than the broker's."""
+    recorded = row.timestamp * 1000
+    claimed = json.loads(row.value).get("time")
+    if claimed is None:
+        return recorded
+    return min(recorded, round(datetime.fromisoformat(claimed).timestamp() * 1e6))
+
+
+def judge_memories(
+    rows: Sequence[Row],
+    conversations: Mapping[str, Conversation],
+    told: Told,
+    shown: Mapping[str, Sequence[Flat]],
+    erased: Iterable[str] = (),
+) -> Findings:
+    """Compare what a gateway shows with what the log gives. ``shown`` are the records of each
+    tenant. Pure.
+    """
+    findings, gone = Findings(len(told.saved)), set(erased)
+    taught = {
+        (key, event.data["memory_id"])
+        for key, conversation in conversations.items()
+        for event in conversation.events.values()
+        if event.type == _SAVED
+    }
+    for key, memory_id in sorted(told.saved - taught):
+        if key not in gone:
+            findings.lost.append(
+                f"{key}: memory {memory_id} was acknowledged and is not in the log"
+            )
+    _outcomes(conversations, told, gone, findings)
+    right = expected(rows, conversations)
+    seen: dict[tuple[str, str], Flat] = {}
+    for tenant, records in shown.items():
+        for record in records:
+            key = f"{tenant}/{record['conversation']}"
+            if (key, record["id"]) in seen:
+                findings.doubled.append(f"{key}: memory {record['id']} is shown twice")
+            seen[key, record["id"]] = record
+            foreign = {"/".join(found) for found in MARK.findall(json.dumps(record))} - {key}
+            if foreign or key in gone:
+                findings.differing.append(
+                    f"{key}: memory {record['id']} is shown"
+                    + (f" with text of {sorted(foreign)}" if foreign else " though it is erased")
+                )
+    for key, own in right.items():
+        for memory_id, record in own.items():
+            if record.stands:
+                _compare(key, memory_id, record, seen.pop((key, memory_id), None), findings)
+    findings.differing += [
+        f"{key}: memory {memory_id} is shown, and nothing in the log stands for it"
+        for key, memory_id in sorted(seen)
+        if key not in gone
+    ]
+    return findings
+
+
+def _outcomes(
+    conversations: Mapping[str, Conversation], told: Told, gone: set[str], findings: Findings
+) -> None:
+    logged: dict[str, int] = {}
+    for conversation in conversations.values():
+        for event in conversation.events.values():
+            if event.type == _OUTCOME:
+                name = event.data["memory_id"]
+                logged[name] = logged.get(name, 0) + 1
+    lost_logs = {memory_id for key, memory_id in told.saved if key in gone}
+    for name in sorted((logged.keys() | told.outcomes.keys()) - lost_logs):
+        least = told.outcomes.get(name, 0)
+        if logged.get(name, 0) < least:
+            findings.lost.append(f"memory {name}: {least} outcomes were acknowledged")
+        if logged.get(name, 0) > least + told.maybe.get(name, 0):
+            findings.doubled.append(f"memory {name}: {logged[name]} outcomes are in the log")
+
+
+def _compare(
+    key: str, memory_id: str, record: Expected, shown: Flat | None, findings: Findings
+) -> None:
+    if shown is None:
+        findings.lost.append(f"{key}: memory {memory_id} stands in the log and is not shown")
+        return
+    use = shown["use"]
+    counts = (use["succeeded"], use["failed"])
+    if counts != (record.succeeded, record.failed):
+        where = (
+            findings.doubled if sum(counts) > record.succeeded + record.failed else findings.lost
+        )
+        where.append(
+            f"{key}: memory {memory_id} has outcomes {counts}, the log"
+            f" {(record.succeeded, record.failed)}"
+        )
+    if shown["text"] != record.text:
+        findings.differing.append(f"{key}: memory {memory_id} has another text than the log")
+
+
+# -- after the faults
+
+
+async def check_memories(
+    platform: Platform, rows: Sequence[Row], producers: Sequence[MemoryProducer]
+) -> tuple[Findings, list[str]]:
+    """What is wrong with the memory that gateways show, once they had time to hear of everything;
+    and with what the stores keep, verify and rebuild, in words.
+
+    ``rows`` are the log's, without erased conversations.
+    """
+    told, conversations = told_to(producers), dict[str, Conversation]()
+    for row in sorted(rows, key=lambda row: (row.partition, row.offset)):
+        if not is_garbage(row):
+            if row.key not in conversations:
+                conversations[row.key] = Conversation(row.partition, frozenset())
+            conversations[row.key].add(row)
+    deadline = time.monotonic() + PATIENCE
+    found: list[Findings] = []
+    while not found or (not all(one.clean for one in found) and time.monotonic() < deadline):
+        if found:
+            await asyncio.sleep(0.5)
+        found = [
+            judge_memories(rows, conversations, told, shown, platform.erased)
+            for shown in [await _shown(platform, url) for url in platform.urls]
+        ]
+    total = Findings(len(told.saved))
+    for one in found:
+        total.add(one)
+    return total, await _stores(platform)
+
+
+async def _shown(platform: Platform, url: str) -> dict[str, list[Flat]]:
+    """All records of each tenant that a gateway shows."""
+    found: dict[str, list[Flat]] = {}
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15)) as http:
+        for tenant, key in platform.keys.items():
+
+            async def get(path: str, key: str = key) -> Any:
+                return await read(http, url + path, key)
+
+            found[tenant] = await pages(get, "/v1/memories?limit=200", "memories", "before")
+    return found
+
+
+async def _stores(platform: Platform) -> list[str]:
+    """What is wrong with the store's file, and with one that is built anew."""
+    marks = {key: f"@{key}@".encode() for key in sorted(platform.erased)}
+    deadline = time.monotonic() + PATIENCE
+    while wrong := [
+        f"{key} was erased: {path.name} holds it"
+        for path in sorted((platform.folder / "memories").glob("*.db*"))
+        for key in holding(path.read_bytes(), marks)
+    ]:
+        if time.monotonic() > deadline:
+            break
+        await asyncio.sleep(0.5)
+    digests = []
+    for args in (["rebuild"], ["verify"], ["rebuild", "--from-logs"]):
+        code, said = await command(platform, "memories", *args)
+        if code != 0:
+            wrong.append(f"`memories {' '.join(args)}` ended with {code}: {said.strip()[-300:]}")
+        digests += re.findall(r"digest ([0-9a-f]{64})", said)
+    if len(set(digests)) != 1:
+        wrong.append(f"a store from the topic and one from the logs have the digests {digests}")
+    return wrong

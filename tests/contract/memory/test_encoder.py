@@ -1,0 +1,251 @@
+"""The encoder over a log in memory: what it learns from, when, and that a span teaches once,
+whatever is delivered how often and whatever rollbacks come in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from projections.errors import KafkaUnavailable
+from projections.events.codec import decode_event
+from projections.events.types import MemorySavedEvent
+from projections.events.validation import Record, make_record
+from projections.fold.extraction_due import Extraction
+from projections.names import Key, Position
+from streams.memory.extraction_requests import request_of
+from tests.support.compaction import SMALL
+from tests.support.learning import KEY, Learning, closed, opened, user
+
+SESSIONS = {"memory_auto": "sessions"}
+SUMMARIES = {**SMALL, "memory_auto": "summaries"}
+FILLER = [user("the weather of this week and the garden " * 4) for _ in range(8)]
+
+
+async def saved(world: Learning) -> list[MemorySavedEvent]:
+    found = [decode_event(raw.value or b"") for raw in world.log.rows(0)]
+    return [one for one in found if isinstance(one, MemorySavedEvent)]
+
+
+async def test_a_closed_session_teaches_what_was_said_in_it() -> None:
+    world = Learning(SESSIONS)
+    (_, first, last) = await world.say(opened(), user("I live in Oslo."), user("I'm vegetarian"))
+    await world.say(closed(last))
+    assert await world.learn() != [None]
+    assert world.texts() == ["The user is vegetarian.", "The user lives in Oslo."]
+    record = world.known()[1]
+    assert (record.scope.user, record.scope.channel, record.conversation) == ("ann", "web", "talk")
+    assert (record.positions, record.trust, record.origin) == ([str(first)], "user", "rules")
+    assert world.counted("memory_extractions_total") == {("made", "session", "rules"): 1}
+    assert world.counted("memory_records_extracted_total") == {("fact",): 1, ("constraint",): 1}
+
+
+async def test_only_the_session_that_was_closed_is_read() -> None:
+    world = Learning(SESSIONS)
+    await world.say(opened(), user("I live in Oslo."), closed())
+    world.requests.clear()
+    (last,) = await world.say(user("I work as a nurse"))
+    await world.say({"type": "turn.started", "turn_id": "t"}, closed(last))
+    (other,) = await world.say(user("I have two kids"))
+    await world.say(closed(last))  # void: another message came after the one it names
+    await world.say(user("My name is Ann."), closed())
+    assert len(world.requests) == 2
+    await world.learn(world.requests[0])
+    assert world.texts() == ["The user works as a nurse."]
+    await world.learn(world.requests[1])
+    assert world.texts() == [
+        "The user has two kids.",
+        "The user works as a nurse.",
+        "The user's name is Ann.",
+    ]
+    assert other
+
+
+async def test_a_session_teaches_also_what_summaries_cover_by_now() -> None:
+    world = Learning({**SMALL, **SESSIONS})
+    await world.say(opened(), user("I live in Oslo."), *FILLER)
+    await world.summarise()
+    await world.say(user("I have two kids"), *FILLER)
+    await world.summarise()
+    await world.say(user("I work as a nurse"), closed())
+    await world.learn()
+    assert world.texts() == [
+        "The user has two kids.",
+        "The user lives in Oslo.",
+        "The user works as a nurse.",
+    ]
+
+
+async def test_an_accepted_summary_teaches_what_it_covers() -> None:
+    world = Learning(SUMMARIES)
+    await world.say(opened(), user("I live in Oslo."), *FILLER, user("I have two kids"))
+    at = await world.summarise()
+    assert [(one.reason, one.at) for one in world.requests] == [("summary", at.offset)]
+    await world.learn()
+    assert world.texts() == ["The user lives in Oslo."]
+    await world.say(closed())
+    reasons = [one.reason for one in world.requests]
+    await world.learn()
+    if (await world.window()).meta.due is not None:
+        await world.summarise()
+        await world.learn()
+    else:
+        assert reasons == ["tail"]
+    assert "The user has two kids." in world.texts()
+
+
+async def test_what_leaves_a_sliding_window_leaves_its_gist() -> None:
+    policy = {"profile": "sliding", "memory_auto": "summaries", "close_summarizer": "extractive"}
+    world = Learning(policy)
+    said = "The committee rejected the second proposal about harbour lights"
+    await world.say(opened(), user(said), user("ok thanks"), *FILLER, *FILLER)
+    await world.summarise()
+    assert [one.gists for one in world.requests] == [True]
+    await world.learn()
+    assert f'The user said: "{said}".' in world.texts()
+
+
+@pytest.mark.parametrize("policy", [{}, {"memory_auto": "off"}, {"memory_auto": "summaries"}])
+async def test_nothing_is_learnt_that_the_policy_does_not_say(policy: dict[str, Any]) -> None:
+    world = Learning(policy)
+    await world.say(opened(), user("I live in Oslo."), closed())
+    reasons = [one.reason for one in world.requests]
+    assert reasons == (["tail"] if policy.get("memory_auto") == "summaries" else [])
+    (await world.say({"type": "conversation.erased"}))
+    assert await world.learn() in ([], [None])
+    assert world.texts() == []
+
+
+async def test_a_request_that_is_delivered_again_doubles_nothing() -> None:
+    world = Learning(SESSIONS)
+    await world.say(opened(), user("I live in Oslo."), user("I have two kids"), closed())
+    (request,) = world.requests
+    await world.learn(request, request)
+    once = world.known()
+    rows = await saved(world)
+    assert len(rows) == 4 and len({row.id for row in rows}) == 2
+    assert [(one.duplicates, one.revision) for one in once] == [(0, 1), (0, 1)]
+    # Far later its ids are not known any more: the same is said once more, and was said once.
+    for i in range(1_100):
+        await world.log.append([record(user("ok"), f"filler{i}")])
+    await world.fold()
+    await world.learn(request)
+    assert world.known() == once
+
+
+def record(flat: dict[str, Any], new_id: str) -> Record:
+    return make_record(KEY, flat, where="e", now="2024-05-15T10:00:00Z", new_id=new_id)
+
+
+async def test_an_append_that_failed_half_way_is_made_good_by_the_next_delivery() -> None:
+    world = Learning(SESSIONS)
+    await world.say(opened(), user("I live in Oslo."), user("I have two kids"), closed())
+    (request,) = world.requests
+    append, calls = world.log.append, 0
+
+    async def fails(records: Any) -> list[Position]:
+        nonlocal calls
+        calls += 1
+        await append(records[:1])
+        raise KafkaUnavailable("the broker went away")
+
+    world.log.append = fails  # type: ignore[method-assign]
+    with pytest.raises(KafkaUnavailable):
+        await world.learn(request)
+    world.log.append = append  # type: ignore[method-assign]
+    await world.learn(request)
+    assert world.texts() == ["The user has two kids.", "The user lives in Oslo."]
+    assert all(one.duplicates == 0 for one in world.known()) and calls == 1
+
+
+async def test_a_rollback_that_comes_in_between_loses_nothing_that_still_stands() -> None:
+    world = Learning(SESSIONS)
+    (_, stays, _) = await world.say(opened(), user("I live in Oslo."), user("I have two kids"))
+    await world.say(closed())
+    append, raced = world.log.append, False
+
+    async def races(records: Any) -> list[Position]:
+        nonlocal raced
+        if not raced:
+            raced = True
+            await append([record({"type": "rollback", "to": str(stays)}, "back")])
+        return await append(records)
+
+    world.log.append = races  # type: ignore[method-assign]
+    await world.learn()
+    assert world.texts() == ["The user lives in Oslo."]
+    rejected = [one for one in await saved(world) if one.data.rollback is None]
+    assert len(rejected) == 2  # what did not know the rollback counts nowhere
+
+
+async def test_a_rollback_hides_what_the_abandoned_branch_taught_and_another_brings_it_back() -> (
+    None
+):
+    world = Learning(SESSIONS)
+    (_, stays, _) = await world.say(opened(), user("I live in Oslo."), user("I have two kids"))
+    (close,) = await world.say(closed())
+    await world.learn()
+    await world.say({"type": "rollback", "to": str(stays)})
+    assert world.texts() == ["The user lives in Oslo."]
+    await world.say({"type": "rollback", "to": str(close)})
+    assert world.texts() == ["The user has two kids.", "The user lives in Oslo."]
+
+
+async def test_a_later_value_takes_the_place_of_the_former_whatever_is_extracted_first() -> None:
+    order = []
+    for turn in (1, -1):
+        world = Learning(SESSIONS)
+        for n, text in enumerate(("I live in Oslo.", "I moved to Bergen.")):
+            key = Key("acme", f"talk{n}")
+            said = user(text, time=f"2024-05-{10 + n}T10:00:00Z")
+            await world.say(opened(), said, closed(), key=key)
+        requests, world.requests = world.requests[::turn], []
+        await world.learn(*requests)
+        assert world.texts() == ["The user moved to Bergen."]
+        (one,) = world.known()
+        assert one.revision == 2
+        between = one.created + 3_600_000_000
+        assert [r.text for r in world.known(between)] == ["The user lives in Oslo."]
+        order.append(one.id)
+    assert order[0] == order[1]
+
+
+async def test_spans_that_are_learnt_from_at_once_come_out_alike() -> None:
+    world = Learning(SESSIONS)
+    await world.say(opened(), user("I live in Oslo."), closed())
+    request = request_of(KEY, 0, Extraction(2, "session", False))
+    async with world.folding():
+        await asyncio.gather(*(world.encoder.answer_if_due(request) for _ in range(4)))
+    assert [(one.text, one.duplicates) for one in world.known()] == [("The user lives in Oslo.", 0)]
+
+
+async def test_what_is_much_the_same_is_fused_and_goes_with_its_last_source() -> None:
+    world = Learning(SESSIONS)
+    (_, first, second) = await world.say(
+        opened(), user("I never fly at night."), user("I don't fly at night or on Sundays.")
+    )
+    (close,) = await world.say(closed())
+    await world.learn(*world.requests, *world.requests)
+    both = "The user never flies at night. The user does not fly at night or on Sundays."
+    found = {one.kind: one for one in world.known()}
+    assert (found["composite"].text, found["composite"].positions) == (
+        both,
+        [str(first), str(second)],
+    )
+    records = [one.id for one in world.known() if one.kind == "record"]
+    assert found["composite"].sources == sorted(records) and len(records) == 2
+    assert all(one.duplicates == 0 for one in world.known())
+    await world.say({"type": "rollback", "to": str(first)})
+    assert world.texts() == ["The user never flies at night."]
+    await world.say({"type": "rollback", "to": str(close)})
+    assert both in world.texts()
+
+
+async def test_what_is_private_reaches_no_event() -> None:
+    world = Learning(SESSIONS)
+    await world.say(opened(), user("I live in Oslo. <private>I have asthma.</private>"), closed())
+    await world.learn()
+    assert world.texts() == ["The user lives in Oslo."]
+    assert all("asthma" not in row.data.text for row in await saved(world))

@@ -1,0 +1,286 @@
+"""The console in a real browser, on the real stack: every view, what a person does in it, and what
+it never shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from projections.names import Key, partition_of
+from streams.settings.quotas import DEFAULT_SCOPES
+from streams.settings.settings import Settings
+from tests.support.browser import ENTER, TAB, Browser, programs, running_browser
+from tests.support.console_traffic import append, approval, record_call, talk
+from tests.support.gateway_process import serving
+from tests.support.raw_records import put_raw
+from threadfold.embedded.stack import EmbeddedStack
+
+pytestmark = pytest.mark.long
+CONSOLE = Path(__file__).resolve().parents[3] / "console"
+PACKAGES = CONSOLE / "node_modules"
+AXE = PACKAGES / "axe-core" / "axe.min.js"
+VIEWS = {
+    "overview": "Partitions",
+    "conversations": "A journey to London",
+    "conversations/journey": "[Summary of the earlier conversation]",
+    "conversations/journey/then": "by today's rules",
+    "conversations/journey/log": "Book the first one.",
+    "conversations/journey/calls": "Render again",
+    "conversations/journey/memories": "Prefers a seat at the window.",
+    "approvals": "Waits for an approval",
+    "tenants": "rival",
+    "tenants/rival": "Make a key",
+    "care": "Generations",
+}
+"""The views by their addresses, each with something that it shows."""
+
+
+@dataclass(frozen=True)
+class World:
+    """A gateway with the tenants acme and rival, and a browser."""
+
+    url: str
+    acme: httpx.Client
+    key: str
+    rival_key: str
+    browser: Browser
+    settings: Settings
+
+    def sign_in(self, key: str | None = None) -> Browser:
+        """The browser, signed in; its tab has forgotten who was."""
+        browser = self.browser
+        browser.open(f"{self.url}/healthz")
+        browser.run("sessionStorage.clear()")
+        browser.open(f"{self.url}/")
+        browser.write("Key", key or self.key)
+        browser.button("Sign in")
+        browser.shows("Sign out")
+        browser.log()
+        return browser
+
+    def show(self, view: str) -> Browser:
+        self.browser.run("location.hash = arguments[0]", f"#/{view}")
+        return self.browser
+
+
+@pytest.fixture(scope="module")
+def world(stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    programs()
+    with contextlib.ExitStack() as running:
+        served = running.enter_context(serving(stack, tmp_path_factory.mktemp("console"), "acme"))
+        acme = running.enter_context(
+            httpx.Client(base_url=served.url, headers=served.headers, timeout=60, trust_env=False)
+        )
+        rival = acme.post("/v1/tenants", json={"name": "rival", "scopes": list(DEFAULT_SCOPES)})
+        append(acme, "journey", talk(12))
+        record_call(acme, "journey")
+        append(acme, "journey", approval())
+        append(acme, "answered", [*talk(1), *approval("pay-2")])
+        memory = {"text": "Prefers a seat at the window.", "user": "u-7", "conversation": "journey"}
+        acme.post("/v1/memories?wait=applied", json=memory).raise_for_status()
+        browser = running.enter_context(running_browser(tmp_path_factory.mktemp("browser")))
+        yield World(served.url, acme, served.key, rival.json()["key"], browser, served.settings)
+
+
+def test_the_sources_hold_their_types_and_build_to_what_is_shipped(tmp_path: Path) -> None:
+    if not PACKAGES.exists() or shutil.which("node") is None:
+        pytest.skip("no Node, or no packages: `npm ci` in console/ to test its build")
+    for command in (["node_modules/typescript/bin/tsc"], ["build.mjs", str(tmp_path)]):
+        done = subprocess.run(["node", *command], cwd=CONSOLE, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    shipped = CONSOLE.parent / "threadfold" / "console"
+    for path in shipped.iterdir():
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_every_view_shows_what_it_is_for_and_reports_no_error(world: World) -> None:
+    browser = world.sign_in()
+    for view, text in VIEWS.items():
+        world.show(view).shows(text)
+    # A refused script, style or request would be here.
+    assert browser.log() == []
+
+
+def test_the_overview_draws_what_it_has_seen(world: World) -> None:
+    browser = world.sign_in()
+    world.show("overview").shows("Requests / s at this gateway", "1 worker reports", "extractive")
+    label = "return document.querySelector('[aria-label^=\"Requests\"]').ariaLabel"
+    browser.until(lambda: ": 0 now" not in browser.run(label), "no request is counted")
+    assert "L" in browser.run("return document.querySelectorAll('.plot path')[1].getAttribute('d')")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1440])
+def test_every_view_fits_and_has_no_serious_fault(
+    world: World, width: int, scheme: str, tmp_path: Path
+) -> None:
+    if not AXE.exists():
+        pytest.skip(
+            "axe is not installed: `npm ci` in console/ to test the console's accessibility"
+        )
+    browser = world.sign_in()
+    browser.appear(width, scheme)
+    axe = AXE.read_text()
+    browser.evaluate(axe)
+    browser.run("document.body.append(document.createElement('img'))")
+    found = browser.run("return axe.run('body > img')")
+    assert [one["id"] for one in found["violations"]] == ["image-alt"], "axe finds no fault at all"
+    browser.run("document.querySelector('body > img').remove()")
+    for view, text in VIEWS.items():
+        world.show(view).shows(text)
+        wide = browser.run("return [document.documentElement.scrollWidth, window.innerWidth]")
+        assert wide[0] <= wide[1], f"{view} is wider than its window: {wide}"
+        found = browser.run("return axe.run(document, {resultTypes: ['violations']})")
+        faults = [
+            (one["id"], [node["html"][:120] for node in one["nodes"][:3]])
+            for one in found["violations"]
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert faults == [], (view, faults)
+        browser.screenshot(tmp_path / f"{view.replace('/', '-')}.png")
+
+
+def test_a_person_approves_a_call_and_the_conversation_goes_on(world: World) -> None:
+    browser = world.sign_in()
+    world.show("conversations/answered").shows(
+        "Waits for an approval", "Pay 100 EUR for flight 100?"
+    )
+    browser.write("Comment", "as agreed")
+    browser.button("Approve")
+    browser.until(lambda: "Waits for an approval" not in browser.text(), "it still waits")
+    context = world.acme.get("/v1/conversations/answered/context").json()
+    assert context["suspensions"] == []
+    events = world.acme.get("/v1/conversations/answered/history?limit=1").json()["events"]
+    assert (events[0]["type"], events[0]["outcome"]) == ("resolution", "approved")
+    assert events[0]["content"] == "as agreed"
+
+
+def test_a_window_grows_while_it_is_open(world: World) -> None:
+    browser = world.sign_in()
+    world.show("conversations/live-one")
+    append(world.acme, "live-one", talk(1))
+    browser.run("location.reload()")
+    browser.shows("On day 1 the cheapest is flight 100", "live")
+    append(world.acme, "live-one", [{"type": "message", "role": "user", "content": "And back?"}])
+    browser.shows("And back?")
+    piece = {"turn_id": "t-1", "delta": "The way back is", "offset": 0}
+    world.acme.post("/v1/conversations/live-one/partial", json=piece).raise_for_status()
+    browser.shows("in progress", "The way back is")
+
+
+def test_a_shortened_result_is_shown_whole_and_a_window_as_it_was(world: World) -> None:
+    browser = world.sign_in()
+    world.show("conversations/journey").shows("Shortened from")
+    assert "flight 130: OSL to LHR" not in browser.text()
+    browser.button("Show the original")
+    browser.shows("flight 130: OSL to LHR")
+    world.show("conversations/journey/then").shows("by today's rules")
+    slider = browser.find("//input[@type='range']")
+    browser.command("POST", f"element/{slider}/value", {"text": "\ue011"})  # Home: the first event
+    browser.shows("Event 1 of", "The window after 1 events")
+    browser.button("Later")
+    browser.shows("Event 2 of", "You book journeys. Ask before you pay.")
+    assert "Which flights" not in browser.text()
+
+
+def test_the_log_goes_back_to_the_first_event_and_a_render_says_whether_it_agrees(
+    world: World,
+) -> None:
+    browser = world.sign_in()
+    world.show("conversations/journey/log").shows("Book the first one.")
+    browser.button("Show older events")
+    browser.shows("This is the first event.", "conversation.opened")
+    world.show("conversations/journey/calls").shows("gpt-5-mini")
+    browser.button("Render again")
+    browser.shows("It agrees.")
+
+
+def test_another_tenant_sees_nothing_of_it_and_nothing_of_the_platform(world: World) -> None:
+    browser = world.sign_in(world.rival_key)
+    browser.shows("Overview")
+    assert "Tenants" not in browser.text() and "acme" not in browser.text()
+    world.show("conversations").shows("No conversation matches.")
+    for tab in ("", "/then", "/log", "/memories"):
+        world.show(f"conversations/journey{tab}").shows("is not known")
+        assert "flight" not in browser.text() and "seat" not in browser.text()
+    world.show("approvals").shows("Nobody waits")
+    world.show("tenants/acme").shows("(403)")
+
+
+def test_a_wrong_key_is_refused_and_a_key_ends_with_its_session(world: World) -> None:
+    browser = world.sign_in()
+    browser.button("Sign out")
+    browser.shows("Key")
+    assert browser.run("return sessionStorage.length + localStorage.length") == 0
+    browser.write("Key", "tf_wrong")
+    browser.button("Sign in")
+    browser.shows("the key is not known")
+    assert browser.run("return [document.cookie, localStorage.length]") == ["", 0]
+
+
+def test_it_is_used_by_keyboard_alone(world: World) -> None:
+    browser = world.sign_in()
+    world.show("approvals").shows("Waits for an approval")
+    browser.run("document.activeElement.blur()")
+    seen = []
+    for _ in range(14):
+        browser.press(TAB)
+        seen.append(
+            browser.run("return document.activeElement.innerText || document.activeElement.tagName")
+        )
+        if seen[-1] == "Conversations":
+            break
+    assert "Skip to the content" in seen
+    browser.press(ENTER)
+    browser.shows("A journey to London")
+
+
+def test_the_operator_makes_and_revokes_a_key_and_erases_with_a_receipt(world: World) -> None:
+    browser = world.sign_in()
+    append(world.acme, "to-erase", talk(1))
+    world.show("tenants/rival").shows("Make a key")
+    browser.write("Name of a new key", "from-console")
+    browser.button("Make a key")
+    browser.shows("The key, shown once", "from-console")
+    browser.run("window.confirm = () => true")
+    browser.click("//button[@aria-label='Revoke from-console']")
+    browser.until(
+        lambda: (
+            "from-console" not in browser.run("return document.querySelector('tbody').innerText")
+        ),
+        "the key is still there",
+    )
+    world.show("care").shows("Erase for good")
+    browser.write("Name", "to-erase")
+    browser.write("The name again", "to-erase")
+    browser.button("Erase for good")
+    browser.shows("Erased. The receipt:", "windows")
+    assert world.acme.get("/v1/conversations/to-erase/context").status_code == 410
+
+
+def test_the_operator_inspects_and_drops_a_dead_letter(world: World) -> None:
+    key = Key("acme", "poisoned")
+    partition = partition_of(key, world.settings.partitions)
+    row = (partition, str(key).encode(), b"{not json")
+    (sent,) = asyncio.run(put_raw(world.settings, "events", row))
+    position = f"{partition}-{sent.offset}"
+    later = {"type": "message", "role": "user", "content": "later"}
+    world.acme.post("/v1/conversations/poisoned/events?wait=applied", json=later)
+    browser = world.sign_in()
+    world.show("care").shows("acme/poisoned", "the value is not an event")
+    browser.click(f"//button[@aria-label='Inspect {position}']")
+    browser.shows('"kind": "poison"')
+    browser.run("window.confirm = () => true")
+    browser.click(f"//button[@aria-label='Drop {position}']")
+    browser.shows("acme/poisoned: done", "There are none.")
+    context = world.acme.get("/v1/conversations/poisoned/context").json()
+    assert [one["content"] for one in context["messages"]] == ["later"] and "parked" not in context

@@ -1,0 +1,56 @@
+"""Which words a text is found by."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from projections.memory.words import date_words, stem, stems_of, words_of
+
+WORDS = (
+    "caresses ponies ties caress cats feed agreed plastered bled motoring sing conflated troubled"
+    " sized hopping tanned falling hissing fizzed failing filing happy sky relational conditional"
+    " rational digitizer radically differently vietnamization predication operator feudalism"
+    " decisiveness hopefulness callousness formality sensitivity triplicate formative formalize"
+    " electrical hopeful goodness revival allowance inference airliner gyroscopic adjustable"
+    " defensible irritant replacement adjustment dependent adoption communism activate homologous"
+    " effective bowdlerize probate rate cease controlling rolls generalizations oscillators"
+    " drinks drinking preferred allergies meeting moved moving living yes holidays apologies"
+    " argument station nation vision decision discussion onion incredibly wobbly terribly"
+    " technology assembly x1 be b say saying owned owning using used agreeing trees"
+)
+
+
+def test_stems_are_those_of_the_full_text_index_of_sqlite() -> None:
+    db = sqlite3.connect(":memory:")
+    db.execute("CREATE VIRTUAL TABLE words USING fts5 (word, tokenize = 'porter ascii')")
+    db.execute("CREATE VIRTUAL TABLE places USING fts5vocab (words, 'instance')")
+    words = WORDS.split()
+    db.executemany("INSERT INTO words (rowid, word) VALUES (?, ?)", enumerate(words))
+    theirs = dict(db.execute("SELECT doc, term FROM places"))
+    assert {word: stem(word) for word in words} == {
+        word: theirs[number] for number, word in enumerate(words)
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("It's 5 o'clock: TEA!", ["it", "s", "5", "o", "clock", "tea"]),
+        ("Café crème, Ærø", ["cafe", "creme", "ærø"]),
+        ("北京大学 2024", ["北京", "京大", "大学", "2024"]),
+        ("茶", ["茶"]),
+        ("<<>> …", []),
+    ],
+)
+def test_words_are_letters_and_digits_without_case_and_accents(text: str, words: list[str]) -> None:
+    assert words_of(text) == words
+
+
+def test_words_that_say_nothing_are_left_out() -> None:
+    assert stems_of("What does she like to drink in the mornings?") == ["like", "drink", "morn"]
+
+
+def test_a_day_is_found_by_its_year_month_and_day() -> None:
+    assert date_words("2024-06-03T10:00:00Z") == "2024 june 3"
