@@ -11,7 +11,7 @@ import msgspec
 from projections.events.memories import MemoryFused, MemorySaved, Origin
 from projections.events.times import parse_micros
 from projections.memory.extraction.candidate import Candidate
-from projections.memory.fusion import clusters, composite
+from projections.memory.extraction.fusion import clusters, composite
 from projections.memory.identity import id_of, normalize
 from projections.names import Key, Position
 

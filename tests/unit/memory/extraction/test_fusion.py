@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from projections.memory.extraction.candidate import Candidate
+from projections.memory.extraction.fusion import MOST, clusters, composite
 from projections.memory.extraction.memory_events import Taught, memory_events
-from projections.memory.fusion import MOST, clusters, composite
 from projections.memory.similarity import similarity, stems
 from tests.support.taught import KEY
 
