@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.config import LOGGING_CONFIG
 
 from projections.errors import InvalidSettings
 from streams.runtime.json_logs import write_json
@@ -125,7 +126,7 @@ def server_config(
         ws="none",
         log_level=log_level,
         access_log=False,
-        **({"log_config": None} if own_logs else {}),
+        log_config=None if own_logs else LOGGING_CONFIG,
         server_header=False,
         lifespan="on",
         timeout_graceful_shutdown=grace,
