@@ -11,13 +11,14 @@ from cryptography import x509
 from projections.errors import InvalidSettings
 from streams.settings.settings import Settings
 
+_SETTINGS = ("kafka_ca", "kafka_certificate", "gateway_certificate")
 _REDIS = {"redis_ca": "ssl_ca_certs", "redis_certificate": "ssl_certfile"}
 
 
 def certificate_files(settings: Settings) -> dict[str, Path]:
     """The files that have certificates, by the setting; those of Redis are in its URL's query."""
     query = parse_qs(settings.redis.partition("?")[2])
-    named = {name: getattr(settings, name) for name in ("kafka_ca", "kafka_certificate")}
+    named = {name: getattr(settings, name) for name in _SETTINGS}
     named |= {name: query.get(option, [""])[0] for name, option in _REDIS.items()}
     return {name: Path(path) for name, path in named.items() if path}
 

@@ -111,6 +111,9 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     A worker serves its metrics at ``metrics_host`` and ``metrics_port``; 0: it does not.
 
+    ``gateway_certificate`` and ``gateway_private_key`` are PEM files with which the gateway speaks
+    TLS (``threadfold.gateway.tls``).
+
     ``cors_origins`` and ``gateway_hosts`` are lists joined by commas
     (``threadfold.gateway.origins``). ``token_secret`` is part of what signs the tokens of end
     users; ``user_requests_per_second`` and ``user_streams`` are one user's share in a gateway, 0:
@@ -178,6 +181,8 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8080
     connections_per_address: int = 0
+    gateway_certificate: str = ""
+    gateway_private_key: str = ""
     gateway_url: str = ""
     auth: str = "on"
     auth_tenant: str = "default"
@@ -302,6 +307,7 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
             ("jwt_issuer", "jwt_audience", "jwt_keys"),
             ("kafka_user", "kafka_password"),
             ("kafka_certificate", "kafka_private_key"),
+            ("gateway_certificate", "gateway_private_key"),
         ):
             missing = [name for name in together if not getattr(self, name)]
             if 0 < len(missing) < len(together):

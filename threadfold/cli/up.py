@@ -23,6 +23,7 @@ from threadfold.embedded.folder import DataFolder, write_private
 from threadfold.embedded.ports import HOST, free_port
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway.key_sets import check_source, is_url
+from threadfold.gateway.tls import certificate_of
 
 DEMO_TENANT = "demo"
 MASTER_KEYS = "master.keys"
@@ -83,6 +84,7 @@ def up(port: int | None, data: Path, workers: int, metrics_port: int | None) -> 
         base = configured(data)
         chosen = base.gateway_port if port is None else port or free_port()
         check_port(chosen)
+        certificate_of(base)
         stack = EmbeddedStack(
             data / "stack", kafka=base.kafka or None, redis=base.redis or None, passwords=True
         )
@@ -165,7 +167,7 @@ def _start(stack: EmbeddedStack, base: Settings, data: Path, port: int) -> Setti
             " Kafka, 43 MB)"
         )
     stack.start()
-    url = f"http://{HOST}:{port}"
+    url = f"{'https' if base.gateway_certificate else 'http'}://{HOST}:{port}"
     changes = {
         **stack.addresses,
         "gateway_host": HOST,
@@ -182,8 +184,9 @@ def _start(stack: EmbeddedStack, base: Settings, data: Path, port: int) -> Setti
             if base.master_keys_file
             else master_key_file(data)
         )
-    if base.policy:
-        changes["policy"] = str(Path(base.policy).absolute())
+    for name in ("policy", "gateway_certificate", "gateway_private_key"):
+        if getattr(base, name):
+            changes[name] = str(Path(getattr(base, name)).absolute())
     if base.jwt_keys and not is_url(base.jwt_keys):
         changes["jwt_keys"] = keys = str(Path(base.jwt_keys).absolute())
         check_source(keys)

@@ -16,12 +16,14 @@ from uvicorn.config import LOGGING_CONFIG
 from projections.errors import InvalidSettings
 from streams.runtime.json_logs import write_json
 from streams.runtime.process_pool import return_memory
+from streams.runtime.tasks import end_tasks
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 from threadfold.gateway.app import Gateway, create_gateway
 from threadfold.gateway.concurrency import limits_within
 from threadfold.gateway.connections import Connections, most_connections, raise_descriptors
 from threadfold.gateway.credentials import check_exposure
+from threadfold.gateway.tls import Certificate, certificate_of
 
 GRACE = 10
 """Seconds that requests under way may take after SIGTERM."""
@@ -42,6 +44,8 @@ class Server(uvicorn.Server):
 
     path = ""
     """What of it is announced."""
+    certificate: Certificate | None = None
+    """What to keep current while it runs."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -52,7 +56,8 @@ class Server(uvicorn.Server):
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
-            print(f"ready: http://{shown}:{port}{self.path}", flush=True)
+            scheme = "https" if self.config.is_ssl else "http"
+            print(f"ready: {scheme}://{shown}:{port}{self.path}", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if isinstance(self.config.app, Gateway):
@@ -63,12 +68,13 @@ class Server(uvicorn.Server):
 def serve(settings: Settings) -> None:
     """Run the gateway until SIGTERM or SIGINT, then let requests finish, and return.
 
-    It prints ``ready: http://HOST:PORT`` on stdout once it listens. ``/readyz`` reports whether
-    Kafka and Redis answer. Port 0 stands for a free one. A second signal ends it at once.
+    It prints ``ready: URL`` on stdout once it listens: with a certificate ``https``. ``/readyz``
+    reports whether Kafka and Redis answer. Port 0 stands for a free one. A second signal ends it at
+    once.
 
     Raises:
-        InvalidSettings: an address is missing, auth is off and the host not loopback, or host and
-            port cannot be listened on.
+        InvalidSettings: an address is missing, auth is off and the host not loopback, the
+            certificate cannot be used, or host and port cannot be listened on.
     """
     check_exposure(settings)
     return_memory()  # of large bodies and answers
@@ -95,8 +101,9 @@ def serve_app(
         connections: how many it may hold; None: as many as the process has descriptors for.
 
     Raises:
-        InvalidSettings: host and port cannot be listened on.
+        InvalidSettings: host and port cannot be listened on, or the certificate cannot be used.
     """
+    certificate = certificate_of(settings)
     listening = listen(settings.gateway_host, settings.gateway_port)
     if settings.log_format == "json":
         write_json(settings.log_level)
@@ -107,13 +114,22 @@ def serve_app(
         http_protocol(connections) if http == "auto" else http,
         settings.log_level.lower(),
         own_logs=settings.log_format == "json",
+        certificate=certificate,
     )
+    server = Server(config)
+    server.certificate = certificate
     with listening, asyncio.Runner(loop_factory=_loop_factory() if uvloop else None) as runner:
-        runner.run(serve_until_stopped(Server(config), listening))
+        runner.run(serve_until_stopped(server, listening))
 
 
 def server_config(
-    app: ASGIApp, http: Any, log_level: str, grace: int = GRACE, *, own_logs: bool = False
+    app: ASGIApp,
+    http: Any,
+    log_level: str,
+    grace: int = GRACE,
+    certificate: Certificate | None = None,
+    *,
+    own_logs: bool = False,
 ) -> uvicorn.Config:
     """uvicorn's settings; ``own_logs``: its lines go where all others of the process go.
 
@@ -131,6 +147,7 @@ def server_config(
         lifespan="on",
         timeout_graceful_shutdown=grace,
         timeout_keep_alive=KEEP_ALIVE,
+        ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
     )
 
 
@@ -162,7 +179,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def serve_until_stopped(server: uvicorn.Server, listening: socket.socket) -> None:
+async def serve_until_stopped(server: Server, listening: socket.socket) -> None:
     """Serve until SIGTERM or Ctrl-C; a second one does not wait for open requests."""
     loop = asyncio.get_running_loop()
 
@@ -172,7 +189,12 @@ async def serve_until_stopped(server: uvicorn.Server, listening: socket.socket) 
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
-    await server.serve(sockets=[listening])
+    certificate = server.certificate
+    current = None if certificate is None else asyncio.create_task(certificate.keep_current())
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        await end_tasks([current])
 
 
 def listen(host: str, port: int) -> socket.socket:

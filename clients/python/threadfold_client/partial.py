@@ -14,6 +14,7 @@ import msgspec
 
 from threadfold_client.calls import Call
 from threadfold_client.errors import ClientError, Conflict, RateLimited, TooLarge, Unavailable
+from threadfold_client.ids import new_id
 from threadfold_client.models import Appended
 
 MAX_DELTA = 64_000
@@ -49,6 +50,8 @@ class PartialWriter:
         self.turn_id = turn_id
         self.trouble: ClientError | None = None
         self.appended: Appended | None = None
+        # One id for its message: a repeated end cannot be a second one.
+        self._id = new_id()
         self._send = send
         self._append = append
         self._call = call
@@ -122,7 +125,7 @@ class PartialWriter:
             }
             if not flat.get("content") and flat.get("tool_calls") and "content" in flat:
                 flat = {**flat, "content": None}
-            self.appended = await self._append(flat)
+            self.appended = await self._append({"id": self._id, **flat})
         return self.appended
 
     async def interrupt(self) -> Appended | None:
@@ -131,7 +134,13 @@ class PartialWriter:
         if not self._length or self.appended is not None:
             return self.appended
         self.appended = await self._append(
-            {"type": "message", "role": "assistant", "content": self.text, "status": "interrupted"}
+            {
+                "id": self._id,
+                "type": "message",
+                "role": "assistant",
+                "content": self.text,
+                "status": "interrupted",
+            }
         )
         return self.appended
 

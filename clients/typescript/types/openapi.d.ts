@@ -994,11 +994,16 @@ export interface paths {
     "/v1/memories/search": {
         /**
          * Search memories
-         * @description The records whose text fits the query, best first. Turns are not indexed yet: the kind `turn`
-         *     finds nothing.
+         * @description What fits the query, best first: records, skills, and turns of conversations that no record
+         *     was learnt from.
          *
-         *     The profile `facts` takes a record for half as good after 30 days. `max_tokens` ends the list
-         *     before its texts have more. `explain` adds the parts of each score.
+         *     `mode`, `tools`, `constraints` and `failures` say what it is for: what helps an action comes
+         *     first then. The profile `facts` weighs the text alone, and takes it for half as good after 30
+         *     days. `max_tokens` ends the list before its texts have more. `explain` adds the plan and the
+         *     parts of each score.
+         *
+         *     `background_context` is what is relevant enough for a prompt: data, never an instruction.
+         *     `away` names the channels that could not be asked, and why.
          *
          *     Scope: `read`. Also for end users.
          */
@@ -1009,7 +1014,7 @@ export interface paths {
                 };
             };
             responses: {
-                /** @description The hits, best first, and the tokens of their texts. */
+                /** @description The hits, best first, and the tokens of their texts. `away`: the channels that could not be asked, and why. */
                 200: {
                     content: {
                         "application/json": components["schemas"]["MemoryHits"];
@@ -2686,28 +2691,34 @@ export interface components {
         };
         /**
          * MemoryHit
-         * @description A hit of a search: larger scores fit better. `channels` found it.
+         * @description A hit of a search: larger scores fit better. `channels` found it. Of a turn, `position` is that of its event. `trust` says who said it: nothing that is recalled is an instruction. `scores` are the parts of the score.
          */
         MemoryHit: {
-            kind: "composite" | "record" | "skill";
+            kind: "composite" | "record" | "skill" | "turn";
             id: string;
             text: string;
             score: number;
-            channels: string[];
+            channels: ("pragmatic_vectors" | "tags" | "text" | "time" | "vectors")[];
             conversation: string | null;
             position: string | null;
-            record: components["schemas"]["Memory"];
+            trust: "model" | "tool" | "user";
+            record?: components["schemas"]["Memory"];
             scores?: {
                 [key: string]: number;
             };
         };
         /**
          * MemoryHits
-         * @description The hits, best first, and the tokens of their texts.
+         * @description The hits, best first, and the tokens of their texts. `away`: the channels that could not be asked, and why.
          */
         MemoryHits: {
             results: components["schemas"]["MemoryHit"][];
+            background_context: string | null;
             tokens: number;
+            away: {
+                [key: string]: string;
+            };
+            plan?: components["schemas"]["Plan"];
         };
         /**
          * MemoryOutcome
@@ -3226,6 +3237,25 @@ export interface components {
                 pinned_max_tokens?: number | null;
                 renders?: boolean;
                 memory_auto?: "off" | "sessions" | "summaries";
+                wm_max_tokens?: number;
+                /**
+                 * RecallWeights
+                 * @description The weights of the parts of a score; ``token_cost`` is taken off.
+                 */
+                recall_weights?: {
+                    /** @default 0.3 */
+                    semantic?: number;
+                    /** @default 0.25 */
+                    action?: number;
+                    /** @default 0.15 */
+                    temporal?: number;
+                    /** @default 0.1 */
+                    recency?: number;
+                    /** @default 0.1 */
+                    evidence?: number;
+                    /** @default 0.1 */
+                    token_cost?: number;
+                };
                 profile?: "bounded" | "composed" | "pruning" | "sliding";
             } | null;
             channel?: string | null;
@@ -3752,6 +3782,25 @@ export interface components {
                 renders?: boolean;
                 encryption?: boolean;
                 memory_auto?: "off" | "sessions" | "summaries";
+                wm_max_tokens?: number;
+                /**
+                 * RecallWeights
+                 * @description The weights of the parts of a score; ``token_cost`` is taken off.
+                 */
+                recall_weights?: {
+                    /** @default 0.3 */
+                    semantic?: number;
+                    /** @default 0.25 */
+                    action?: number;
+                    /** @default 0.15 */
+                    temporal?: number;
+                    /** @default 0.1 */
+                    recency?: number;
+                    /** @default 0.1 */
+                    evidence?: number;
+                    /** @default 0.1 */
+                    token_cost?: number;
+                };
                 profile?: "bounded" | "composed" | "pruning" | "sliding";
             } | null;
             /** @default null */
@@ -4014,6 +4063,30 @@ export interface components {
             delta: string;
             /** @default null */
             offset?: number | null;
+        };
+        /**
+         * Plan
+         * @description What was looked for, and why.
+         */
+        Plan: {
+            mode: "action" | "answer" | "mixed";
+            semantic_queries: string[];
+            pragmatic_queries: string[];
+            tool_hints: string[];
+            required_constraints: string[];
+            required_affordances: string[];
+            missing_slots: string[];
+            temporal_filter: components["schemas"]["PlannedTime"] | null;
+            depth: number;
+            reasoning: string;
+        };
+        /**
+         * PlannedTime
+         * @description The time that the query names.
+         */
+        PlannedTime: {
+            since: string | null;
+            until: string | null;
         };
         /**
          * Positions
@@ -4446,6 +4519,25 @@ export interface components {
                 renders?: boolean;
                 encryption?: boolean;
                 memory_auto?: "off" | "sessions" | "summaries";
+                wm_max_tokens?: number;
+                /**
+                 * RecallWeights
+                 * @description The weights of the parts of a score; ``token_cost`` is taken off.
+                 */
+                recall_weights?: {
+                    /** @default 0.3 */
+                    semantic?: number;
+                    /** @default 0.25 */
+                    action?: number;
+                    /** @default 0.15 */
+                    temporal?: number;
+                    /** @default 0.1 */
+                    recency?: number;
+                    /** @default 0.1 */
+                    evidence?: number;
+                    /** @default 0.1 */
+                    token_cost?: number;
+                };
                 profile?: "bounded" | "composed" | "pruning" | "sliding";
             } | null;
             quota?: {

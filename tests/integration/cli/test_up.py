@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import tomllib
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,7 +20,8 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError
 
-from tests.support.commands import cli, ok
+from tests.support.certificates import Authority
+from tests.support.commands import cli, ok, start
 from tests.support.ports import own_port
 from tests.support.processes import alive
 from tests.support.up import request, running
@@ -82,6 +84,34 @@ async def test_up_serves_and_ends_cleanly(tmp_path: Path) -> None:
         assert code == 0, said
         assert said.splitlines()[-1] == "stopping"
         assert not [args for pid, args in family.items() if alive(pid)]
+
+
+@pytest.mark.long
+async def test_with_a_certificate_the_gateway_speaks_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("gateway")
+    env = {
+        "THREADFOLD_GATEWAY_CERTIFICATE": str(certificate),
+        "THREADFOLD_GATEWAY_PRIVATE_KEY": str(key),
+    }
+    trusted = ssl.create_default_context(cafile=str(authority.ca))
+    async with running(tmp_path / "data", env=env) as up:
+        url = await up.ready()
+        assert url.startswith("https://127.0.0.1:")
+        headers = {"Authorization": f"Bearer {up.lines[0].rpartition(' ')[2]}"}
+        async with httpx.AsyncClient(
+            base_url=url, headers=headers, verify=trusted, trust_env=False, timeout=30
+        ) as http:
+            said = await http.post("/v1/conversations/c/events?wait=applied", json=HELLO)
+            assert said.status_code == 200
+            async with http.stream("GET", "/v1/conversations/c/stream") as stream:
+                assert stream.headers["content-type"].startswith("text/event-stream")
+        assert (await up.end())[0] == 0
+    key.write_text("no key")
+    process = await start("up", "--data", tmp_path / "other", "--port", "0", env=env)
+    _, errors = await process.communicate()
+    assert process.returncode == 2
+    assert re.fullmatch(r".*gateway_certificate .* do not load .*\n", errors.decode())
 
 
 @pytest.mark.long

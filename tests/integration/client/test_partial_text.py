@@ -163,3 +163,16 @@ async def test_text_in_progress_that_cannot_be_sent_now_does_not_fail_the_answer
         assert isinstance(writer.trouble, Unavailable)
         await writer.finish()
     assert server.asked[-1].body[0]["content"] == "said all the same"
+
+
+async def test_an_end_that_failed_is_repeated_as_the_same_message() -> None:
+    async with (
+        raw_server(b"", DONE) as server,
+        AsyncClient(server.url, "k", retries=1) as client,
+    ):
+        writer = client.partial("c", "t1")
+        with pytest.raises(Unavailable):
+            await writer.finish({"type": "message", "role": "assistant", "content": "whole"})
+        await writer.finish({"type": "message", "role": "assistant", "content": "whole"})
+    first, second = (asked.body[0]["id"] for asked in server.asked)
+    assert first == second

@@ -1,0 +1,112 @@
+"""TLS at the gateway: who trusts its authority reads it, and a renewed certificate is taken up."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives import serialization
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from projections.errors import InvalidSettings
+from streams.settings.settings import Settings
+from tests.support.certificates import Authority
+from tests.support.serving import serving
+from threadfold.gateway.tls import Certificate, certificate_of
+
+
+async def scheme(request: Request) -> PlainTextResponse:
+    return PlainTextResponse(request.url.scheme)
+
+
+APP = Starlette(routes=[Route("/", scheme)])
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "authority")
+
+
+@pytest.fixture
+def files(authority: Authority) -> Iterator[tuple[Path, Path]]:
+    yield authority.issue("first")
+
+
+def trusting(authority: Authority) -> httpx.AsyncClient:
+    trusted = ssl.create_default_context(cafile=str(authority.ca))
+    return httpx.AsyncClient(verify=trusted, trust_env=False)
+
+
+async def shown_by(url: str, authority: Authority) -> str:
+    """The name in the certificate that a new connection is shown."""
+    async with trusting(authority) as http, http.stream("GET", url) as answer:
+        connection = answer.extensions["network_stream"].get_extra_info("ssl_object")
+        subject = dict(pair for entry in connection.getpeercert()["subject"] for pair in entry)
+        return str(subject["commonName"])
+
+
+async def test_who_trusts_the_authority_reads_it_and_nobody_else(
+    authority: Authority, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    async with serving(APP, certificate=Certificate(*files)) as url:
+        async with trusting(authority) as http:
+            assert (await http.get(url)).text == "https"
+        async with trusting(Authority(tmp_path / "other", "other")) as http:
+            with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+                await http.get(url)
+        async with httpx.AsyncClient(trust_env=False) as http:
+            with pytest.raises(httpx.HTTPError):
+                await http.get(url.replace("https", "http"))
+
+
+async def test_a_renewed_certificate_is_shown_to_new_connections(
+    authority: Authority, files: tuple[Path, Path]
+) -> None:
+    certificate = Certificate(*files)
+    second = authority.issue("second")
+    async with serving(APP, certificate=certificate) as url:
+        assert certificate.renew() is False
+        shutil.copy(second[0], files[0])
+        with pytest.raises(InvalidSettings, match="do not load"):
+            certificate.renew()  # the key has not come yet
+        assert await shown_by(url, authority) == "first"
+        shutil.copy(second[1], files[1])
+        assert certificate.renew() is True
+        assert await shown_by(url, authority) == "second"
+
+
+def test_files_that_do_not_do_are_named(
+    authority: Authority, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    certificate, key = files
+    with pytest.raises(InvalidSettings, match=r"missing\.pem cannot be read: No such file"):
+        Certificate(tmp_path / "missing.pem", key)
+    _, other = authority.issue("other")
+    with pytest.raises(InvalidSettings, match=r"other\.key do not load \(key values mismatch\)"):
+        Certificate(certificate, other)
+    loaded = serialization.load_pem_private_key(key.read_bytes(), None)
+    key.write_bytes(
+        loaded.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    with pytest.raises(InvalidSettings, match="gateway_private_key has a password"):
+        Certificate(certificate, key)
+
+
+def test_certificate_and_key_are_set_together(files: tuple[Path, Path]) -> None:
+    certificate, key = map(str, files)
+    with pytest.raises(InvalidSettings, match="'gateway_private_key' is missing"):
+        Settings.load({}, gateway_certificate=certificate)
+    assert certificate_of(Settings.load({})) is None
+    both = Settings.load({}, gateway_certificate=certificate, gateway_private_key=key)
+    assert certificate_of(both) is not None
