@@ -8,7 +8,7 @@ import { build } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const out = process.argv[2] ?? join(here, "..", "threadfold", "console");
-const SOURCES = ["src", "build.mjs", "index.html", "package.json", "package-lock.json", "tsconfig.json"];
+const SOURCES = ["../clients/typescript/dist/index.js", "src", "build.mjs", "index.html", "package.json", "package-lock.json", "tsconfig.json"];
 
 function files(path) {
   const found = readdirSync(path, { withFileTypes: true });

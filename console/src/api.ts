@@ -28,7 +28,7 @@ export function storeKey(key: string | null): void {
   else sessionStorage.removeItem(KEY);
 }
 
-export function authorization(): Record<string, string> {
+function authorization(): Record<string, string> {
   const key = storedKey();
   return key ? { Authorization: `Bearer ${key}` } : {};
 }
@@ -51,7 +51,7 @@ export async function ask(method: string, path: string, body?: unknown, signal?:
   return answer;
 }
 
-export async function problemOf(answer: Response): Promise<Problem> {
+async function problemOf(answer: Response): Promise<Problem> {
   const text = await answer.text();
   try {
     return new Problem(answer.status, (JSON.parse(text) as { detail: string }).detail);

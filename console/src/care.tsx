@@ -2,7 +2,9 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
+import type { Receipt } from "../../clients/typescript/dist/models.js";
 import { type Me, get, send, v1 } from "./api";
+import { newClient } from "./client";
 import { useAction, useLoaded } from "./load";
 import { Notice, Table, Title, when } from "./parts";
 
@@ -100,12 +102,6 @@ function Inspect({ position }: { position: string }): JSX.Element {
   );
 }
 
-interface Receipt {
-  conversation: string;
-  erased_at: string;
-  stores: Record<string, { state: string; deadline: string | null; how: string }>;
-}
-
 function Erasure({ tenant }: { tenant: string }): JSX.Element {
   const [what, setWhat] = useState<"conversations" | "users">("conversations");
   const [name, setName] = useState("");
@@ -116,8 +112,8 @@ function Erasure({ tenant }: { tenant: string }): JSX.Element {
     event.preventDefault();
     void run(async () => {
       setReceipts(null);
-      const answer = await send<Receipt | { conversations: Receipt[] }>("DELETE", v1([what, name]));
-      setReceipts("conversations" in answer ? answer.conversations : [answer]);
+      const client = newClient();
+      setReceipts(what === "users" ? (await client.eraseUser(name)).conversations : [await client.erase(name)]);
       setTyped("");
     });
   };

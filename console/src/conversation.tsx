@@ -2,16 +2,17 @@
 
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import type { PartialText, Turns } from "../../clients/typescript/dist/models.js";
 import { get, v1 } from "./api";
 import { CallsView } from "./calls";
+import { newClient } from "./client";
 import { messageOf } from "./load";
 import { LogView } from "./log";
 import { MemoriesView } from "./memories";
 import { Notice, Title, link, number } from "./parts";
 import { PastView } from "./past";
-import { follow } from "./stream";
 import { SuspensionCard } from "./suspensions";
-import type { LoggedEvent, Turns, WindowShown } from "./types";
+import type { LoggedEvent, WindowShown } from "./types";
 import { Text, WindowView } from "./window";
 
 const TABS: [string, string][] = [
@@ -44,6 +45,7 @@ function useLive(name: string): [Live, () => void] {
     const change = (part: (old: Live) => Partial<Live>): void => {
       if (!end.signal.aborted) setLive((old) => ({ ...old, ...part(old) }));
     };
+    const client = newClient((connected) => change(() => ({ connected })));
     const received: LoggedEvent[] = [];
     let stale = false;
     let reading = false;
@@ -57,7 +59,7 @@ function useLive(name: string): [Live, () => void] {
         try {
           const [shown, turns] = await Promise.all([
             get<WindowShown>(v1(["conversations", name, "window"]), end.signal),
-            get<Turns>(v1(["conversations", name, "turns"]), end.signal),
+            client.turns(name),
           ]);
           change((old) => ({ shown, turns, error: "", events: [...old.events, ...fresh].slice(-KEPT) }));
         } catch (problem) {
@@ -70,32 +72,27 @@ function useLive(name: string): [Live, () => void] {
     nudge.current = () => void read();
     setLive(NOTHING);
     void read();
-    follow(
-      v1(["conversations", name, "stream"]),
-      ({ event, data }) => {
+    const listen = async (): Promise<void> => {
+      for await (const { event, data } of client.subscribe(name)) {
         if (event === "partial") {
-          change(({ partial }) => ({ partial: grown(partial, data as Piece) }));
+          change(({ partial }) => ({ partial: grown(partial, data) }));
         } else {
-          if (event === "event" || event === "summary") received.push(data as LoggedEvent);
+          if (event !== "state") received.push(data as LoggedEvent);
           void read();
         }
-      },
-      (connected) => change(() => ({ connected })),
-      end.signal,
-    ).catch((problem: unknown) => change(() => ({ error: messageOf(problem) })));
-    return () => end.abort();
+      }
+    };
+    listen().catch((problem: unknown) => change(() => ({ error: messageOf(problem), connected: false })));
+    return () => {
+      end.abort();
+      client.close();
+    };
   }, [name]);
   return [live, () => nudge.current()];
 }
 
-interface Piece {
-  offset: number;
-  delta?: string;
-  ended?: string;
-}
-
 /** Offsets count code points; what was missed is in the next piece from 0. */
-function grown(text: string, piece: Piece): string {
+function grown(text: string, piece: PartialText): string {
   if (piece.ended !== undefined) return "";
   return [...text].slice(0, piece.offset).join("") + (piece.delta ?? "");
 }

@@ -1,6 +1,7 @@
 // Hooks: what a view shows is loaded, loaded again, and kept while it is.
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { ClientError } from "../../clients/typescript/dist/index.js";
 import { Problem } from "./api";
 
 export interface Loaded<T> {
@@ -67,6 +68,6 @@ export function useAction(): Action {
 }
 
 export function messageOf(problem: unknown): string {
-  if (problem instanceof Problem) return problem.status ? `${problem.message} (${problem.status})` : problem.message;
+  if (problem instanceof Problem || problem instanceof ClientError) return problem.status ? `${problem.message} (${problem.status})` : problem.message;
   return problem instanceof Error ? problem.message : String(problem);
 }

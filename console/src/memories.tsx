@@ -1,35 +1,29 @@
 // What was learnt in a conversation, each memory with the events that taught it.
 
 import type { JSX } from "preact";
-import { get, v1 } from "./api";
+import type { Memory } from "../../clients/typescript/dist/models.js";
+import { newClient } from "./client";
 import { useLoaded } from "./load";
 import { Notice, when } from "./parts";
 
-interface Memory {
-  id: string;
-  kind: string;
-  type: string;
-  text: string;
-  user: string | null;
-  trust: string;
-  origin: string;
-  positions: string[];
-  created: string;
-  superseded_by: string | null;
-  expired_at: string | null;
+const MOST = 200;
+
+async function newest(conversation: string): Promise<Memory[]> {
+  const found: Memory[] = [];
+  for await (const memory of newClient().memories({ conversation, limit: MOST })) {
+    if (found.push(memory) === MOST) break;
+  }
+  return found;
 }
 
 export function MemoriesView({ conversation }: { conversation: string }): JSX.Element {
-  const { value, error } = useLoaded<{ memories: Memory[]; next_before: string | null }>(
-    (signal) => get(v1(["memories"], { conversation, limit: 200 }), signal),
-    conversation,
-  );
+  const { value, error } = useLoaded(() => newest(conversation), conversation);
   return (
     <>
       <Notice error={error} />
-      {value && !value.memories.length ? <p>Nothing was learnt in this conversation.</p> : null}
+      {value && !value.length ? <p>Nothing was learnt in this conversation.</p> : null}
       <ul class="messages" aria-label="Memories">
-        {value?.memories.map((memory) => (
+        {value?.map((memory) => (
           <li key={memory.id} class="message">
             <p class="meta">
               <strong>{memory.type}</strong>
@@ -47,7 +41,7 @@ export function MemoriesView({ conversation }: { conversation: string }): JSX.El
           </li>
         ))}
       </ul>
-      {value?.next_before ? <p>These are the newest 200.</p> : null}
+      {value?.length === MOST ? <p>These are the newest {MOST}.</p> : null}
     </>
   );
 }

@@ -2,10 +2,12 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { send, v1 } from "./api";
+import { newClient } from "./client";
 import { useAction } from "./load";
 import { Notice, link, when } from "./parts";
 import type { Suspension } from "./types";
+
+type Outcome = "approved" | "rejected" | "answered" | "cancelled";
 
 interface Props {
   conversation: string;
@@ -19,10 +21,10 @@ export function SuspensionCard({ conversation, suspension, mayAnswer, done, name
   const [content, setContent] = useState("");
   const { run, busy, error } = useAction();
   const { suspension_id: id, kind } = suspension;
-  const resolve = (outcome: string) => (): Promise<void> =>
+  const resolve = (outcome: Outcome) => (): Promise<void> =>
     run(async () => {
-      const event = { type: "resolution", suspension_id: id, outcome, ...(content ? { content } : {}) };
-      await send("POST", v1(["conversations", conversation, "events"], { wait: "applied" }), event);
+      const event = { type: "resolution" as const, suspension_id: id, outcome, ...(content ? { content } : {}) };
+      await newClient().append(conversation, event, { wait: "applied" });
       done();
     });
   const approval = kind === "approval";

@@ -89,11 +89,6 @@ export interface LoggedEvent {
   [field: string]: unknown;
 }
 
-export interface Turns {
-  live: { turn_id: string; fencing_token: number; seconds: number } | null;
-  waiting: string[];
-}
-
 export interface Call {
   id: string;
   time: string | null;

@@ -95,7 +95,7 @@ class Browser:
             lambda: all(text in self.text() for text in texts), f"the page lacks one of {texts}"
         )
 
-    def until(self, look: Callable[[], Any], failure: str, limit: float = 15.0) -> Any:
+    def until(self, look: Callable[[], Any], failure: str, limit: float = 30.0) -> Any:
         deadline = time.monotonic() + limit
         while not (found := look()):
             if time.monotonic() > deadline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import httpx
@@ -53,6 +54,14 @@ def append(http: httpx.Client, conversation: str, events: list[dict[str, Any]]) 
     assert answer.status_code == 200, answer.text
     refused = [one for one in answer.json()["events"] if one["status"] != "applied"]
     assert not refused, refused
+
+
+def await_summary(http: httpx.Client, conversation: str, limit: float = 90.0) -> None:
+    """Wait until the window has a summary."""
+    deadline = time.monotonic() + limit
+    while http.get(f"/v1/conversations/{conversation}/context").json()["summary"] is None:
+        assert time.monotonic() < deadline, f"no summary within {limit:g} s"
+        time.sleep(0.2)
 
 
 def record_call(http: httpx.Client, conversation: str) -> None:

@@ -18,6 +18,7 @@ from streams.log.clients import admin_client
 from streams.log.topics import SPECS
 from streams.settings.settings import PREFIX, Settings
 from threadfold.demo.agents import AGENTS
+from threadfold.demo.memory import POLICY, TENANT
 from threadfold.demo.watch import PromiseBroken
 from threadfold.embedded.process import GuardedProcess, last_lines
 from threadfold.embedded.stack import EmbeddedStack
@@ -68,7 +69,7 @@ def generation_number(stack: EmbeddedStack, run: str) -> int:
 
 async def make_generation(control: Control, number: int, partitions: int) -> Generation:
     """Record the generation with the demo's policies and make it the live one."""
-    made = Generation(number, partitions, CHAT_POLICY, {AGENTS: AGENT_POLICY})
+    made = Generation(number, partitions, CHAT_POLICY, {AGENTS: AGENT_POLICY, TENANT: POLICY})
     await control.write({f"generation/{number}": made, "generation/live": number})
     return made
 

@@ -1,4 +1,5 @@
-"""The demo from end to end: play, look, wipe Redis, and compare every window byte for byte.
+"""The demo from end to end: play, look, wipe Redis, compare every window byte for byte, and follow
+a fact through the long-term memory.
 
 The demo reads all it shows from Kafka and Redis, as any other reader would. A broken promise ends
 the run with :class:`~threadfold.demo.watch.PromiseBroken`.
@@ -24,6 +25,7 @@ from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from threadfold.demo.display import Display, Progress
+from threadfold.demo.memory import MemoryAct
 from threadfold.demo.parts import (
     check_alive,
     delete_topics,
@@ -94,6 +96,8 @@ class Demo:
             await self._start(closing)
             await self._report(*await self._play())
             await self._wipe_and_compare()
+            self.show.say("Long-term memory: three conversations of one user")
+            await MemoryAct(self.settings, self.place.folder, self.show).run()
         self.show.quiet()
 
     # -- starting and ending

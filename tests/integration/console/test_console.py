@@ -19,7 +19,7 @@ from projections.names import Key, partition_of
 from streams.settings.quotas import DEFAULT_SCOPES
 from streams.settings.settings import Settings
 from tests.support.browser import ENTER, TAB, Browser, programs, running_browser
-from tests.support.console_traffic import append, approval, record_call, talk
+from tests.support.console_traffic import append, approval, await_summary, record_call, talk
 from tests.support.gateway_process import serving
 from tests.support.raw_records import put_raw
 from threadfold.embedded.stack import EmbeddedStack
@@ -87,6 +87,7 @@ def world(stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFactory) -> Ite
         append(acme, "answered", [*talk(1), *approval("pay-2")])
         memory = {"text": "Prefers a seat at the window.", "user": "u-7", "conversation": "journey"}
         acme.post("/v1/memories?wait=applied", json=memory).raise_for_status()
+        await_summary(acme, "journey")
         browser = running.enter_context(running_browser(tmp_path_factory.mktemp("browser")))
         yield World(served.url, acme, served.key, rival.json()["key"], browser, served.settings)
 

@@ -48,6 +48,15 @@ def check_output(out: str) -> None:
     assert 0 < sustained <= applied, "summaries come after the events they cover"
     assert re.search(r"events/s [\d,]+, summaries included [\d,]+", out), out
     assert re.search(r"reads now: [1-8] of 8 windows answer `healing`", out), out
+    for part in (
+        r"learnt: The user lives in Lisbon\. \(said by the user in monday at \d-\d+\)",
+        r"learnt: The user lives in Porto\. \(said by the user in friday at \d-\d+\)",
+        r"recalled: .* The user lives in Porto\.",
+        r"known at .*: The user lives in Lisbon\.",
+        r"made anew from its topic: digest [0-9a-f]{16} as before",
+        r"nothing is recalled any more",
+    ):
+        assert re.search(part, out), out
 
 
 @pytest.fixture
