@@ -19,8 +19,8 @@ from faust.transport.drivers import aiokafka as driver
 
 from projections.errors import ThreadfoldError
 from streams.compaction.deliveries import Deliveries
-from streams.log.access import connection
 from streams.log.clients import stop_client
+from streams.log.login import connection
 from streams.runtime.json_logs import write_json
 from streams.runtime.throttle_logs import throttle_logs
 from streams.runtime.tune_gc import tune_gc
@@ -109,7 +109,7 @@ class _Service(faust.Service):  # type: ignore[misc]
 
 
 def _credentials(settings: Settings) -> Any:
-    """How Faust logs in, as all other clients do (:func:`streams.log.access.connection`)."""
+    """How Faust logs in, as all other clients do (:func:`streams.log.login.connection`)."""
     login = connection(settings)
     context = login.get("ssl_context")
     if (tokens := login.get("sasl_oauth_token_provider")) is not None:

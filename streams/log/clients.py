@@ -35,7 +35,7 @@ from aiokafka.errors import KafkaError as KafkaError
 from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 
 from projections.errors import EventTooLarge, KafkaUnavailable, TopicMismatch
-from streams.log.access import connection
+from streams.log.login import connection
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 

@@ -14,7 +14,7 @@ from projections.redis.address import shown
 from streams.settings.secret_files import SECRETS
 from streams.settings.settings import Settings, variable_of
 from threadfold.cli.common import configuration_of, data_option, print_json, print_line
-from threadfold.cli.groups import Group
+from threadfold.cli.whole_help import Group
 
 HIDDEN = "****"
 SECRET = frozenset({*SECRETS, "master_keys"} - {"redis"})

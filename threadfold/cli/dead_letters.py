@@ -37,7 +37,7 @@ from threadfold.cli.common import (
     print_line,
     run,
 )
-from threadfold.cli.groups import Group
+from threadfold.cli.whole_help import Group
 from threadfold.service.letters import close_record, key_at, shown_key, standing
 
 FIRST_BYTES = 400

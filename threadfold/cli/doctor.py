@@ -19,9 +19,9 @@ from projections.redis.store import RedisStore
 from projections.storage.records import Checkpoint
 from streams.control.control_topic import Control
 from streams.control.state import Generation, State
-from streams.log.access import why_refused
 from streams.log.clients import admin_client
 from streams.log.kafka_log import KafkaLog
+from streams.log.login import why_refused
 from streams.log.topics import check_topics, partition_count, replication_for
 from streams.settings.certificates import certificate_ends
 from streams.settings.kafka_login import login_of

@@ -14,7 +14,7 @@ from streams.embeddings.prepare import prepare as make_files
 from streams.embeddings.registry import embeddings_folder
 from streams.settings.settings import Settings
 from threadfold.cli.common import print_json, say
-from threadfold.cli.groups import Group
+from threadfold.cli.whole_help import Group
 
 _folder = click.option(
     "--folder",

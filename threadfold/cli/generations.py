@@ -33,9 +33,9 @@ from threadfold.cli.common import (
     run,
     say,
 )
-from threadfold.cli.groups import Group
 from threadfold.cli.policy_report import policy_report
 from threadfold.cli.progress import Meter, metered
+from threadfold.cli.whole_help import Group
 
 WORTH_A_PROCESS = 50_000
 """Records a process must fold to be worth its start."""

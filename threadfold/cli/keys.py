@@ -10,7 +10,7 @@ from streams.encryption.master_keys import new_master as make_master
 from streams.settings.settings import Settings
 from streams.stack import open_stack
 from threadfold.cli.common import data_option, load_settings, run
-from threadfold.cli.groups import Group
+from threadfold.cli.whole_help import Group
 
 
 @click.group(cls=Group)

@@ -13,8 +13,8 @@ from projections.events.times import parse_micros
 from projections.names import check_name
 from streams.memory.store import Filter
 from threadfold.cli.common import data_option, on_service, print_json
-from threadfold.cli.groups import Group
 from threadfold.cli.memory_stores import diff, rebuild, verify
+from threadfold.cli.whole_help import Group
 from threadfold.service.conversations import ConversationService
 from threadfold.service.memories import KINDS, MAX_LISTED, Memories, Whose
 from threadfold.service.recall import Question, hit_document

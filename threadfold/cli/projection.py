@@ -13,8 +13,8 @@ from streams.custom.projection import Projection, check_projection
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, read_state, run
-from threadfold.cli.groups import Group
 from threadfold.cli.progress import metered
+from threadfold.cli.whole_help import Group
 from threadfold.custom import access
 
 

@@ -8,7 +8,7 @@ import click
 
 from projections.names import check_name, make_key
 from threadfold.cli.common import data_option, on_service, print_json
-from threadfold.cli.groups import Group
+from threadfold.cli.whole_help import Group
 
 
 @click.group(cls=Group)

@@ -37,7 +37,7 @@ from threadfold.cli.common import (
     run,
     say,
 )
-from threadfold.cli.groups import Group
+from threadfold.cli.whole_help import Group
 from threadfold.quotas.quotas import shown_quota
 
 

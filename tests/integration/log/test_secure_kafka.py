@@ -18,8 +18,8 @@ import pytest
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 
 from projections.errors import InvalidSettings, KafkaUnavailable
-from streams.log.access import connection, why_refused
 from streams.log.clients import admin_client, make_producer
+from streams.log.login import connection, why_refused
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from streams.worker import create_app

@@ -8,8 +8,8 @@ from click.shell_completion import BashComplete
 
 from threadfold.cli import main
 from threadfold.cli.completion import VARIABLE
-from threadfold.cli.groups import Group
 from threadfold.cli.main import COMMANDS, app
+from threadfold.cli.whole_help import Group
 
 
 def groups() -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from projections.errors import InvalidSettings
-from streams.log.access import connection
+from streams.log.login import connection
 from streams.settings.certificates import certificate_ends, known_ends
 from streams.settings.settings import Settings
 from tests.support.certificates import Authority
