@@ -18,6 +18,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from projections.errors import Healing
 from projections.memory.identity import Scope
 from projections.memory.news import News
 from projections.memory.resolution import Record, digest
@@ -66,15 +67,22 @@ class SqliteMemories:
     """
 
     def __init__(self, path: Path | None = None, *, building: bool = False) -> None:
-        """Open the file, or begin anew where it is of another version or none of ours. What is
-        being built is of no use until :meth:`finish` has written it out.
+        """Open the file, or begin anew where it is damaged, of another version or none of ours.
+        What is being built is of no use until :meth:`finish` has written it out.
         """
         self._path = path
         self._building = building
         self._lock = threading.Lock()
         self._vacuumed = -VACUUM_EVERY
+        self.damaged = False
+        """Whether its file was found to be damaged: :meth:`drop` makes another one."""
         self._db = self._open()
-        if self._db.execute("SELECT 1 FROM unmerged").fetchone():
+        try:
+            unmerged = self._db.execute("SELECT 1 FROM unmerged").fetchone()
+        except sqlite3.DatabaseError:
+            self.drop()
+            unmerged = None
+        if unmerged:
             self._wipe()
 
     @property
@@ -92,6 +100,7 @@ class SqliteMemories:
             if self._path is not None:
                 remove(self._path)
             self._db = self._open()
+            self.damaged = False
 
     def finish(self) -> None:
         """Make what was built a store that lasts, safely on its disk."""
@@ -151,16 +160,26 @@ class SqliteMemories:
     @contextmanager
     def _turn(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
         with self._lock:
-            if not write:
-                yield self._db
-                return
-            self._db.execute("BEGIN IMMEDIATE")
             try:
-                yield self._db
-            except BaseException:
-                self._db.execute("ROLLBACK")
+                if not write:
+                    yield self._db
+                    return
+                self._db.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._db
+                except BaseException:
+                    self._db.execute("ROLLBACK")
+                    raise
+                self._db.execute("COMMIT")
+            except sqlite3.DatabaseError as error:
+                # The low byte is the kind of error; the rest says more of it.
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                    self.damaged = True
+                    raise Healing(
+                        "the memory store's file is damaged: it is fed anew from its topic"
+                    ) from error
                 raise
-            self._db.execute("COMMIT")
 
     # -- feeding
 

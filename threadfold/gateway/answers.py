@@ -176,6 +176,9 @@ class Context(Struct):
     parked: Parked | UnsetType = UNSET
     stale: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
     halted_since: str | UnsetType = UNSET
+    background_context: str | UnsetType | None = UNSET
+    recalled: list[str] | UnsetType = UNSET
+    away: dict[str, str] | UnsetType = UNSET
 
 
 class History(Struct):
