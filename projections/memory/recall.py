@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean, pstdev
 from typing import Literal
 
 from msgspec import structs
@@ -18,17 +19,21 @@ from projections.policy.recall_weights import RecallWeights
 Channel = Literal["text", "vectors", "pragmatic_vectors", "tags", "time"]
 CHANNELS: tuple[Channel, ...] = ("text", "vectors", "pragmatic_vectors", "tags", "time")
 MAX_SKILLS = 3
+NEAR = 0.5
+"""The share of meaning in how well a text fits; the rest is its words'."""
 
 
 @dataclass(slots=True)
 class Recalled:
     """A record, composite, skill or turn that was found. ``fit``: how well its text fits;
-    ``relevance``: from 0 to 1, how improbable it is that it fits by chance.
+    ``relevance``: from 0 to 1, how improbable it is that it fits by chance. ``cosine``: how near
+    its meaning is; None where no vectors say.
     """
 
     found: Record | Turn
     fit: float = 0.0
     relevance: float = 0.0
+    cosine: float | None = None
     channels: list[Channel] = field(default_factory=list)
     parts: Parts | None = None
     score: float = 0.0
@@ -54,7 +59,8 @@ class Recalled:
     def scores(self) -> dict[str, float]:
         """Why it stands where it stands."""
         own = {} if self.parts is None else structs.asdict(self.parts)
-        return {**own, "text": self.fit, "relevance": self.relevance}
+        near = {} if self.cosine is None else {"cosine": self.cosine}
+        return {**own, "text": self.fit, "relevance": self.relevance, **near}
 
 
 def joined(channels: Iterable[tuple[Channel, Iterable[Recalled]]]) -> list[Recalled]:
@@ -65,9 +71,47 @@ def joined(channels: Iterable[tuple[Channel, Iterable[Recalled]]]) -> list[Recal
             known = found.setdefault((one.kind, one.id), one)
             known.fit = max(known.fit, one.fit)
             known.relevance = max(known.relevance, one.relevance)
+            if one.cosine is not None:
+                known.cosine = max(one.cosine, known.cosine or -1.0)
             if channel not in known.channels:
                 known.channels.append(channel)
+    _fuse(list(found.values()))
     return _without_repeats(list(found.values()))
+
+
+def _fuse(found: Sequence[Recalled]) -> None:
+    """Where vectors say how near meanings are, they are half of how well a text fits: the sum of
+    both, each as its distance from the mean in standard deviations. What only one of both found is
+    last in the other. Turns have no vectors: their words count for both.
+    """
+    near = [one.cosine for one in found if one.cosine is not None]
+    if not near:
+        return
+    words = _standing([one.fit for one in found])
+    least = min(near)
+    nearness = iter(
+        _standing(
+            [
+                least if one.cosine is None else one.cosine
+                for one in found
+                if not isinstance(one.found, Turn)
+            ]
+        )
+    )
+    sums = [
+        own if isinstance(one.found, Turn) else (1 - NEAR) * own + NEAR * next(nearness)
+        for one, own in zip(found, words, strict=True)
+    ]
+    least = min(sums)
+    for one, total in zip(found, sums, strict=True):
+        one.fit = total - least
+
+
+def _standing(values: Sequence[float]) -> list[float]:
+    """Each value's distance from their mean, in standard deviations."""
+    spread = pstdev(values) or 1.0
+    mean = fmean(values)
+    return [(value - mean) / spread for value in values]
 
 
 def _without_repeats(found: list[Recalled]) -> list[Recalled]:

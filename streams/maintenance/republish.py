@@ -21,7 +21,8 @@ from streams.recovery.shadow_fold import ShadowFold
 
 AT_ONCE = 2_000
 """Records published at once."""
-_ERASED = full_type("conversation.erased")
+_OUTLIVE = frozenset(map(full_type, ("conversation.erased", "memory.deleted")))
+"""What is still said of an erased log: it has no text of a memory."""
 Progress = Callable[[int, int], None]
 
 
@@ -43,7 +44,8 @@ async def announced(
     """What a partition's conversations announce to the long-term memory up to an offset, in order,
     found by folding them from their first events.
 
-    Of an erased log there is the erasure alone: what it taught is not said once more.
+    Of an erased log there are the erasure and deletions, which may be about what other logs taught:
+    its texts are not said once more.
     """
     taught: dict[int, tuple[Key, Taught]] = {}
 
@@ -63,14 +65,14 @@ async def announced(
             for row in rows:
                 if row.offset in taught and row.value is not None:
                     key, change = taught[row.offset]
-                    if key not in erased or _is_erasure(row.value):
+                    if key not in erased or _outlives_erasure(row.value):
                         at = Position(partition, row.offset)
                         yield Announced(key, Raw(at, row.key, row.value, row.timestamp), change)
 
 
-def _is_erasure(value: bytes) -> bool:
+def _outlives_erasure(value: bytes) -> bool:
     try:
-        return decode_opaque(value).type == _ERASED
+        return decode_opaque(value).type in _OUTLIVE
     except Undecodable:
         return False
 

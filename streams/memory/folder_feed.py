@@ -73,6 +73,11 @@ class FolderFeed(MemoryFeed):
         return copy or SqliteMemories()
 
     async def _step(self) -> None:
+        if self._sqlite.damaged:
+            logger.warning("the memory store %s is damaged: it is fed anew", self._file)
+            await asyncio.to_thread(self._sqlite.drop)
+            assert self._consumer is not None
+            await self._go_on(self._consumer)
         await super()._step()
         if self._other is not None:
             if self._other.has(self.positions):

@@ -12,12 +12,13 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from projections.errors import Healing
 from projections.memory.identity import Scope
 from projections.memory.news import News
 from projections.memory.resolution import Record, digest
@@ -27,9 +28,11 @@ from streams.memory.sqlite_tables import (
     TABLES,
     VERSION,
     decode_record,
-    known_at,
+    record_said,
+    seen,
     superseded_from,
 )
+from streams.memory.sqlite_vectors import SqliteVectors
 from streams.memory.store import Filter, Hit, Stats
 from streams.memory.word_index import encode_scope, find_texts, merge_words
 
@@ -66,15 +69,24 @@ class SqliteMemories:
     """
 
     def __init__(self, path: Path | None = None, *, building: bool = False) -> None:
-        """Open the file, or begin anew where it is of another version or none of ours. What is
-        being built is of no use until :meth:`finish` has written it out.
+        """Open the file, or begin anew where it is damaged, of another version or none of ours.
+        What is being built is of no use until :meth:`finish` has written it out.
         """
         self._path = path
         self._building = building
         self._lock = threading.Lock()
         self._vacuumed = -VACUUM_EVERY
+        self.vectors = SqliteVectors(self._turn)
+        """The vectors of its texts."""
+        self.damaged = False
+        """Whether its file was found to be damaged: :meth:`drop` makes another one."""
         self._db = self._open()
-        if self._db.execute("SELECT 1 FROM unmerged").fetchone():
+        try:
+            unmerged = self._db.execute("SELECT 1 FROM unmerged").fetchone()
+        except sqlite3.DatabaseError:
+            self.drop()
+            unmerged = None
+        if unmerged:
             self._wipe()
 
     @property
@@ -92,6 +104,7 @@ class SqliteMemories:
             if self._path is not None:
                 remove(self._path)
             self._db = self._open()
+            self.damaged = False
 
     def finish(self) -> None:
         """Make what was built a store that lasts, safely on its disk."""
@@ -107,8 +120,11 @@ class SqliteMemories:
     def adopt(self, other: SqliteMemories) -> None:
         """Become another store, which must not be used any more. Readers find one or the other."""
         with self._lock, other._lock:
+            if self._path is not None and other._path is not None:
+                other.vectors.copy(other._db, self._path)
             self._db.close()
             self._path, self._db = other._path, other._db
+            self.vectors.begin()
 
     @classmethod
     def copied(cls, path: Path) -> SqliteMemories | None:
@@ -127,6 +143,7 @@ class SqliteMemories:
         return None
 
     def _open(self) -> sqlite3.Connection:
+        self.vectors.begin()
         db = sqlite3.connect(
             # Without a name it is a file of this connection alone, which goes with it.
             "" if self._path is None else self._path,
@@ -151,16 +168,26 @@ class SqliteMemories:
     @contextmanager
     def _turn(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
         with self._lock:
-            if not write:
-                yield self._db
-                return
-            self._db.execute("BEGIN IMMEDIATE")
             try:
-                yield self._db
-            except BaseException:
-                self._db.execute("ROLLBACK")
+                if not write:
+                    yield self._db
+                    return
+                self._db.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._db
+                except BaseException:
+                    self._db.execute("ROLLBACK")
+                    raise
+                self._db.execute("COMMIT")
+            except sqlite3.DatabaseError as error:
+                # The low byte is the kind of error; the rest says more of it.
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                    self.damaged = True
+                    raise Healing(
+                        "the memory store's file is damaged: it is fed anew from its topic"
+                    ) from error
                 raise
-            self._db.execute("COMMIT")
 
     # -- feeding
 
@@ -182,6 +209,7 @@ class SqliteMemories:
         """Rewrite the index: deleted words stay in its old parts until these are merged. That is
         done in steps, and readers take turns with it.
         """
+        self.vectors.begin()
         pages = -MERGED  # less than nothing: begin to merge all parts
         while True:
             with self._turn(write=True) as db:
@@ -209,7 +237,7 @@ class SqliteMemories:
                 "SELECT number, record FROM records WHERE tenant = ? AND id = ?",
                 (only.tenant, memory_id),
             ).fetchall()
-            return next(_seen(db, only, rows), None)
+            return next(seen(db, only, rows), None)
 
     def page(self, only: Filter, after: tuple[int, str] | None, limit: int) -> list[Record]:
         return self._by_time(only, after, limit, older=True)
@@ -249,7 +277,7 @@ class SqliteMemories:
                 f" ORDER BY created {order}, id {order}",
                 (*values, *(after or ())),
             )
-            return list(islice(_seen(db, only, rows), limit))
+            return list(islice(seen(db, only, rows), limit))
 
     def search(self, only: Filter, words: Collection[str], limit: int) -> list[Hit]:
         found: dict[int, Hit] = {}
@@ -257,16 +285,9 @@ class SqliteMemories:
             for number, score, relevance in find_texts(
                 db, only.tenant, only.user, words, lambda scope, _: only.admits_scope(scope)
             ):
-                row = db.execute(
-                    "SELECT r.number, r.record, x.text FROM texts x"
-                    " JOIN records r ON r.number = x.owner WHERE x.number = ?",
-                    (number,),
-                ).fetchone()
-                if row is None or row[0] in found:
-                    continue
-                for record in _seen(db, only, [row[:2]]):
-                    if record.text == row[2]:
-                        found[row[0]] = Hit(record, score, relevance)
+                place = record_said(db, only, number)
+                if place is not None and place[0] not in found:
+                    found[place[0]] = Hit(place[1], score, relevance)
                 if len(found) == limit:
                     break
         return list(found.values())
@@ -302,16 +323,3 @@ class SqliteMemories:
                 record = decode_record(packed)
                 scopes[record.scope].append(record)
         return {scope: digest(records) for scope, records in scopes.items()}
-
-
-def _seen(
-    db: sqlite3.Connection, only: Filter, rows: Iterable[tuple[int, bytes | None]]
-) -> Iterator[Record]:
-    """The records of these rows that a filter admits, as of its time."""
-    for number, packed in rows:
-        if only.as_of is not None:
-            record = known_at(db, number, only.as_of)
-        else:
-            record = None if packed is None else decode_record(packed)
-        if record is not None and only.admits(record):
-            yield record

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,9 +22,10 @@ from projections.memory.branches import Branches
 from projections.memory.news import Fact
 from projections.memory.resolution import Record, resolve
 from projections.names import Key
-from streams.memory import word_index
+from streams.memory import vector_index, word_index
+from streams.memory.store import Filter
 
-VERSION = 4
+VERSION = 5
 """Raised whenever the tables, or what is made of the same news, change: the store is fed anew."""
 TABLES = (
     """
@@ -51,6 +52,7 @@ CREATE INDEX records_by_time ON records (tenant, created, id);
 CREATE INDEX records_by_user ON records (tenant, user, created, id);
 """
     + word_index.TABLES
+    + vector_index.TABLES
 )
 PLAIN, CHANGED, ERASED = 0, 1, 2
 """States of a log: nothing was taken back, something was (a rollback, a dropped event), all was."""
@@ -154,3 +156,31 @@ def superseded_from(
         (str(log),),
     )
     return found | {offset for (offset,) in hidden if offset in offsets}
+
+
+def seen(
+    db: sqlite3.Connection, only: Filter, rows: Iterable[tuple[int, bytes | None]]
+) -> Iterator[Record]:
+    """The records of these rows that a filter admits, as of its time."""
+    for number, packed in rows:
+        if only.as_of is not None:
+            record = known_at(db, number, only.as_of)
+        else:
+            record = None if packed is None else decode_record(packed)
+        if record is not None and only.admits(record):
+            yield record
+
+
+def record_said(db: sqlite3.Connection, only: Filter, text: int) -> tuple[int, Record] | None:
+    """The record that says a text, with its number; None where it says another by now, or where the
+    filter does not admit it.
+    """
+    row = db.execute(
+        "SELECT r.number, r.record, x.text FROM texts x JOIN records r ON r.number = x.owner"
+        " WHERE x.number = ?",
+        (text,),
+    ).fetchone()
+    if row is None:
+        return None
+    record = next(seen(db, only, [row[:2]]), None)
+    return None if record is None or record.text != row[2] else (row[0], record)

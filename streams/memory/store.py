@@ -23,7 +23,7 @@ class Filter:
 
     ``tenant`` is always the credential's. ``as_of`` (microseconds) shows what was known then.
     ``expired`` shows those that no longer stand, too; ``conversations`` are all that may have
-    taught them.
+    taught them. ``scope``: of exactly this one.
     """
 
     tenant: str
@@ -38,14 +38,12 @@ class Filter:
     as_of: int | None = None
     expired: bool = False
     conversations: frozenset[str] | None = None
+    scope: Scope | None = None
 
     def admits(self, record: Record) -> bool:
         """Whether a record is one of these."""
-        scope = record.scope
         return (
-            scope.tenant == self.tenant
-            and self.user in (None, scope.user)
-            and self.channel in (None, scope.channel)
+            self.admits_scope(record.scope)
             and self.conversation in (None, record.conversation)
             and (self.conversations is None or record.conversation in self.conversations)
             and record.kind in self.kinds
@@ -81,6 +79,7 @@ class Filter:
             scope.tenant == self.tenant
             and self.user in (None, scope.user)
             and self.channel in (None, scope.channel)
+            and self.scope in (None, scope)
         )
 
 

@@ -39,14 +39,14 @@ async def run_tests(folder: str, **environment: str) -> None:
     process = await asyncio.create_subprocess_exec(
         node(),
         "--test",
-        "--test-timeout=30000",
+        "--test-timeout=150000",
         *files,
         env={**os.environ, **environment},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(180):
             output, _ = await process.communicate()
     finally:
         if process.returncode is None:

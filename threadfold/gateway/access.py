@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
+from streams.metrics.declared import EMBEDDING_CALLS
 from streams.settings.settings import Settings
 from threadfold.gateway.credentials import Credentials
 from threadfold.gateway.metrics import GatewayMetrics
@@ -91,7 +93,9 @@ class GatewayState:
         backend.
         """
         if self.memory is None:
-            self.memory = Memories(backend, hold=True)
+            self.memory = Memories(
+                backend, hold=True, count=partial(self.metrics.add, EMBEDDING_CALLS)
+            )
             backend.on_stop = self.memory.stop
         return self.memory
 

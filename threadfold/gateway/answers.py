@@ -176,6 +176,18 @@ class Context(Struct):
     parked: Parked | UnsetType = UNSET
     stale: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
     halted_since: str | UnsetType = UNSET
+    background_context: str | UnsetType | None = UNSET
+    recalled: list[str] | UnsetType = UNSET
+    away: dict[str, str] | UnsetType = UNSET
+
+
+class WorkingMemory(Struct):
+    """The summary's text, the messages that are there word for word, and the tokens of both."""
+
+    compressed_history: str
+    raw_recent_turns: list[RenderedMessage]
+    tokens: Count
+    threshold: Literal["none", "background", "before_answer"]
 
 
 class History(Struct):

@@ -32,6 +32,7 @@ from threadfold.service.append_result import Appended
 from threadfold.service.conversation_reader import unknown
 from threadfold.service.conversations import ConversationService
 from threadfold.service.cursors import read_cursor, write_cursor
+from threadfold.service.memory_vectors import ServedVectors
 from threadfold.service.recall import Answer, Question, Recall
 
 MAX_LISTED = 200
@@ -95,9 +96,16 @@ class Saved(NamedTuple):
 class Memories:
     """The long-term memory of a process. Its store is fed from the first use on; stop it after."""
 
-    def __init__(self, backend: ConversationService, *, hold: bool = False) -> None:
+    def __init__(
+        self,
+        backend: ConversationService,
+        *,
+        hold: bool = False,
+        count: Callable[[str, str], None] = lambda endpoint, outcome: None,
+    ) -> None:
         """Args: ``hold`` the folder of the setting ``memory_store`` if nobody else does; else the
-        store is a copy, and goes with the process.
+        store is a copy, and goes with the process. ``count`` is told each call of an endpoint of
+        embeddings and its outcome.
         """
         self._backend = backend
         self.store = SqliteMemories()
@@ -106,10 +114,17 @@ class Memories:
         self.turn_feed = (
             None if self.turns is None else TurnFeed(backend.settings, backend.keys, self.turns)
         )
-        self.recall = Recall(self.store, self.turns, self.turn_feed)
+        self.vectors = (
+            ServedVectors(backend, self.store.vectors, count)
+            if backend.settings.memory_embeddings
+            else None
+        )
+        self.recall = Recall(self.store, self.turns, self.turn_feed, self.vectors)
 
     async def stop(self) -> None:
         """Stop feeding, and close the store."""
+        if self.vectors is not None:
+            await self.vectors.stop()
         await self.feed.stop()
         if self.turn_feed is not None and self.turns is not None:
             await self.turn_feed.stop()
@@ -346,6 +361,8 @@ class Memories:
 
     async def _fed(self) -> None:
         self.feed.start()
+        if self.vectors is not None:
+            self.vectors.start()
         await self.feed.ready()
 
 

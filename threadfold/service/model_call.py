@@ -26,15 +26,18 @@ from threadfold.service.drafts import new_id
 TYPE = "threadfold.model.called.v1"
 _PLACE = struct.Struct(">iq")
 _CHECK = 9
+MAX_RECALLED = 256
+"""Memories that one call may have been sent."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class ModelCalled(msgspec.Struct, omit_defaults=True, kw_only=True):
     """A call of a model, and the digest of what it was sent. On the topic of renders only.
 
-    ``tokens`` are the render's, ``latency_ms`` milliseconds, ``max_tokens`` that of the context
-    request. ``generation`` is threadfold's own: the generation that was live when the call was
-    recorded.
+    ``recalled`` are the ids of the memories that were sent beside the render (``recall=on``): its
+    digest is without them. ``tokens`` are the render's, ``latency_ms`` milliseconds,
+    ``max_tokens`` that of the context request. ``generation`` is threadfold's own: the generation
+    that was live when the call was recorded.
     """
 
     model: str
@@ -47,6 +50,7 @@ class ModelCalled(msgspec.Struct, omit_defaults=True, kw_only=True):
     reported_usage: dict[str, Any] | None = None
     latency_ms: float | None = None
     max_tokens: int | None = None
+    recalled: list[str] = []
     generation: int | None = None
 
 
@@ -106,6 +110,13 @@ def _check_values(called: ModelCalled) -> None:
         raise InvalidEvent(
             "render: field render_digest: expected a SHA-256 as 64 lower-case hex digits, as the"
             " context gave it"
+        )
+    if len(called.recalled) > MAX_RECALLED or any(
+        not 1 <= len(one) <= MAX_NAME for one in called.recalled
+    ):
+        raise InvalidEvent(
+            f"render: field recalled: expected at most {MAX_RECALLED} ids of 1 to {MAX_NAME}"
+            " characters"
         )
     for field, number in (("tokens", called.tokens), ("latency_ms", called.latency_ms)):
         if number is not None and number < 0:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import to_builtins
 
-from projections.errors import KafkaUnavailable, WaitTimedOut
+from projections.errors import EmbeddingsUnavailable, KafkaUnavailable, WaitTimedOut
 from projections.events.times import time_at
 from projections.events.tokenizer import count
 from projections.memory.background import background
@@ -45,7 +45,11 @@ class VectorSearch(Protocol):
     """Finds records by the meaning of their texts, where embeddings are configured."""
 
     async def search(self, only: Filter, queries: Sequence[str], limit: int) -> list[Hit]:
-        """The records nearest to any of the queries, best first."""
+        """The records nearest to any of the queries, best first; a hit's score is its cosine.
+
+        Raises:
+            EmbeddingsUnavailable: they cannot be searched now.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +175,15 @@ class Recall:
             if self._vectors is None:
                 away[channel] = NO_VECTORS
             elif queries:
-                hits = await self._vectors.search(only, queries, count)
-                found.append((channel, [_recalled(hit) for hit in hits]))
+                try:
+                    hits = await self._vectors.search(only, queries, count)
+                except EmbeddingsUnavailable as error:
+                    away[channel] = str(error)
+                    continue
+                near = [
+                    Recalled(hit.record, relevance=hit.relevance, cosine=hit.score) for hit in hits
+                ]
+                found.append((channel, near))
         return found
 
     async def _of_turns(

@@ -166,15 +166,14 @@ class AsyncClient(MemoryCalls):
         format: ContextFormat = "openai",  # noqa: A002 (the contract's name)
         max_tokens: int | None = None,
         after: str | None = None,
+        recall: int = 0,
     ) -> Context:
-        """What a model is sent.
-
-        Args:
-            max_tokens: a limit of this reader's own.
-            after: a position; answers once the window includes it.
+        """What a model is sent. ``max_tokens`` is a limit of this reader's own, ``after`` a
+        position that the window must include, ``recall`` what recalled memories have at most.
         """
         path = f"{conversation_path(conversation)}/context"
-        query = query_of(format=format, max_tokens=max_tokens, after=after)
+        told = query_of(recall="on", recall_tokens=recall) if recall else {}
+        query = {**query_of(format=format, max_tokens=max_tokens, after=after), **told}
         body = await self._caller.call(Call("GET", path, "context", conversation, query))
         try:
             return context_of(body, format, max_tokens)

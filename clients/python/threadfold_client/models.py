@@ -41,6 +41,8 @@ class Context(msgspec.Struct, kw_only=True):
     ``positions`` is parallel to ``messages`` (in the formats ``openai`` and ``rendered``): the
     position of each message's event, None for a message of no single event, like the summary.
     ``awaits`` says who acts next: user, model, tool or approval.
+    ``background_context`` is what was recalled for it, which ``messages`` have as well, and
+    ``recalled`` the ids of that.
     ``position`` is None for an empty window. ``raw`` has the document's bytes, with fields that a
     newer service adds.
     """
@@ -62,6 +64,8 @@ class Context(msgspec.Struct, kw_only=True):
     suspensions: list[dict[str, Any]] = []
     guard: Any = None
     trace: list[dict[str, Any]] = []
+    background_context: str | None = None
+    recalled: list[str] = []
     raw: bytes = b""
     format: ContextFormat = "openai"
     max_tokens: int | None = None

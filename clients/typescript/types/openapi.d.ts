@@ -477,6 +477,12 @@ export interface paths {
          *     Formats: `openai`; `anthropic`, with `system` apart; `events`, the window's own events with
          *     their positions; `rendered`, the messages as flat events.
          *
+         *     With `recall=on` what is relevant to the newest user's message stands right before it, as
+         *     data: what its user's other conversations taught and said. `recalled` has the ids,
+         *     `background_context` the text; of the formats `events` and `rendered` only these two have it.
+         *     `render_digest` is that of the messages without it. If the memory cannot be asked, `away` says
+         *     why.
+         *
          *     Scope: `read`. Also for end users.
          */
         get: {
@@ -488,6 +494,10 @@ export interface paths {
                     max_tokens?: number;
                     /** @description a position that the window must include: the answer waits for it up to 10 s */
                     after?: string;
+                    /** @description `on`: with what the long-term memory has on it */
+                    recall?: "off" | "on";
+                    /** @description tokens that recalled memories have at most */
+                    recall_tokens?: number;
                 };
                 path: {
                     conversation: string;
@@ -498,6 +508,33 @@ export interface paths {
                 200: {
                     content: {
                         "application/json": components["schemas"]["Context"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/conversations/{conversation}/working-memory": {
+        /**
+         * Read the working memory
+         * @description What was summarised, and what was said last, word for word: at least four messages.
+         *
+         *     From 70 % of the policy's `wm_max_tokens` on, reading it asks for a summary, which comes in the
+         *     background (`threshold` is `background`). From 90 % on the answer waits for it, up to 5 s; if it
+         *     did not come, `threshold` is `before_answer`.
+         *
+         *     Scope: `read`.
+         */
+        get: {
+            parameters: {
+                path: {
+                    conversation: string;
+                };
+            };
+            responses: {
+                /** @description The summary's text, the messages that are there word for word, and the tokens of both. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["WorkingMemory"];
                     };
                 };
             };
@@ -1855,6 +1892,11 @@ export interface components {
             parked?: components["schemas"]["Parked"];
             stale?: number;
             halted_since?: string;
+            background_context?: string | null;
+            recalled?: string[];
+            away?: {
+                [key: string]: string;
+            };
         };
         /**
          * ContextSummary
@@ -2913,6 +2955,8 @@ export interface components {
             reported_usage?: Record<string, unknown> | null;
             latency_ms?: number | null;
             max_tokens?: number | null;
+            /** @default [] */
+            recalled?: string[];
             generation?: number | null;
         };
         /** @description A message in Anthropic's format. Send `system` as a first message with that role. */
@@ -3385,6 +3429,8 @@ export interface components {
             reported_usage?: Record<string, unknown> | null;
             latency_ms?: number | null;
             max_tokens?: number | null;
+            /** @default [] */
+            recalled?: string[];
         };
         /** @description A message in OpenAI's chat format. */
         NewOpenAIMessage: {
@@ -4701,6 +4747,16 @@ export interface components {
             succeeded?: number;
             /** @default 0 */
             failed?: number;
+        };
+        /**
+         * WorkingMemory
+         * @description The summary's text, the messages that are there word for word, and the tokens of both.
+         */
+        WorkingMemory: {
+            compressed_history: string;
+            raw_recent_turns: components["schemas"]["RenderedMessage"][];
+            tokens: number;
+            threshold: "background" | "before_answer" | "none";
         };
     };
     responses: never;

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from projections.errors import Healing
 from projections.events import types as events
 from projections.memory.news import Dropped, Fact, LogErased, WentBack
 from projections.memory.words import stems_of, tag_word
@@ -253,4 +254,25 @@ def test_a_built_store_lasts_and_a_copy_goes_its_own_way(tmp_path: Path) -> None
     again = SqliteMemories(path)
     assert again.checkpoints() == {0: 8} and texts(again, "tea") == []
     assert SqliteMemories.copied(tmp_path / "none.db") is None
+    again.close()
+
+
+def test_a_damaged_file_says_so_and_can_be_fed_anew(tmp_path: Path) -> None:
+    path = tmp_path / "memories.db"
+    first = SqliteMemories(path)
+    news = [said(n, f"Fact {n} of many words.") for n in range(300)]
+    first.apply(news, {0: 7})
+    digests = first.digests()
+    first.close()
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle:] = b"\xff" * (len(content) - middle)
+    path.write_bytes(content)
+    again = SqliteMemories(path)
+    with pytest.raises(Healing, match="damaged"):
+        again.digests()
+    assert again.damaged
+    again.drop()
+    again.apply(news, {0: 7})
+    assert again.digests() == digests and not again.damaged
     again.close()

@@ -1,12 +1,29 @@
-"""A closed session is learnt from, on real Kafka and Redis, and what was learnt is found by search."""
+"""A closed session is learnt from, on real Kafka and Redis: what was learnt is found by search, and
+workers that die lose and double nothing.
+"""
 
 from __future__ import annotations
 
-import httpx
+import asyncio
+from pathlib import Path
 
+import httpx
+import pytest
+
+from projections.events.validation import make_record
+from projections.memory.news import Fact, log_of, read_news
+from projections.memory.resolution import Record
+from streams.log.topics import create_topics
 from streams.settings.settings import Settings
+from tests.conftest import fresh_settings
+from tests.support.generations import open_generation
+from tests.support.grep import raw_records
+from tests.support.learning import closed, opened, user
 from tests.support.platform import running_platform
+from tests.support.summary_workers import World
 from tests.support.worker import until
+from threadfold.embedded.stack import EmbeddedStack
+from threadfold.testing.plain_memories import PlainMemories
 
 
 async def test_what_a_closed_session_taught_is_found_and_a_later_value_takes_its_place(
@@ -61,3 +78,51 @@ async def test_what_a_closed_session_taught_is_found_and_a_later_value_takes_its
         back = await http.post("/conversations/c2/rollback", json={"to": opened})
         back.raise_for_status()
         await until(lambda: lives_in("lives in Oslo"), 60, "what it taught is taken back")
+
+
+@pytest.mark.long
+async def test_workers_that_are_killed_while_they_learn_lose_and_double_nothing(
+    stack: EmbeddedStack, tmp_path: Path
+) -> None:
+    settings = fresh_settings(stack, session_timeout=6.0)
+    await create_topics(settings)
+    await open_generation(settings, {"memory_auto": "sessions"})
+    world = World(settings, tmp_path)
+    said = ("I have two kids", "I'm vegetarian", "My name is Ann.")
+
+    async def learnt() -> list[Record]:
+        memory = PlainMemories()
+        for _, value in await raw_records(settings, "memories"):
+            log = log_of(value) if value is not None else None
+            news = read_news(log, value) if log is not None and value is not None else None
+            memory.take([news] if isinstance(news, Fact) else [])
+        return memory.records()
+
+    async def at_least(count: int) -> bool:
+        return len(await learnt()) >= count
+
+    try:
+        world.start("http://127.0.0.1:9", "--only", "projector")
+        for _ in range(2):
+            world.start("http://127.0.0.1:9", "--only", "compactor")
+        await world.log.append(
+            [
+                make_record(key, flat, where="e", now="2026-01-01T00:00:00Z", new_id=f"{key}-{i}")
+                for key in world.keys
+                for i, flat in enumerate(
+                    [{**opened(), "user": str(key)}, *map(user, said), closed()]
+                )
+            ]
+        )
+        await until(lambda: at_least(10), 60, "the first are learnt from")
+        world.workers[1].kill()
+        await until(lambda: at_least(len(said) * len(world.keys)), 90, "all are learnt from")
+        found = await learnt()
+        assert len(found) == len(said) * len(world.keys)
+        assert {one.scope.user for one in found} == set(map(str, world.keys))
+        assert all((one.duplicates, one.revision) == (0, 1) for one in found)
+    finally:
+        for worker in world.workers:
+            await asyncio.to_thread(worker.stop)
+        await world.log.stop()
+        await world.store.close()

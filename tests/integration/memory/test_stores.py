@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from projections.errors import Healing
 from projections.events.types import MemorySaved
 from projections.memory.identity import Scope
 from streams.control.control_topic import Control
@@ -197,6 +198,31 @@ async def test_verify_and_diff_name_what_a_store_has_wrong(world: World) -> None
     await world.rebuilt()
     assert (await world.run("verify")).code == 0
     assert (await world.run("diff")).lines[-1] == "removed: 0, added: 0, changed: 0"
+
+
+@pytest.mark.long
+async def test_a_store_whose_file_is_damaged_is_fed_anew(world: World) -> None:
+    async with ConversationService(world.settings) as backend:
+        memories = Memories(backend, hold=True)
+        records = [(Whose("rival", "u-7"), record(f"Fact {n}.")) for n in range(200)]
+        await memories.save(records, free, wait=True)
+        await memories.stop()
+        assert world.folder.live is not None
+        content = bytearray(world.folder.live.read_bytes())
+        middle = len(content) // 2
+        content[middle:] = b"\xff" * (len(content) - middle)
+        world.folder.live.write_bytes(content)
+        memories = Memories(backend, hold=True)
+
+        async def whole() -> bool:
+            try:
+                return (await memories.stats(Whose("rival", "u-7"))).records == 200
+            except Healing:
+                return False
+
+        await until(whole)
+        await memories.stop()
+    assert (await world.run("verify")).code == 0
 
 
 async def test_a_topic_made_anew_from_the_logs_gives_an_equal_store(world: World) -> None:

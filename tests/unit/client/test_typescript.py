@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.support.node import TYPESCRIPT, node, run_tests
 from threadfold.gateway.app import Gateway
+from threadfold_client import AsyncClient, errors
 
 KB = 1000
 
@@ -35,6 +37,21 @@ def test_it_has_the_version_of_the_python_client() -> None:
     package = json.loads((TYPESCRIPT / "package.json").read_text())
     project = (TYPESCRIPT.parent / "python" / "pyproject.toml").read_text()
     assert f'\nversion = "{package["version"]}"\n' in project
+
+
+def test_it_has_the_methods_and_errors_of_the_python_client() -> None:
+    built = TYPESCRIPT / "dist"
+    methods = "".join((built / f"{name}.d.ts").read_text() for name in ("client", "memories"))
+    for name in dir(AsyncClient):
+        if not name.startswith("_") and name != "over":  # a transport of one's own is `fetch`
+            first, *rest = name.split("_")
+            assert re.search(rf"^    {first + ''.join(map(str.title, rest))}\(", methods, re.M), (
+                name
+            )
+    classes = (built / "errors.d.ts").read_text()
+    for error in vars(errors).values():
+        if isinstance(error, type) and issubclass(error, errors.ClientError):
+            assert f"export declare class {error.__name__} " in classes
 
 
 @pytest.mark.long

@@ -165,3 +165,29 @@ def test_a_background_is_marked_as_data_and_has_what_is_relevant_and_fits() -> N
     assert second == "- [the user, 2024-10-04, said, 0-1] Tea at six."
     assert made.tokens <= 200 and background(hits[1:2], 200) is None
     assert background(hits, 20) is None
+
+
+def test_words_and_meaning_count_the_same() -> None:
+    """Each by its distance from the mean: how large the numbers are makes no difference."""
+    both, words, near, none = (record(text) for text in ("both", "words", "near", "none"))
+    said = turn("a turn", "0-9")
+    for scale in (1.0, 100.0):
+        text = [
+            Recalled(both, 0.09 * scale),
+            Recalled(words, 0.1 * scale),
+            Recalled(none, 0.0),
+            Recalled(said, 0.08 * scale),
+        ]
+        vectors = [
+            Recalled(one, cosine=cosine) for one, cosine in ((near, 0.8), (both, 0.7), (none, 0.1))
+        ]
+        found = joined([("text", text), ("vectors", vectors)])
+        fits = {one.found.text: one.fit for one in found}
+        assert max(fits, key=fits.__getitem__) == "both" and min(fits.values()) == fits["none"] == 0
+        assert fits["words"] > 0 < fits["near"] and fits["a turn"] > fits["words"]
+        assert next(one for one in found if one.found is both).scores["cosine"] == 0.7
+
+
+def test_without_vectors_the_words_alone_count() -> None:
+    (one,) = joined([("text", [Recalled(record(), 7.0)])])
+    assert one.fit == 7.0 and "cosine" not in one.scores

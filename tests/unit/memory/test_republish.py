@@ -86,3 +86,15 @@ def test_what_an_erased_log_taught_is_not_published_again() -> None:
     assert [one.log.conversation for one in topic.news if isinstance(one, Fact)] == ["c2"]
     assert sum(b"marmalade" in value for _, value in topic.values) == 1
     assert digests(topic.news) == digests(log.told() + other.told())
+
+
+def test_a_hard_deletion_in_an_erased_log_still_holds_for_what_another_taught() -> None:
+    log, other = TaughtLog(Key("acme", "c1"), 0), TaughtLog(Key("acme", "c2"), 1)
+    for one in (other, log):
+        one.put(events.Opened(user="u-1"))
+    said = saved(other.key, "Hides marmalade.")
+    other.put(said)
+    log.put(events.Message("user", "Forget it."))
+    log.put(events.MemoryDeleted(memory_id=said.memory_id, user="u-1", hard=True))
+    log.put(events.Erased())
+    assert digests(republished([log, other]).news) == digests(log.told() + other.told()) == {}

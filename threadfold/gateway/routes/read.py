@@ -22,17 +22,22 @@ from threadfold.gateway.answers import (
     State,
     Summaries,
     Suspensions,
+    WorkingMemory,
 )
 from threadfold.gateway.declaration import Answer, Routes
 from threadfold.gateway.examples import CURSOR, EVENT, POSITION, RENDER, example_of
 from threadfold.gateway.parameters import Path, Query
+from threadfold.gateway.request import Request
 from threadfold.gateway.routes.common import Before, C, Conversation, JsonBytes
 from threadfold.schemas.structs import POSITION as POSITION_SCHEMA
 from threadfold.service import lists
 from threadfold.service.conversation_list import Filter, conversations
 from threadfold.service.documents import FORMATS
 from threadfold.service.pages import MAX_PAGE, PAGE_TYPES
+from threadfold.service.recall import BACKGROUND_TOKENS
+from threadfold.service.recalled_context import Reader, recalled_context
 from threadfold.service.spill import MAX_PAGE_CHARS, PAGE_CHARS
+from threadfold.service.working_memory import working_memory
 
 routes = Routes("Reading")
 _read = partial(routes.add, "GET", scope="read")
@@ -49,6 +54,7 @@ _CONTEXT = example_of(Context, positions=["3-16", POSITION])
 
 @_read_own(f"{C}/context", "Read the context", Answer(Context, example=_CONTEXT))
 async def get_context(
+    request: Request,
     caller: Caller,
     conversation: Conversation,
     format: Annotated[  # noqa: A002 (the contract's name)
@@ -62,17 +68,59 @@ async def get_context(
         Meta(ge=1, le=1 << 31),
     ] = None,
     after: After = None,
+    recall: Annotated[
+        Literal["on", "off"], Query("`on`: with what the long-term memory has on it", "on")
+    ] = "off",
+    recall_tokens: Annotated[
+        int, Query("tokens that recalled memories have at most", 800), Meta(ge=1, le=1 << 20)
+    ] = BACKGROUND_TOKENS,
 ) -> Response:
     """The messages to send to a model: pinned messages, the summary and the tail. They fit into the
     policy's ceiling and `max_tokens`.
 
     Formats: `openai`; `anthropic`, with `system` apart; `events`, the window's own events with
     their positions; `rendered`, the messages as flat events.
+
+    With `recall=on` what is relevant to the newest user's message stands right before it, as
+    data: what its user's other conversations taught and said. `recalled` has the ids,
+    `background_context` the text; of the formats `events` and `rendered` only these two have it.
+    `render_digest` is that of the messages without it. If the memory cannot be asked, `away` says
+    why.
     """
+    if recall == "on":
+        names = None if caller.end_user is None else caller.end_user.conversations
+        reader = Reader(
+            caller.tenant, conversation, format, max_tokens, after, recall_tokens, names
+        )
+        memories = request.state.memories(caller.backend)
+        return JsonBytes(await recalled_context(caller.backend, memories, reader))
     document = await caller.backend.context(
         caller.tenant, conversation, fmt=format, max_tokens=max_tokens, after=after
     )
     return JsonBytes(document)
+
+
+@_read(
+    f"{C}/working-memory",
+    "Read the working memory",
+    Answer(
+        WorkingMemory,
+        example={
+            "compressed_history": "She ordered a kettle.",
+            "raw_recent_turns": [{"role": "user", "content": "Where is it?"}],
+            "tokens": 12,
+            "threshold": "none",
+        },
+    ),
+)
+async def get_working_memory(caller: Caller, conversation: Conversation) -> dict[str, Any]:
+    """What was summarised, and what was said last, word for word: at least four messages.
+
+    From 70 % of the policy's `wm_max_tokens` on, reading it asks for a summary, which comes in the
+    background (`threshold` is `background`). From 90 % on the answer waits for it, up to 5 s; if it
+    did not come, `threshold` is `before_answer`.
+    """
+    return await working_memory(caller.backend, caller.tenant, conversation)
 
 
 @_read_own(f"{C}/history", "Read a page of history", History)

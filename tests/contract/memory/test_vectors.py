@@ -1,0 +1,288 @@
+"""The vectors of a memory store: found by meaning, never mixed, gone with their texts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from projections.errors import EmbeddingsUnavailable
+from projections.events import types as events
+from projections.memory.news import Fact, LogErased, WentBack
+from projections.names import Key
+from streams.embeddings.embedder import CachedEmbedder, Vectors
+from streams.embeddings.registry import Embeddings
+from streams.memory.sqlite_store import SqliteMemories
+from streams.memory.store import Filter
+from streams.memory.vector_index import NewVector
+from streams.memory.vectors import MemoryVectors
+from streams.settings.settings import Settings
+from tests.support.embeddings import WordVectors
+from tests.support.memories import USER, saved
+from threadfold.service.recall import Question, Recall
+
+C1, C2 = Key("acme", "c1"), Key("acme", "c2")
+ACME = Filter("acme", user=USER)
+MINUTE = 60_000_000
+ALIKE = {"tea": "drink", "beverage": "drink", "train": "railway"}
+
+
+@pytest.fixture(params=["memory", "file"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteMemories]:
+    made = SqliteMemories(tmp_path / "memories.db" if request.param == "file" else None)
+    yield made
+    made.close()
+
+
+class Fixed(Embeddings):
+    """Embeddings of these embedders; the first is the one to use."""
+
+    def __init__(self, *inner: WordVectors) -> None:
+        super().__init__(Settings())
+        self._by_model = {one.model: CachedEmbedder(one) for one in inner}
+        self.current = self._by_model[inner[0].model]
+        self.reason = ""
+
+
+def said(offset: int, text: str, log: Key = C1, **more: Any) -> Fact:
+    return Fact(log, offset, offset * MINUTE, (), saved(log, text, **more))
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not reached():  # noqa: ASYNC110 - a thread changes it
+            await asyncio.sleep(0.01)
+
+
+async def indexed(store: SqliteMemories, *inner: WordVectors) -> MemoryVectors:
+    """A store's vectors, once all are made."""
+    vectors = MemoryVectors(store.vectors, Fixed(*inner))
+    vectors.start()
+    model = inner[0].model
+    await until(lambda: store.vectors.model == model and not store.vectors.missing(model, 0, 1))
+    return vectors
+
+
+async def texts(vectors: MemoryVectors, query: str, only: Filter = ACME) -> list[str]:
+    return [hit.record.text for hit in await vectors.search(only, [query], 2)]
+
+
+def words(*texts: str) -> WordVectors:
+    return WordVectors(*texts, synonyms=ALIKE)
+
+
+async def test_a_record_is_found_by_what_it_means(store: SqliteMemories) -> None:
+    store.apply([said(1, "likes green tea"), said(2, "takes the train"), said(3, "is late")], {})
+    vectors = await indexed(store, words())
+    assert (await texts(vectors, "which beverage"))[0] == "likes green tea"
+    assert (await texts(vectors, "the railway"))[0] == "takes the train"
+    store.apply([said(4, "black beverage")], {})
+    await until(lambda: vectors.made == 4)
+    assert await texts(vectors, "beverage") == ["black beverage", "likes green tea"]
+    hits = await vectors.search(ACME, ["likes green tea", "is late"], 2)
+    assert [hit.score for hit in hits] == pytest.approx([1, 1], abs=1e-3)
+    await vectors.stop()
+
+
+async def test_a_store_that_begins_empty_is_searched_from_its_first_text_on(
+    store: SqliteMemories,
+) -> None:
+    vectors = await indexed(store, words())
+    assert await texts(vectors, "tea") == []
+    store.apply([said(1, "likes tea")], {})
+    await until(lambda: vectors.made == 1)
+    assert await texts(vectors, "beverage") == ["likes tea"]
+    await vectors.stop()
+
+
+async def test_nobody_finds_what_is_another_tenants_or_users(store: SqliteMemories) -> None:
+    strangers = [
+        (Key("other", "c1"), {}),
+        (C2, {"user": "u-2"}),
+        (C2, {"user": None}),
+        (C2, {"channel": "web"}),
+    ]
+    store.apply([said(n, "likes tea", log, **more) for n, (log, more) in enumerate(strangers)], {})
+    vectors = await indexed(store, words())
+    assert await texts(vectors, "tea", Filter("acme", user=USER, channel="mail")) == []
+    assert await texts(vectors, "tea", Filter("acme", user="u-9")) == []
+    assert await texts(vectors, "tea", Filter("nobody")) == []
+    assert len(await vectors.search(Filter("acme"), ["tea"], 9)) == 3
+    await vectors.stop()
+
+
+async def test_what_no_longer_stands_is_not_found_but_as_of_then(store: SqliteMemories) -> None:
+    store.apply([said(1, "likes tea"), said(5, "likes tea at noon")], {})
+    vectors = await indexed(store, words())
+    store.apply([WentBack(C1, 9, 3, 9 * MINUTE)], {})
+    assert await texts(vectors, "tea") == ["likes tea"]
+    store.apply(
+        [said(10, "likes coffee", topic="drink"), said(11, "likes water", topic="drink")], {}
+    )
+    await until(lambda: vectors.made >= 4)
+    assert "likes coffee" not in await texts(vectors, "likes coffee")
+    then = Filter("acme", user=USER, as_of=10 * MINUTE)
+    assert "likes coffee" in await texts(vectors, "likes coffee", then)
+    await vectors.stop()
+
+
+def held(store: SqliteMemories) -> int:
+    """How many vectors a store has."""
+    with store._turn() as db:
+        (count,) = db.execute("SELECT count(*) FROM vectors").fetchone()
+        return int(count)
+
+
+async def test_an_erasure_reaches_vectors_and_their_cache(store: SqliteMemories) -> None:
+    inner = words()
+    store.apply([said(1, "likes tea"), said(2, "likes milk", C2)], {})
+    before = store.digests()
+    vectors = await indexed(store, inner)
+    assert store.digests() == before
+    store.apply([LogErased(C1)], {})
+    assert await texts(vectors, "tea") == ["likes milk"] and held(store) == 1
+    store.apply([said(2, "likes tea", C2)], {})
+    await until(lambda: inner.asked.count("likes tea") == 2)
+    data = events.MemoryDeleted(memory_id=saved(C2, "likes tea").memory_id, hard=True, user=USER)
+    store.apply([Fact(C2, 9, 9 * MINUTE, (), data)], {})
+    await until(lambda: held(store) == 1)
+    await vectors.stop()
+
+
+async def test_a_changed_model_takes_over_once_it_has_all(store: SqliteMemories) -> None:
+    class Slow(WordVectors):
+        gate = asyncio.Event()
+
+        async def embed(self, texts: Sequence[str], tenant: str) -> Vectors:
+            await self.gate.wait()
+            return await super().embed(texts, tenant)
+
+    store.apply([said(n, f"likes tea {n}") for n in range(40)], {})
+    first, second = words("one"), Slow("two", ALIKE, width=96)
+    await (await indexed(store, first)).stop()
+    assert store.vectors.model == "one"
+    vectors = MemoryVectors(store.vectors, Fixed(second, first))
+    vectors.start()
+    assert (await texts(vectors, "beverage 7"))[0] == "likes tea 7"
+    assert first.asked[-1] == "beverage 7" and store.vectors.model == "one"
+    second.gate.set()
+    await until(lambda: store.vectors.model == "two")
+    assert (await texts(vectors, "beverage 8"))[0] == "likes tea 8"
+    assert second.asked[-1] == "beverage 8" and held(store) == 40
+    await vectors.stop()
+    # The old model is no longer configured: until the new one has all, there are no vectors.
+    alone = MemoryVectors(store.vectors, Fixed(words("three")))
+    with pytest.raises(EmbeddingsUnavailable, match="vectors of model three are being made"):
+        await alone.search(ACME, ["tea"], 1)
+
+
+async def test_a_model_that_is_away_says_so_and_is_tried_again(
+    store: SqliteMemories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams.memory.vectors.AGAIN", 0.02)
+    inner = words()
+    store.apply([said(1, "likes tea")], {})
+    vectors = await indexed(store, inner)
+    inner.away = True
+    with pytest.raises(EmbeddingsUnavailable, match="do not answer"):
+        await vectors.search(ACME, ["tea"], 1)
+    store.apply([said(2, "likes milk")], {})
+    await until(lambda: "do not answer" in vectors.reason)
+    inner.away = False
+    await until(lambda: vectors.made == 2 and not vectors.reason)
+    assert await texts(vectors, "milk") == ["likes milk", "likes tea"]
+    await vectors.stop()
+
+
+async def test_without_embeddings_a_search_says_so(store: SqliteMemories) -> None:
+    vectors = MemoryVectors(store.vectors, Embeddings(Settings()))
+    vectors.start()
+    with pytest.raises(EmbeddingsUnavailable, match="none are configured"):
+        await vectors.search(ACME, ["tea"], 1)
+    await vectors.stop()
+
+
+async def test_one_tenant_whose_vectors_fail_keeps_no_other_waiting(store: SqliteMemories) -> None:
+    class Picky(WordVectors):
+        async def embed(self, texts: Sequence[str], tenant: str) -> Vectors:
+            if tenant == "acme":
+                raise EmbeddingsUnavailable("tenant acme has used up its quota")
+            return await super().embed(texts, tenant)
+
+    store.apply([said(1, "likes tea"), said(2, "likes tea", Key("other", "c"))], {})
+    vectors = MemoryVectors(store.vectors, Fixed(Picky("words-1", ALIKE)))
+    vectors.start()
+    await until(lambda: vectors.made == 1 and "quota" in vectors.reason)
+    await vectors.stop()
+
+
+async def test_a_store_that_takes_anothers_place_has_its_vectors(tmp_path: Path) -> None:
+    inner = words()
+    live, other = SqliteMemories(tmp_path / "a.db"), SqliteMemories(tmp_path / "b.db")
+    news = [said(n, f"likes tea {n}") for n in range(20)]
+    live.apply(news, {})
+    vectors = await indexed(live, inner)
+    asked = len(inner.asked)
+    other.apply([*reversed(news), said(30, "likes milk")], {})
+    live.adopt(other)
+    await until(lambda: held(live) == 21)
+    assert len(inner.asked) == asked + 1 and live.vectors.model == inner.model
+    assert await texts(vectors, "likes tea 7") != []
+    await vectors.stop()
+    live.close()
+
+
+async def test_of_very_many_the_nearest_are_found(
+    store: SqliteMemories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than are compared exactly: signs choose."""
+    monkeypatch.setattr("streams.memory.vector_index.EXACT", 200)
+    random = np.random.default_rng(3)
+    base = random.normal(size=(2_000, 64)).astype(np.float32)
+    base /= np.linalg.norm(base, axis=1, keepdims=True)
+
+    class Drawn(WordVectors):
+        async def embed(self, texts: Sequence[str], tenant: str) -> Vectors:
+            return np.stack([base[int(text.split()[-1])] for text in texts])
+
+    store.apply([said(n, f"number {n}") for n in range(len(base))], {})
+    vectors = await indexed(store, Drawn())
+    for wanted in range(0, 2_000, 200):
+        near = base[wanted] + random.normal(size=64).astype(np.float32) * 0.05
+        exact = int(np.argmax(base @ near))
+        hits = store.vectors.nearest(ACME, (near / np.linalg.norm(near)).astype(np.float32), 1)
+        assert hits[0].record.text == f"number {exact}"
+    await vectors.stop()
+
+
+def test_vectors_of_another_length_are_refused(store: SqliteMemories) -> None:
+    store.apply([said(1, "likes tea"), said(2, "likes milk")], {})
+    (one, *_), (two, *_) = store.vectors.missing("m", 0, 2)
+    store.vectors.add("m", [NewVector(one, "acme", USER, np.ones(64, np.float32))])
+    with pytest.raises(EmbeddingsUnavailable, match="give the endpoint another name"):
+        store.vectors.add("m", [NewVector(two, "acme", USER, np.ones(32, np.float32))])
+
+
+async def test_recall_joins_words_and_meaning_and_says_when_vectors_are_away(
+    store: SqliteMemories,
+) -> None:
+    inner = words()
+    news = ["likes green tea", "the train is late", "orders are late", "sells cups"]
+    store.apply([said(n, text) for n, text in enumerate(news)], {})
+    vectors = await indexed(store, inner)
+    recall = Recall(store, None, vectors=vectors)
+    question = Question(ACME, "which beverage", kinds=("record",))
+    answer = await recall.ask(question)
+    first = answer.found[0]
+    assert first.found.text == "likes green tea" and first.channels == ["vectors"]
+    assert "vectors" not in answer.away
+    inner.away = True
+    answer = await recall.ask(replace(question, query="which tea"))
+    assert [one.found.text for one in answer.found] == ["likes green tea"]
+    assert "do not answer" in answer.away["vectors"]
+    await vectors.stop()

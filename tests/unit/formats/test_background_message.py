@@ -1,0 +1,45 @@
+"""Where recalled memories stand among the messages of a context."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from projections.formats.background_message import with_background
+
+RULES = {"role": "system", "content": "Be kind."}
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
+RESULT = {"role": "tool", "tool_call_id": "1", "content": "sunny"}
+
+
+def said(role: str, content: Any) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+def test_it_stands_before_the_newest_users_message_and_what_is_before_stays() -> None:
+    messages = [RULES, said("user", "Hi"), said("assistant", "Hello"), said("user", "Weather?")]
+    found, place = with_background([*messages, CALL, RESULT], "B", "openai")
+    assert found == [*messages[:3], said("user", "B"), messages[3], CALL, RESULT]
+    assert place == 3
+    assert with_background([RULES], "B", "openai") == ([RULES, said("user", "B")], 1)
+
+
+def test_anthropics_newest_users_message_begins_with_it() -> None:
+    result = said("user", [{"type": "tool_result", "tool_use_id": "1", "content": "sunny"}])
+    use = said("assistant", [{"type": "tool_use", "id": "1"}])
+    part = {"type": "text", "text": "B"}
+    asked = said("user", "Weather?")
+    found, place = with_background([asked, use, result], "B", "anthropic")
+    both = said("user", [part, {"type": "text", "text": "Weather?"}])
+    assert (found, place) == ([both, use, result], None)
+    parts = [said("user", [{"type": "text", "text": "Weather?"}])]
+    assert with_background(parts, "B", "anthropic")[0] == [both]
+
+
+def test_without_a_users_message_it_ends_anthropics_messages_in_turn() -> None:
+    result = said("user", [{"type": "tool_result", "tool_use_id": "1", "content": "sunny"}])
+    part = {"type": "text", "text": "B"}
+    hello = said("assistant", [{"type": "text", "text": "Hello"}])
+    found, _ = with_background([hello], "B", "anthropic")
+    assert found == [hello, said("user", [part])]
+    found, _ = with_background([hello, result], "B", "anthropic")
+    assert found == [hello, said("user", [*result["content"], part])]

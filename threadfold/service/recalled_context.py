@@ -1,0 +1,145 @@
+"""A context with what the long-term memory has on its newest message."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from projections.errors import ThreadfoldError
+from projections.formats.background_message import with_background
+from projections.memory.background import Background, background
+from projections.memory.identity import Scope
+from projections.memory.recall import Recalled
+from projections.memory.resolution import Record
+from projections.names import Position, make_key
+from projections.render.fit_to_limit import DoesNotFit
+from projections.window.entry import Entry, Kind
+from projections.window.window import Window
+from streams.memory.store import Filter
+from threadfold.service.conversations import ConversationService
+from threadfold.service.memories import Memories
+from threadfold.service.recall import Question
+
+FOUND = 30
+AROUND = 8
+"""Tokens of a message beside its text, at most."""
+RECENT = 2
+"""Messages before the newest one that a short question is read with."""
+_text_of = msgspec.json.Decoder(type=dict[str, Any]).decode
+
+
+class Reader(NamedTuple):
+    """What to read: a conversation's context in a format, and at most so many recalled tokens.
+    ``conversations`` are those that the reader may know of; None: all of the user's.
+    """
+
+    tenant: str
+    conversation: str
+    fmt: str
+    max_tokens: int | None
+    after: str | None
+    recall_tokens: int
+    conversations: frozenset[str] | None = None
+
+
+async def recalled_context(
+    backend: ConversationService, memories: Memories, reader: Reader
+) -> bytes:
+    """The context document, with ``background_context`` before the newest user's message and the
+    ids of what it has as ``recalled``. Where the memory cannot be asked, ``away`` says why, and the
+    context is as it is without.
+
+    ``tokens`` count the background; ``render_digest`` is that of the messages without it, which
+    follow from the log.
+
+    Raises: as ``ConversationReader.context`` says.
+    """
+    key = make_key(reader.tenant, reader.conversation)
+    document = await _document(backend, reader, reader.max_tokens)
+    window = await backend.window(key.tenant, key.conversation)
+    told, away = None, dict[str, str]()
+    try:
+        told, away = await _background(memories, reader, window)
+    except ThreadfoldError as error:
+        away = {"memories": str(error)}
+    if told is not None:
+        limit = min(one for one in (document["ceiling"], reader.max_tokens) if one is not None)
+        need = told.tokens + AROUND
+        if document["tokens"] + need > limit:
+            try:
+                document = await _document(backend, reader, max(1, limit - need))
+            except DoesNotFit:
+                told = None
+    return msgspec.json.encode(_joined(document, told, away, reader.fmt))
+
+
+async def _document(
+    backend: ConversationService, reader: Reader, max_tokens: int | None
+) -> dict[str, Any]:
+    document = await backend.context(
+        reader.tenant,
+        reader.conversation,
+        fmt=reader.fmt,
+        max_tokens=max_tokens,
+        after=reader.after,
+    )
+    found: dict[str, Any] = msgspec.json.decode(document)
+    return found
+
+
+async def _background(
+    memories: Memories, reader: Reader, window: Window
+) -> tuple[Background | None, dict[str, str]]:
+    """What is relevant to the newest user's message, of what the window does not show."""
+    said = [entry for entry in window.tail if entry.kind in (Kind.USER, Kind.ASSISTANT)]
+    newest = next((i for i in reversed(range(len(said))) if said[i].kind == Kind.USER), None)
+    query = "" if newest is None else _said(said[newest])
+    if newest is None or not query:
+        return None, {}
+    state = window.state
+    anonymous = window.key.conversation if state.user is None else None
+    only = Filter(
+        reader.tenant,
+        scope=Scope(reader.tenant, state.user, state.channel, anonymous),
+        user=state.user,
+        conversations=reader.conversations,
+    )
+    recent = " ".join(_said(entry) for entry in said[max(0, newest - RECENT) : newest])
+    answer = await memories.ask(Question(only, query, recent=recent, limit=FOUND))
+    shown = {str(Position(window.partition, entry.offset)) for entry in window.tail}
+    found = [one for one in answer.found if not _is_shown(one, reader.conversation, shown)]
+    return background(found, reader.recall_tokens), answer.away
+
+
+def _is_shown(one: Recalled, conversation: str, shown: set[str]) -> bool:
+    """Whether the window has it word for word."""
+    if one.found.conversation != conversation:
+        return False
+    positions = one.found.positions if isinstance(one.found, Record) else [one.found.position]
+    return bool(positions) and shown.issuperset(positions)
+
+
+def _said(entry: Entry) -> str:
+    content = _text_of(entry.body).get("content")
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if part.get("type") == "text"]
+        content = " ".join(text for text in texts if text)
+    return content or ""
+
+
+def _joined(
+    document: dict[str, Any], told: Background | None, away: dict[str, str], fmt: str
+) -> dict[str, Any]:
+    document["background_context"] = None if told is None else told.text
+    document["recalled"] = [] if told is None else [one.id for one in told.kept]
+    document["away"] = away
+    if told is None or fmt not in ("openai", "anthropic"):
+        return document
+    messages, place = with_background(document["messages"], told.text, fmt)
+    document["messages"] = messages
+    document["tokens"] += told.tokens + AROUND
+    document["utilization"] = round(document["tokens"] / document["ceiling"], 6)
+    if place is not None and "positions" in document:
+        document["positions"].insert(place, None)
+    return document
