@@ -20,6 +20,8 @@ from faust.transport.drivers import aiokafka as driver
 from projections.errors import ThreadfoldError
 from streams.compaction.deliveries import Deliveries
 from streams.log.clients import stop_client
+from streams.log.login import connection
+from streams.runtime.json_logs import write_json
 from streams.runtime.throttle_logs import throttle_logs
 from streams.runtime.tune_gc import tune_gc
 from streams.runtime.watchdog import end_process
@@ -107,12 +109,19 @@ class _Service(faust.Service):  # type: ignore[misc]
 
 
 def _credentials(settings: Settings) -> Any:
-    """How Faust logs in, as all other clients do (:func:`streams.log.clients.connection`)."""
-    if not settings.kafka_user:
-        return None
-    return faust.SASLCredentials(
-        username=settings.kafka_user, password=settings.kafka_password, mechanism="PLAIN"
-    )
+    """How Faust logs in, as all other clients do (:func:`streams.log.login.connection`)."""
+    login = connection(settings)
+    context = login.get("ssl_context")
+    if (tokens := login.get("sasl_oauth_token_provider")) is not None:
+        return faust.auth.OAuthCredentials(oauth_cb=tokens, ssl_context=context)
+    if (mechanism := login.get("sasl_mechanism")) is not None:
+        return faust.SASLCredentials(
+            username=settings.kafka_user,
+            password=settings.kafka_password,
+            mechanism=mechanism,
+            ssl_context=context,
+        )
+    return None if context is None else faust.SSLCredentials(context)
 
 
 def create_app(settings: Settings, parts: frozenset[str] = PARTS) -> Any:
@@ -212,6 +221,12 @@ class _Worker(faust.Worker):  # type: ignore[misc]
     """
 
     ending: threading.Timer | None = None
+    log_format = "text"
+
+    def on_setup_root_logger(self, logger: logging.Logger, level: int) -> None:
+        super().on_setup_root_logger(logger, level)
+        if self.log_format == "json":
+            write_json(logging.getLevelName(level))
 
     async def stop(self) -> None:
         if self.ending is None:
@@ -240,6 +255,7 @@ def run_worker(settings: Settings, parts: frozenset[str] = PARTS) -> int:
     asyncio.run(_check_reachable(settings, parts))
     app = create_app(settings, parts)
     worker = _Worker(app, loglevel=settings.log_level, quiet=False, redirect_stdouts=False)
+    worker.log_format = settings.log_format
     try:
         worker.execute_from_commandline()
     except SystemExit as end:

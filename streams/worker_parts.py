@@ -25,6 +25,7 @@ from streams.log.kafka_log import KafkaLog
 from streams.log.topics import partition_count
 from streams.memory.encoder import Encoder
 from streams.metrics import reports
+from streams.metrics.declared import WORKER_CERTIFICATES
 from streams.metrics.metrics import Metrics
 from streams.metrics.server import MetricsServer
 from streams.projector.compaction_scheduler import StillDue
@@ -36,6 +37,7 @@ from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.runtime.processor import Processes, Processor
 from streams.runtime.tasks import end_tasks
 from streams.runtime.watchdog import Look, Probe, Watchdog
+from streams.settings.certificates import known_ends
 from streams.settings.quotas import Quota
 from streams.settings.settings import Settings
 
@@ -76,6 +78,7 @@ class Runtime:
         self._processor = processor
         self._default_quota = settings.quota()
         self.metrics = Metrics()
+        self.metrics.read(WORKER_CERTIFICATES, lambda: known_ends(settings))
         self._served = MetricsServer(self.metrics)
         self._reports = ProcessReports(settings.redis, settings.topic_prefix, reports.KIND)
         self._process = f"{socket.gethostname()}:{os.getpid()}"

@@ -35,6 +35,7 @@ from aiokafka.errors import KafkaError as KafkaError
 from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 
 from projections.errors import EventTooLarge, KafkaUnavailable, TopicMismatch
+from streams.log.login import connection
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 
@@ -70,20 +71,6 @@ LOST_PLACE = (
 broker expects another sequence number (its log lost its tail, say), or a batch that expired without
 a leader took a number and was never sent. Only another producer helps.
 """
-
-
-def connection(settings: Settings) -> dict[str, Any]:
-    """Where the brokers are and how to log in, as arguments of any client of aiokafka."""
-    where = {"bootstrap_servers": settings.kafka}
-    if not settings.kafka_user:
-        return where
-    return {
-        **where,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "PLAIN",
-        "sasl_plain_username": settings.kafka_user,
-        "sasl_plain_password": settings.kafka_password,
-    }
 
 
 def make_producer(settings: Settings, codec: str = OWN_CODEC) -> AIOKafkaProducer:
@@ -299,6 +286,8 @@ async def kafka_errors(settings: Settings, what: str = "") -> AsyncIterator[None
         check = "check that it runs"
         if settings.kafka_user:
             check += ", and that it accepts kafka_user and kafka_password"
+        if settings.kafka_tls:
+            check += "; `threadfold doctor` says what is wrong with TLS"
         raise KafkaUnavailable(
             f"{begin}Kafka at {settings.kafka} does not answer ({reason}): {check}"
         ) from error

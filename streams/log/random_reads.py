@@ -32,8 +32,9 @@ from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 from aiokafka.record.memory_records import MemoryRecords
 
 from projections.names import Position
-from streams.log.clients import connection, reading_kafka
+from streams.log.clients import reading_kafka
 from streams.log.log import Raw
+from streams.log.login import connection
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -116,6 +116,14 @@ REDIS_REFUSES = _gateway(
     "1 if Redis is full or cannot write its file: windows stand still.",
 )
 
+_EXPIRY = (
+    "gauge",
+    "certificate_expiry_timestamp_seconds",
+    "When the first certificate of each configured file ends, as a Unix time.",
+    "certificate",
+)
+GATEWAY_CERTIFICATES = _gateway(*_EXPIRY)
+
 FOLDED = _worker(
     "counter",
     "events_total",
@@ -271,3 +279,4 @@ OVER_BUDGET = _worker(
     "Summaries that were extractive as the tenant's budget of the day was used up.",
     "tenant",
 )
+WORKER_CERTIFICATES = _worker(*_EXPIRY)

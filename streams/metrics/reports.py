@@ -26,7 +26,8 @@ KIND = "metrics"
 """Under which they are in Redis."""
 PROCESS = "worker"
 """The label that says whose a sample is."""
-_Report = dict[str, list[Sample]]
+Report = dict[str, list[Sample]]
+"""The samples of one process, by metric."""
 
 
 async def report(metrics: Metrics, reports: ProcessReports, process: str) -> None:
@@ -50,11 +51,13 @@ async def end_report(reports: ProcessReports, process: str) -> None:
 
 
 class _Reported(Collector):
-    def __init__(self, reports: Mapping[str, _Report]) -> None:
+    def __init__(self, reports: Mapping[str, Report]) -> None:
         self._reports = reports
 
     def collect(self) -> Iterable[Family]:
         for metric in METRICS:
+            if metric.service != "worker":
+                continue
             samples = [
                 (name, {**labels, PROCESS: process}, value)
                 for process, found in sorted(self._reports.items())
@@ -64,14 +67,19 @@ class _Reported(Collector):
                 yield family(metric, samples)
 
 
-def reported_page(reports: Mapping[str, bytes]) -> bytes:
-    """What processes reported, by their names, in Prometheus' text format. A report of another
-    release that cannot be read is passed over.
+def read_reports(reports: Mapping[str, bytes]) -> dict[str, Report]:
+    """What processes reported, by their names and by metrics. A report of another release that
+    cannot be read is passed over.
     """
-    read: dict[str, _Report] = {}
+    read: dict[str, Report] = {}
     for process, value in reports.items():
         try:
-            read[process] = msgspec.json.decode(value, type=_Report)
+            read[process] = msgspec.json.decode(value, type=Report)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             logger.warning("the metrics of worker %s cannot be read: %s", process, error)
-    return page(_Reported(read))
+    return read
+
+
+def reported_page(reports: Mapping[str, bytes]) -> bytes:
+    """What processes reported, by their names, in Prometheus' text format."""
+    return page(_Reported(read_reports(reports)))

@@ -31,11 +31,14 @@ from streams.settings.endpoints import (
     EndpointSettings,
     read_endpoints,
 )
+from streams.settings.kafka_login import KafkaLogin, check_addresses, check_kafka_login
 from streams.settings.policy_file import read_policy
 from streams.settings.quotas import Quota, read_quota
+from streams.settings.secret_files import FILES, read_secrets
 
 PREFIX = "THREADFOLD_"
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_LOG_FORMATS = ("text", "json")
 _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
@@ -65,12 +68,15 @@ _SERVICE_LINK = re.compile(
 """What Kubernetes sets for a service whose name begins with threadfold."""
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything a service of threadfold is configured with; each field is ``THREADFOLD_<NAME>``
     in the environment.
 
-    ``kafka`` is a list of ``host:port`` joined by commas; ``kafka_user`` and ``kafka_password`` log
-    in by SASL/PLAIN, without TLS. ``redis`` is a URL of one server, of sentinels or of a cluster
+    ``kafka`` is a list of ``host:port`` joined by commas; how its clients log in, and TLS:
+    ``streams.settings.kafka_login``. Any of ``streams.settings.secret_files.SECRETS`` may stand in
+    a file, named by the same setting with ``_file`` behind it.
+
+    ``redis`` is a URL of one server, of sentinels or of a cluster
     (``projections.redis.address``). ``partitions``, ``replication`` and
     ``min_isr`` are used when topics are created; a replication of 0 is 3, or as many as there are
     brokers, and a min ISR of 0 follows from it. Sizes are bytes, times seconds. ``snapshot_events``
@@ -127,9 +133,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def __repr__(self) -> str:
         return f"Settings(kafka={self.kafka!r}, topic_prefix={self.topic_prefix!r}, ...)"
 
-    kafka: str = ""
-    kafka_user: str = ""
-    kafka_password: str = ""
     redis: str = ""
     topic_prefix: str = "threadfold"
     group: str = "threadfold.projector"
@@ -162,9 +165,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     summary_output_tokens: int = 4_000
     summary_breaker_failures: int = 5
     summary_breaker_seconds: float = 60.0
-    summarizers: dict[str, EndpointSettings] = {}
-    callables: dict[str, str] = {}
-    embeddings: dict[str, EmbeddingsSettings] = {}
+    summarizers: dict[str, EndpointSettings] = msgspec.field(default_factory=dict)
+    callables: dict[str, str] = msgspec.field(default_factory=dict)
+    embeddings: dict[str, EmbeddingsSettings] = msgspec.field(default_factory=dict)
     embeddings_folder: str = ""
     memory_embeddings: str = ""
     session_timeout: float = 10.0
@@ -172,6 +175,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     stream_heartbeat: float = 10.0
     partial_timeout: float = 30.0
     log_level: str = "info"
+    log_format: str = "text"
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 0
     gateway_host: str = "127.0.0.1"
@@ -218,13 +222,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             InvalidSettings: the file is missing or not TOML, or a setting is unknown or of a wrong
                 type; the message names it.
         """
-        env = os.environ if env is None else env
-        path = config or (Path(env[PREFIX + "CONFIG"]) if env.get(PREFIX + "CONFIG") else None)
-        values: dict[str, Any] = _read_toml(path) if path else {}
-        for name in cls.__struct_fields__:
-            if env.get(PREFIX + name.upper()):
-                values[name] = env[PREFIX + name.upper()]
-        _refuse_unknown(env, cls.__struct_fields__)
+        values: dict[str, Any] = {}
+        for _, layer in cls.layers(env, config):
+            values |= layer
         values.update({name: value for name, value in overrides.items() if value is not None})
         for name in _RETIRED:
             values.pop(name, None)
@@ -251,6 +251,21 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             raise InvalidSettings(f"{named}: {reason}") from None
         return settings._checked()
 
+    @classmethod
+    def layers(
+        cls, env: Mapping[str, str] | None = None, config: Path | None = None
+    ) -> list[tuple[str, dict[str, Any]]]:
+        """What is set, as it was read, and where: the file, then the environment, which wins.
+        Raises InvalidSettings as :meth:`load` does.
+        """
+        env = os.environ if env is None else env
+        path = config or (Path(env[PREFIX + "CONFIG"]) if env.get(PREFIX + "CONFIG") else None)
+        names = (*cls.__struct_fields__, *FILES)
+        found = [(str(path), read_secrets(_read_toml(path)))] if path else []
+        given = {name: env[variable_of(name)] for name in names if env.get(variable_of(name))}
+        _refuse_unknown(env, names)
+        return [*found, ("environment", read_secrets(given))]
+
     def _checked(self) -> Settings:
         """These settings, when every number is one to work with (the caps on a summary leave room
         for one) and the log level is known.
@@ -260,11 +275,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                 f"setting 'log_level' is {self.log_level[:60]!r}: it must be one of"
                 f" {', '.join(_LOG_LEVELS)}"
             )
-        if self.public_codec not in _CODECS:
-            raise InvalidSettings(
-                f"setting 'public_codec' is {self.public_codec[:60]!r}: it must be one of"
-                f" {', '.join(_CODECS)}"
-            )
+        for name, known in (("public_codec", _CODECS), ("log_format", _LOG_FORMATS)):
+            if (value := getattr(self, name)) not in known:
+                raise InvalidSettings(
+                    f"setting {name!r} is {value[:60]!r}: it must be one of {', '.join(known)}"
+                )
         for name, (least, most) in BOUNDS.items():
             if not least <= getattr(self, name) <= most:
                 raise InvalidSettings(
@@ -291,6 +306,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         for together in (
             ("jwt_issuer", "jwt_audience", "jwt_keys"),
             ("kafka_user", "kafka_password"),
+            ("kafka_certificate", "kafka_private_key"),
             ("gateway_certificate", "gateway_private_key"),
         ):
             missing = [name for name in together if not getattr(self, name)]
@@ -298,6 +314,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                 raise InvalidSettings(
                     f"setting {missing[0]!r} is missing: {', '.join(together)} are needed together"
                 )
+        check_kafka_login(self)
 
     def quota(self) -> Quota:
         """The quota of tenants that have none of their own; raises :class:`InvalidQuota`."""
@@ -318,19 +335,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                     f" (like {example}), or name a running stack's folder with --data DIR"
                 )
         read_address(self.redis)
-        for address in self.kafka.split(","):
-            scheme, named, _ = address.strip().partition("://")
-            if named:
-                raise InvalidSettings(
-                    f"{PREFIX}KAFKA has {scheme[:20]}://…: give host:port without a scheme."
-                    " Supported are plain text, and SASL/PLAIN with kafka_user and kafka_password;"
-                    " not TLS: let a proxy beside each service speak it"
-                )
-            if not re.fullmatch(r"\S+:[0-9]{1,5}", address.strip()):
-                raise InvalidSettings(
-                    f"{PREFIX}KAFKA has {address.strip()[:60]!r}: it must be host:port, several"
-                    " joined by commas"
-                )
+        check_addresses(self.kafka)
         return self
 
     @property
@@ -347,6 +352,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def deployment_policy(self) -> dict[str, Any]:
         """The overrides in the deployment's policy file, checked; empty without one."""
         return read_policy(Path(self.policy)) if self.policy else {}
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of a setting."""
+    return PREFIX + name.upper()
 
 
 def _refuse_unknown(env: Mapping[str, str], known: tuple[str, ...]) -> None:

@@ -9,11 +9,12 @@ import click
 from streams.maintenance.backup import Manifest, export, read_manifest, restore
 from threadfold.cli.common import data_option, load_settings, run
 from threadfold.cli.progress import metered
+from threadfold.cli.whole_help import Group
 
 _folder = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 
 
-@click.group()
+@click.group(cls=Group)
 def backup() -> None:
     """Save the topics that everything else follows from, and restore them.
 

@@ -41,25 +41,36 @@ def data_option(command: Command) -> Command:
     )(command)
 
 
-def load_settings(data: Path | None, **overrides: Any) -> Settings:
-    """The settings of a command's stack: the environment over ``DIR/threadfold.toml``, or over
-    ``THREADFOLD_CONFIG``. By default it is the stack in ``./threadfold-data``, as for ``up``.
+def configuration_of(data: Path | None) -> Path | None:
+    """The file that a command's settings come from beside the environment: ``DIR/threadfold.toml``,
+    or None for ``THREADFOLD_CONFIG``. By default it is the stack in ``./threadfold-data``, as for
+    ``up``.
 
     Raises:
-        InvalidSettings: the folder has no stack, a setting is wrong, or no Kafka or Redis is named.
+        InvalidSettings: the folder has no stack.
     """
     if data is None and not any(
         os.environ.get(PREFIX + name) for name in ("CONFIG", "KAFKA", "REDIS")
     ):
         data = DEFAULT_DATA if (DEFAULT_DATA / CONFIG_FILE).exists() else None
     if data is None:
-        return Settings.load(**overrides).require()
+        return None
     config = data / CONFIG_FILE
     if not config.exists():
         raise InvalidSettings(
             f"{data} has no {CONFIG_FILE}: start a stack there with `threadfold up --data {data}`"
         )
-    return Settings.load(os.environ, config, **overrides).require()
+    return config
+
+
+def load_settings(data: Path | None, **overrides: Any) -> Settings:
+    """The settings of a command's stack: the environment over its file
+    (:func:`configuration_of`).
+
+    Raises:
+        InvalidSettings: the folder has no stack, a setting is wrong, or no Kafka or Redis is named.
+    """
+    return Settings.load(config=configuration_of(data), **overrides).require()
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -37,12 +37,13 @@ from threadfold.cli.common import (
     print_line,
     run,
 )
+from threadfold.cli.whole_help import Group
 from threadfold.service.letters import close_record, key_at, shown_key, standing
 
 FIRST_BYTES = 400
 
 
-@click.group("dead-letters")
+@click.group("dead-letters", cls=Group)
 def dead_letters() -> None:
     """List, inspect, retry or drop events that cannot be applied; let halted partitions go on."""
 

@@ -21,13 +21,18 @@ from streams.control.control_topic import Control
 from streams.control.state import Generation, State
 from streams.log.clients import admin_client
 from streams.log.kafka_log import KafkaLog
+from streams.log.login import why_refused
 from streams.log.topics import check_topics, partition_count, replication_for
+from streams.settings.certificates import certificate_ends
+from streams.settings.kafka_login import login_of
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, run
 from threadfold.gateway.connections import descriptors, most_connections, most_descriptors
 
 REDIS_MINIMUM = (6, 2)
 FEW_DESCRIPTORS = 4_096
+FEW_DAYS = 14
+"""Days before the end of a certificate from which on it is a fault."""
 PATIENCE = 3.0
 """Seconds after which a lagging partition that does not move stands still."""
 
@@ -71,6 +76,7 @@ async def examine(settings: Settings) -> Findings:
     found = Findings()
     found.ok("versions", _versions())
     found.ok("descriptors", _descriptors())
+    await _check(found, "certificates", lambda: _certificates(found, settings))
     async with AsyncExitStack() as closing:
         store = RedisStore(settings.redis, settings.topic_prefix)
         closing.push_async_callback(store.close)
@@ -119,6 +125,17 @@ def _descriptors() -> str:
     return text if most >= FEW_DESCRIPTORS else f"{text} (for more: the hard limit, ulimit -Hn)"
 
 
+async def _certificates(found: Findings, settings: Settings) -> None:
+    for name, end in certificate_ends(settings).items():
+        days = (end - time.time()) / 86_400
+        if days < 0:
+            found.fault("certificates", f"{name} ended {-days:.0f} days ago: put a new one there")
+        elif days < FEW_DAYS:
+            found.fault("certificates", f"{name} ends in {days:.0f} days: put a new one there")
+        else:
+            found.ok("certificates", f"{name} ends in {days:.0f} days")
+
+
 async def _redis(found: Findings, store: RedisStore) -> None:
     server = await store.ping()
     shown = str(server["version"])
@@ -140,8 +157,15 @@ async def _redis(found: Findings, store: RedisStore) -> None:
 
 
 async def _brokers(found: Findings, settings: Settings) -> None:
-    async with admin_client(settings) as admin:
-        cluster = await admin.describe_cluster()
+    try:
+        async with admin_client(settings) as admin:
+            cluster = await admin.describe_cluster()
+    except KafkaUnavailable:
+        for address in settings.kafka.split(","):
+            why = await why_refused(settings, address)
+            if why is not None:
+                found.fault("kafka", f"{address.strip()}: {why}")
+        raise
     brokers = len(cluster["brokers"])
     if brokers < settings.replication:
         found.fault(
@@ -152,6 +176,7 @@ async def _brokers(found: Findings, settings: Settings) -> None:
     else:
         replication, _ = replication_for(settings, brokers)
         there = f"{brokers} broker{'s' if brokers != 1 else ''} at {settings.kafka}"
+        there += f", logged in {login}" if (login := login_of(settings)) else ""
         found.ok("kafka", f"{there}, new topics are replicated {replication}-fold")
 
 

@@ -14,6 +14,7 @@ from streams.embeddings.prepare import prepare as make_files
 from streams.embeddings.registry import embeddings_folder
 from streams.settings.settings import Settings
 from threadfold.cli.common import print_json, say
+from threadfold.cli.whole_help import Group
 
 _folder = click.option(
     "--folder",
@@ -23,7 +24,7 @@ _folder = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def embeddings() -> None:
     """Make and show the local model that makes vectors of the long-term memory."""
 

@@ -35,6 +35,7 @@ from threadfold.cli.common import (
 )
 from threadfold.cli.policy_report import policy_report
 from threadfold.cli.progress import Meter, metered
+from threadfold.cli.whole_help import Group
 
 WORTH_A_PROCESS = 50_000
 """Records a process must fold to be worth its start."""
@@ -256,7 +257,7 @@ def _time(seconds: float) -> str:
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-@click.group()
+@click.group(cls=Group)
 def generations() -> None:
     """List generations, switch to one or drop one."""
 

@@ -10,9 +10,10 @@ from streams.encryption.master_keys import new_master as make_master
 from streams.settings.settings import Settings
 from streams.stack import open_stack
 from threadfold.cli.common import data_option, load_settings, run
+from threadfold.cli.whole_help import Group
 
 
-@click.group()
+@click.group(cls=Group)
 def keys() -> None:
     """Make master keys, and wrap data keys with the current one."""
 

@@ -23,7 +23,9 @@ COMMANDS = {
     "worker": ("services", "Run one worker: projector and compactor."),
     "gateway": ("services", "Run the HTTP gateway."),
     "topics": ("topics", "Create or check the topics."),
+    "top": ("top", "Show what the workers do, live, in the terminal."),
     "doctor": ("doctor", "Check brokers, Redis, topics and lag, and say what to do."),
+    "conversations": ("conversations", "List conversations over budget, parked or waiting."),
     "append": ("append", "Append events or messages, JSON lines; print their positions."),
     "play": ("play", "Play conversation files and wait until all events are applied."),
     "context": ("read", "Print a conversation's rendered window."),
@@ -43,6 +45,8 @@ COMMANDS = {
     "erase": ("erase", "Erase a conversation, or all of a user's, and print the receipts."),
     "keys": ("keys", "Make master keys, and wrap data keys with the current one."),
     "tenants": ("tenants", "Add and list tenants, revoke their keys."),
+    "config": ("config", "Show the settings in force, and where each comes from."),
+    "completion": ("completion", "Print what makes a shell complete commands."),
 }
 """Each command: its module in ``threadfold.cli``, which has it by the same name, and its help."""
 

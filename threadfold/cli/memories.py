@@ -14,6 +14,7 @@ from projections.names import check_name
 from streams.memory.store import Filter
 from threadfold.cli.common import data_option, on_service, print_json
 from threadfold.cli.memory_stores import diff, rebuild, verify
+from threadfold.cli.whole_help import Group
 from threadfold.service.conversations import ConversationService
 from threadfold.service.memories import KINDS, MAX_LISTED, Memories, Whose
 from threadfold.service.recall import Question, hit_document
@@ -27,7 +28,7 @@ _limit = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def memories() -> None:
     """Save, find, show and delete records of the long-term memory. A worker must run to save.
 

@@ -14,6 +14,7 @@ from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, read_state, run
 from threadfold.cli.progress import metered
+from threadfold.cli.whole_help import Group
 from threadfold.custom import access
 
 
@@ -57,7 +58,7 @@ def load_projection(name: str) -> Projection:
     return check_projection(projection)
 
 
-@click.group()
+@click.group(cls=Group)
 def projection() -> None:
     """Run, rebuild, verify, list or drop your own projections: subclasses of
     threadfold.custom.Projection.

@@ -8,9 +8,10 @@ import click
 
 from projections.names import check_name, make_key
 from threadfold.cli.common import data_option, on_service, print_json
+from threadfold.cli.whole_help import Group
 
 
-@click.group()
+@click.group(cls=Group)
 def renders() -> None:
     """Show the ledger of model calls."""
 

@@ -9,6 +9,12 @@ import click
 
 from threadfold.cli.common import data_option, load_settings
 
+_log_format = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="How log lines are written; json: an object a line [default: text].",
+)
+
 
 @click.command()
 @click.option(
@@ -21,10 +27,15 @@ from threadfold.cli.common import data_option, load_settings
     type=click.IntRange(1, 65535),
     help="Serve Prometheus metrics at /metrics of this port [default: not at all].",
 )
+@_log_format
 @data_option
 @click.pass_context
 def worker(
-    ctx: click.Context, only: str | None, metrics_port: int | None, data: Path | None
+    ctx: click.Context,
+    only: str | None,
+    metrics_port: int | None,
+    log_format: str | None,
+    data: Path | None,
 ) -> None:
     """Run one worker: the projector and the compactor. Workers share the partitions. SIGTERM or
     Ctrl-C stops it.
@@ -32,7 +43,7 @@ def worker(
     The projector applies events to windows. The compactor makes summaries. With --only each scales
     apart from the other.
     """
-    settings = load_settings(data, metrics_port=metrics_port)
+    settings = load_settings(data, metrics_port=metrics_port, log_format=log_format)
     # Before Faust sets up logging, a client's log line would only repeat the error's own line.
     logging.lastResort = logging.NullHandler()
     from streams.worker import run_worker
@@ -48,12 +59,13 @@ def worker(
     type=click.IntRange(0, 65535),
     help="The port to listen on; 0: any free port [default: 8080].",
 )
+@_log_format
 @data_option
-def gateway(host: str | None, port: int | None, data: Path | None) -> None:
+def gateway(host: str | None, port: int | None, log_format: str | None, data: Path | None) -> None:
     """Run the HTTP gateway; print `ready: URL` once it listens. SIGTERM or Ctrl-C stops it after
     the open requests.
     """
-    settings = load_settings(data, gateway_host=host, gateway_port=port)
+    settings = load_settings(data, gateway_host=host, gateway_port=port, log_format=log_format)
     from threadfold.gateway import serve
 
     serve(settings)

@@ -37,10 +37,11 @@ from threadfold.cli.common import (
     run,
     say,
 )
+from threadfold.cli.whole_help import Group
 from threadfold.quotas.quotas import shown_quota
 
 
-@click.group()
+@click.group(cls=Group)
 def tenants() -> None:
     """Add and list tenants, change their policies, revoke their keys."""
 

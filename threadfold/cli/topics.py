@@ -9,9 +9,10 @@ import click
 from streams.log.topics import check_topics, create_topics, partition_count
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, open_control, run
+from threadfold.cli.whole_help import Group
 
 
-@click.group()
+@click.group(cls=Group)
 def topics() -> None:
     """Create or check the topics."""
 

@@ -181,6 +181,15 @@ class Context(Struct):
     away: dict[str, str] | UnsetType = UNSET
 
 
+class WorkingMemory(Struct):
+    """The summary's text, the messages that are there word for word, and the tokens of both."""
+
+    compressed_history: str
+    raw_recent_turns: list[RenderedMessage]
+    tokens: Count
+    threshold: Literal["none", "background", "before_answer"]
+
+
 class History(Struct):
     """A page of events, newest first. `next_before` is null on the last page."""
 

@@ -194,7 +194,7 @@ class Gateway:
                 connection.quotas = quotas = await _quotas(self._settings, backend).start()
                 state.live.on_kept(_charging(backend, quotas))
                 backend.on_drafts = _admitting(quotas)
-                state.metrics.follow(quotas, backend.windows.cache)
+                state.metrics.follow(quotas, backend.windows.cache, self._settings)
                 connection.backend = backend
             except (
                 Exception

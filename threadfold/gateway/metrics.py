@@ -21,6 +21,7 @@ from streams.metrics.declared import (
     BEHIND,
     CACHE_BYTES,
     CACHE_READS,
+    GATEWAY_CERTIFICATES,
     HALTED,
     QUOTA_REFUSALS,
     REDIS_MAXIMUM,
@@ -33,6 +34,8 @@ from streams.metrics.declared import (
     UNDER_WAY,
 )
 from streams.metrics.metrics import Metrics
+from streams.settings.certificates import known_ends
+from streams.settings.settings import Settings
 from threadfold.gateway.problems import cut_off, unforeseen
 from threadfold.quotas import Quotas
 from threadfold.service.window_cache import WindowCache
@@ -49,8 +52,11 @@ class GatewayMetrics(Metrics):
         """Requests that are not answered yet."""
         self.read(UNDER_WAY, lambda: {(): self.under_way})
 
-    def follow(self, quotas: Quotas, cache: WindowCache) -> None:
-        """Show what the quotas refused, and how the cache fares, from now on."""
+    def follow(self, quotas: Quotas, cache: WindowCache, settings: Settings) -> None:
+        """Show what the quotas refused, how the cache fares, and when certificates end, from now
+        on.
+        """
+        self.read(GATEWAY_CERTIFICATES, lambda: known_ends(settings))
         self.read(QUOTA_REFUSALS, lambda: {(kind,): n for kind, n in quotas.refused.items()})
         self.read(CACHE_READS, lambda: {("hit",): cache.hits, ("miss",): cache.misses})
         self.read(CACHE_BYTES, lambda: {(): cache.size})

@@ -11,8 +11,10 @@ from typing import Any, Literal
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.config import LOGGING_CONFIG
 
 from projections.errors import InvalidSettings
+from streams.runtime.json_logs import write_json
 from streams.runtime.process_pool import return_memory
 from streams.runtime.tasks import end_tasks
 from streams.runtime.tune_gc import tune_gc
@@ -103,12 +105,15 @@ def serve_app(
     """
     certificate = certificate_of(settings)
     listening = listen(settings.gateway_host, settings.gateway_port)
+    if settings.log_format == "json":
+        write_json(settings.log_level)
     if connections is None:
         connections = connections_of(settings)
     config = server_config(
         app,
         http_protocol(connections) if http == "auto" else http,
         settings.log_level.lower(),
+        own_logs=settings.log_format == "json",
         certificate=certificate,
     )
     server = Server(config)
@@ -123,9 +128,13 @@ def server_config(
     log_level: str,
     grace: int = GRACE,
     certificate: Certificate | None = None,
+    *,
+    own_logs: bool = False,
 ) -> uvicorn.Config:
-    """uvicorn's settings. Nothing is offered to upgrade to: a websocket would stay open,
-    unanswered, outside of all bounds.
+    """uvicorn's settings; ``own_logs``: its lines go where all others of the process go.
+
+    Nothing is offered to upgrade to: a websocket would stay open, unanswered, outside of all
+    bounds.
     """
     return uvicorn.Config(
         app,
@@ -133,6 +142,7 @@ def server_config(
         ws="none",
         log_level=log_level,
         access_log=False,
+        log_config=None if own_logs else LOGGING_CONFIG,
         server_header=False,
         lifespan="on",
         timeout_graceful_shutdown=grace,

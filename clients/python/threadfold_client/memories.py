@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from threadfold_client.caller import Caller, query_of
+from threadfold_client.caller import Caller, conversation_path, query_of
 from threadfold_client.calls import Call
 from threadfold_client.ids import new_id
 
@@ -86,6 +86,13 @@ class MemoryCalls:
         return await self._caller.document(
             Call("GET", "/memories/stats", query=query_of(user=user))
         )
+
+    async def working_memory(self, conversation: str) -> dict[str, Any]:
+        """A conversation's summary and last messages: ``{"compressed_history", "raw_recent_turns",
+        "tokens", "threshold"}``.
+        """
+        path = f"{conversation_path(conversation)}/working-memory"
+        return await self._caller.document(Call("GET", path))
 
     async def _saved(self, path: str, body: Any, wait: bool) -> list[dict[str, Any]]:
         query = {"wait": "applied"} if wait else {}

@@ -249,6 +249,7 @@ class Client(Face[AsyncClient]):
     delete_memory = blocking(AsyncClient.delete_memory)
     report_outcome = blocking(AsyncClient.report_outcome)
     memory_stats = blocking(AsyncClient.memory_stats)
+    working_memory = blocking(AsyncClient.working_memory)
 
     def __init__(
         self, url: str, key: str, *, timeout: float = TIMEOUT, retries: Retries | int = Retries()

@@ -513,6 +513,33 @@ export interface paths {
             };
         };
     };
+    "/v1/conversations/{conversation}/working-memory": {
+        /**
+         * Read the working memory
+         * @description What was summarised, and what was said last, word for word: at least four messages.
+         *
+         *     From 70 % of the policy's `wm_max_tokens` on, reading it asks for a summary, which comes in the
+         *     background (`threshold` is `background`). From 90 % on the answer waits for it, up to 5 s; if it
+         *     did not come, `threshold` is `before_answer`.
+         *
+         *     Scope: `read`.
+         */
+        get: {
+            parameters: {
+                path: {
+                    conversation: string;
+                };
+            };
+            responses: {
+                /** @description The summary's text, the messages that are there word for word, and the tokens of both. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["WorkingMemory"];
+                    };
+                };
+            };
+        };
+    };
     "/v1/conversations/{conversation}/history": {
         /**
          * Read a page of history
@@ -4720,6 +4747,16 @@ export interface components {
             succeeded?: number;
             /** @default 0 */
             failed?: number;
+        };
+        /**
+         * WorkingMemory
+         * @description The summary's text, the messages that are there word for word, and the tokens of both.
+         */
+        WorkingMemory: {
+            compressed_history: string;
+            raw_recent_turns: components["schemas"]["RenderedMessage"][];
+            tokens: number;
+            threshold: "background" | "before_answer" | "none";
         };
     };
     responses: never;

@@ -489,3 +489,29 @@ async def test_nothing_is_recalled_across_channels_or_to_the_conversation_that_s
     await world.ok("POST", f"/conversations/{anonymous}/events?wait=applied", [say("Any cello?")])
     found = await world.ok("GET", f"/conversations/{anonymous}/context?recall=on")
     assert found["recalled"] == []
+
+
+async def test_the_working_memory_is_summarised_before_it_is_full(world: World, user: str) -> None:
+    name = f"c-{uuid4().hex[:12]}"
+    policy = {"wm_max_tokens": 1_000, "keep_recent_tokens": 100, "min_messages": 2}
+    opened = {"type": "conversation.opened", "user": user, "policy": policy}
+    words = "The kettle is blue and it stands in the kitchen of the old house. " * 4
+    path = f"/conversations/{name}/working-memory"
+    few = [opened, *(say(f"{n}: {words}") for n in range(3))]
+    await world.ok("POST", f"/conversations/{name}/events?wait=applied", few)
+    view = await world.ok("GET", path)
+    assert (view["compressed_history"], view["threshold"]) == ("", "none")
+    assert [one["content"] for one in view["raw_recent_turns"]] == [e["content"] for e in few[1:]]
+    assert 0 < view["tokens"] < 700
+    many = [say(f"{n}: {words}") for n in range(3, 19)]
+    await world.ok("POST", f"/conversations/{name}/events?wait=applied", many)
+
+    async def summarised() -> bool:
+        nonlocal view
+        view = await world.ok("GET", path)
+        return bool(view["compressed_history"]) and view["threshold"] == "none"
+
+    await until(summarised)
+    assert view["tokens"] < 900 and len(view["raw_recent_turns"]) >= 4
+    assert view["raw_recent_turns"][-1]["content"] == many[-1]["content"]
+    is_problem(await world("GET", path, key="rival"), 404)

@@ -59,6 +59,7 @@ BEYOND_FORM = re.compile(
             "that has passed already",
             r"key \d+ .*cannot check a signature|an id that no other key",  # is it a key at all?
             "the window cannot be rendered",
+            "is not in the log|the log ends before|(parks|belongs to) no conversation|only waits, until",
             "nothing of its text is left that may be kept",
             "printable characters",
             "an integer is over 64 bits|nested (more than|too deeply)",  # in free-form values

@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from projections.errors import InvalidSettings
 from projections.names import Key
-from streams.log.clients import connection
+from streams.log.login import connection
 from streams.partition.effects import Effects
 from streams.projector.effect_sink import Publisher
 from streams.settings.settings import Settings

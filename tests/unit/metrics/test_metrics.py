@@ -116,7 +116,7 @@ def test_names_and_help_follow_the_conventions() -> None:
         assert re.fullmatch(r"threadfold_[a-z]+(_[a-z]+)*", metric.name)
         assert metric.name.endswith("_total") == (metric.kind == "counter")
         assert metric.help.endswith(".") and bool(metric.bounds) == (metric.kind == "histogram")
-    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    assert len({(metric.name, metric.service) for metric in METRICS}) == len(METRICS)
 
 
 def test_a_page_of_several_workers_says_whose_each_sample_is() -> None:

@@ -135,6 +135,12 @@ CASES = {
         "60x40",
         quota="events_per_second",
     ),
+    "ThreadfoldCertificateEnds": one(
+        'threadfold_certificate_expiry_timestamp_seconds{certificate="kafka_ca"}',
+        f"{13 * 86_400}x40",
+        f"{16 * 86_400}x40",
+        certificate="kafka_ca",
+    ),
     "ThreadfoldDown": one(
         'up{job="threadfold-workers",instance="worker:9464"}',
         "0x40",

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from projections.names import check_name
 from threadfold.gateway.access import Caller
 from threadfold.gateway.answers import Count, Parked, Position
 from threadfold.gateway.declaration import Answer, Cost, Routes
@@ -192,6 +193,8 @@ async def get_dead_letters(
     """Halted partitions, parked conversations, and records that are nobody's event. A conversation
     is listed while it is parked, a record while the topic keeps its letter.
     """
+    if tenant is not None:
+        check_name("tenant", tenant)
     return await letters.listed(caller.backend, tenant, limit)
 
 

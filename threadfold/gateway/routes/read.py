@@ -22,6 +22,7 @@ from threadfold.gateway.answers import (
     State,
     Summaries,
     Suspensions,
+    WorkingMemory,
 )
 from threadfold.gateway.declaration import Answer, Routes
 from threadfold.gateway.examples import CURSOR, EVENT, POSITION, RENDER, example_of
@@ -36,6 +37,7 @@ from threadfold.service.pages import MAX_PAGE, PAGE_TYPES
 from threadfold.service.recall import BACKGROUND_TOKENS
 from threadfold.service.recalled_context import Reader, recalled_context
 from threadfold.service.spill import MAX_PAGE_CHARS, PAGE_CHARS
+from threadfold.service.working_memory import working_memory
 
 routes = Routes("Reading")
 _read = partial(routes.add, "GET", scope="read")
@@ -96,6 +98,29 @@ async def get_context(
         caller.tenant, conversation, fmt=format, max_tokens=max_tokens, after=after
     )
     return JsonBytes(document)
+
+
+@_read(
+    f"{C}/working-memory",
+    "Read the working memory",
+    Answer(
+        WorkingMemory,
+        example={
+            "compressed_history": "She ordered a kettle.",
+            "raw_recent_turns": [{"role": "user", "content": "Where is it?"}],
+            "tokens": 12,
+            "threshold": "none",
+        },
+    ),
+)
+async def get_working_memory(caller: Caller, conversation: Conversation) -> dict[str, Any]:
+    """What was summarised, and what was said last, word for word: at least four messages.
+
+    From 70 % of the policy's `wm_max_tokens` on, reading it asks for a summary, which comes in the
+    background (`threshold` is `background`). From 90 % on the answer waits for it, up to 5 s; if it
+    did not come, `threshold` is `before_answer`.
+    """
+    return await working_memory(caller.backend, caller.tenant, conversation)
 
 
 @_read_own(f"{C}/history", "Read a page of history", History)

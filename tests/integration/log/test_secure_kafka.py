@@ -1,0 +1,338 @@
+"""Kafka with TLS and every login that is supported: each listener of one broker wants another one.
+What logs in works whole; what does not is explained.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
+
+from projections.errors import InvalidSettings, KafkaUnavailable
+from streams.log.clients import admin_client, make_producer
+from streams.log.login import connection, why_refused
+from streams.log.topics import create_topics
+from streams.settings.settings import Settings
+from streams.worker import create_app
+from tests.support.certificates import Authority
+from tests.support.commands import COMMAND, clean_env, cli, ok
+from tests.support.generations import open_generation
+from tests.support.kafka_tools import tools_classpath
+from tests.support.ports import own_port
+from tests.support.worker import until
+from threadfold.cli.common import CONFIG_FILE
+from threadfold.cli.configuration import write_config
+from threadfold.embedded.java import find_java
+from threadfold.embedded.kafka import EmbeddedKafka
+from threadfold.embedded.ports import HOST
+from threadfold.embedded.process import GuardedProcess
+from threadfold.embedded.stack import EmbeddedStack
+from threadfold.service.conversations import ConversationService
+
+pytestmark = pytest.mark.long
+USER, PASSWORD = "ann", "correct horse"
+PROTOCOLS = {
+    "TLS": "SSL",
+    "MUTUAL": "SSL",
+    "PLAIN": "SASL_SSL",
+    "SCRAM": "SASL_SSL",
+    "BEARER": "SASL_SSL",
+    "OPEN": "SASL_PLAINTEXT",
+}
+_MODULE = "org.apache.kafka.common.security"
+
+
+class SecureKafka(EmbeddedKafka):
+    """One broker with a listener for each way in, beside the open one of its own."""
+
+    def __init__(self, data: Path, authority: Authority) -> None:
+        super().__init__(data)
+        self._authority = authority
+        self.ports = {name: own_port() for name in PROTOCOLS}
+
+    def properties(self, port: int, controller: int) -> dict[str, object]:
+        found = super().properties(port, controller)
+        places = ",".join(f"{name}://{HOST}:{at}" for name, at in self.ports.items())
+        certificate, key = self._authority.issue("broker")
+        both = self.data / "broker-chain.pem"
+        both.write_bytes(key.read_bytes() + certificate.read_bytes())
+        protocols = ",".join(f"{name}:{protocol}" for name, protocol in PROTOCOLS.items())
+        mechanisms = {
+            "plain": "PLAIN",
+            "scram": "SCRAM-SHA-256,SCRAM-SHA-512",
+            "bearer": "OAUTHBEARER",
+            "open": "PLAIN",
+        }
+        found |= {
+            "listeners": f"{found['listeners']},{places}",
+            "advertised.listeners": f"{found['advertised.listeners']},{places}",
+            "listener.security.protocol.map": (
+                f"{found['listener.security.protocol.map']},{protocols}"
+            ),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": both,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": self._authority.ca,
+            "listener.name.mutual.ssl.client.auth": "required",
+        }
+        plain = f'{_MODULE}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+        modules = {
+            "plain": {"plain": plain},
+            "open": {"plain": plain},
+            "scram": dict.fromkeys(
+                ("scram-sha-256", "scram-sha-512"), f"{_MODULE}.scram.ScramLoginModule required;"
+            ),
+            "bearer": {
+                "oauthbearer": f"{_MODULE}.oauthbearer.OAuthBearerLoginModule required"
+                ' unsecuredLoginStringClaim_sub="broker";'
+            },
+        }
+        for name, enabled in mechanisms.items():
+            found[f"listener.name.{name}.sasl.enabled.mechanisms"] = enabled
+            for mechanism, login in modules[name].items():
+                found[f"listener.name.{name}.{mechanism}.sasl.jaas.config"] = login
+        return found
+
+
+@dataclass
+class Platform:
+    """A broker, a Redis, and who signs."""
+
+    kafka: SecureKafka
+    redis: str
+    authority: Authority
+    folder: Path
+
+    def settings(self, listener: str, **changes: object) -> Settings:
+        values: dict[str, object] = {
+            "kafka": f"{HOST}:{self.kafka.ports[listener]}",
+            "redis": self.redis,
+            "topic_prefix": f"secure-{listener.lower()}",
+            "partitions": 1,
+            "replication": 1,
+            "min_isr": 1,
+            "append_timeout": 5.0,
+            **changes,
+        }
+        if PROTOCOLS[listener].endswith("SSL") and "kafka_tls" not in values:
+            values |= {"kafka_tls": True, "kafka_ca": str(self.authority.ca)}
+        return Settings.load({}, **values)
+
+    def token(self, seconds: float = 600) -> str:
+        """An unsigned token, as brokers take them that are told to."""
+        now = time.time()
+        parts = ({"alg": "none"}, {"sub": USER, "iat": now, "exp": now + seconds})
+        encoded = (base64.urlsafe_b64encode(json.dumps(p).encode()).rstrip(b"=") for p in parts)
+        return b".".join(encoded).decode() + "."
+
+
+@pytest.fixture(scope="module")
+def platform(stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    folder = tmp_path_factory.mktemp("secure")
+    authority = Authority(folder / "authority")
+    kafka = SecureKafka(folder / "kafka", authority)
+    kafka.start()
+    try:
+        add_scram_user(kafka)
+        yield Platform(kafka, stack.redis, authority, folder)
+    finally:
+        kafka.stop()
+
+
+def add_scram_user(kafka: SecureKafka) -> None:
+    """Kafka's own tool: no client of Python's can. It takes one credential at a time."""
+    java = [str(find_java().path), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", tools_classpath()]
+    tool = ["kafka.admin.ConfigCommand", "--bootstrap-server", kafka.address, "--alter"]
+    for bits in (256, 512):
+        secret = f"SCRAM-SHA-{bits}=[password={PASSWORD}]"
+        what = ["--entity-type", "users", "--entity-name", USER, "--add-config", secret]
+        ran = subprocess.run(
+            [*java, *tool, *what], check=False, capture_output=True, text=True, timeout=60
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def ways(platform: Platform) -> dict[str, Settings]:
+    certificate, key = platform.authority.issue("client")
+    token = platform.folder / "token"
+    token.write_text(platform.token() + "\n")
+    who = {"kafka_user": USER, "kafka_password": PASSWORD}
+    return {
+        "TLS": platform.settings("TLS"),
+        "client certificate": platform.settings(
+            "MUTUAL", kafka_certificate=str(certificate), kafka_private_key=str(key)
+        ),
+        "PLAIN": platform.settings("PLAIN", **who),
+        "PLAIN without TLS": platform.settings("OPEN", **who),
+        "SCRAM-SHA-256": platform.settings("SCRAM", kafka_mechanism="SCRAM-SHA-256", **who),
+        "SCRAM-SHA-512": platform.settings("SCRAM", kafka_mechanism="SCRAM-SHA-512", **who),
+        "OAUTHBEARER": platform.settings(
+            "BEARER", kafka_mechanism="OAUTHBEARER", kafka_token_file=str(token)
+        ),
+    }
+
+
+WAYS = [
+    "TLS",
+    "client certificate",
+    "PLAIN",
+    "PLAIN without TLS",
+    "SCRAM-SHA-256",
+    "SCRAM-SHA-512",
+    "OAUTHBEARER",
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_way_in_creates_topics_writes_and_is_called_well_by_doctor(
+    platform: Platform, way: str
+) -> None:
+    settings = ways(platform)[way]
+    await create_topics(settings)
+    async with make_producer(settings) as producer:
+        await producer.send_and_wait(settings.topic("control"), b"1", b"nothing", partition=0)
+    assert await why_refused(settings, settings.kafka) is None
+    # Faust makes its clients of the same arguments.
+    found = credentials_to_aiokafka_auth(create_app(settings).conf.broker_credentials)
+    mine = connection(settings)
+    assert {name: value for name, value in found.items() if isinstance(value, str)} == {
+        name: value
+        for name, value in mine.items()
+        if isinstance(value, str) and name != "bootstrap_servers"
+    }
+    assert bool(found.get("ssl_context")) == settings.kafka_tls
+    assert found.keys() | {"bootstrap_servers"} >= mine.keys()
+
+
+async def test_a_worker_folds_what_a_gateway_appends_by_scram_over_tls(
+    platform: Platform, tmp_path: Path
+) -> None:
+    settings = msgspec.structs.replace(
+        ways(platform)["SCRAM-SHA-512"],
+        topic_prefix="secure-whole",
+        group="secure-whole",
+        append_timeout=15.0,
+    )
+    await create_topics(settings)
+    await open_generation(settings, {}, acme=None)
+    config = tmp_path / CONFIG_FILE
+    write_config(config, settings)
+    process = GuardedProcess(
+        [*COMMAND, "worker"],
+        env=clean_env({"THREADFOLD_CONFIG": str(config)}),
+        log=tmp_path / "log",
+    )
+    process.start()
+    try:
+        async with ConversationService(settings) as backend:
+            flat = {"type": "message", "role": "user", "content": "hello"}
+            sent = await backend.append("acme", [("c", flat)])
+            (applied,) = await backend.wait_applied("acme", "c", sent)
+            assert applied.status == "applied"
+
+        async def assigned() -> bool:
+            async with admin_client(settings) as admin:
+                (answer,) = await admin.describe_consumer_groups([f"{settings.group}.agents"])
+            return answer.groups[0][2] == "Stable"
+
+        await until(assigned, what="Faust's consumer has its partitions")
+    finally:
+        process.stop(20.0)
+
+
+@pytest.mark.parametrize(
+    ("listener", "changes", "why"),
+    [
+        ("TLS", {"kafka_tls": False}, "it speaks TLS there: set kafka_tls = true"),
+        ("TLS", {"kafka_tls": True}, "its certificate is refused"),
+        ("MUTUAL", {}, "client certificate: set kafka_certificate and kafka_private_key"),
+        ("OPEN", {"kafka_tls": True}, "it does not speak TLS there"),
+        ("OPEN", {}, "if it wants a login, set kafka_mechanism, kafka_user"),
+        ("SCRAM", {}, "if it wants a login, set kafka_mechanism, kafka_user"),
+        ("PLAIN", {"kafka_user": USER, "kafka_password": "no"}, "it refuses the login as ann by"),
+        (
+            "SCRAM",
+            {"kafka_user": USER, "kafka_password": "no", "kafka_mechanism": "SCRAM-SHA-512"},
+            "it refuses the login as ann by SASL/SCRAM-SHA-512 over TLS",
+        ),
+        (
+            "SCRAM",
+            {"kafka_user": USER, "kafka_password": PASSWORD},
+            "it does not take kafka_mechanism PLAIN",
+        ),
+    ],
+)
+async def test_what_is_refused_is_explained(
+    platform: Platform, listener: str, changes: dict[str, Any], why: str
+) -> None:
+    settings = platform.settings(listener, **changes)
+    found = await why_refused(settings, settings.kafka)
+    assert found is not None and why in found
+    with pytest.raises(KafkaUnavailable):
+        async with admin_client(settings):
+            raise AssertionError("nobody is let in")
+
+
+async def test_a_token_that_has_ended_is_refused_and_a_new_one_in_the_file_is_taken(
+    platform: Platform,
+) -> None:
+    token = platform.folder / "changing"
+    token.write_text(platform.token(-60))
+    settings = platform.settings(
+        "BEARER", kafka_mechanism="OAUTHBEARER", kafka_token_file=str(token)
+    )
+    found = await why_refused(settings, settings.kafka)
+    assert found is not None and "it refuses the login by SASL/OAUTHBEARER" in found
+    token.write_text(platform.token())
+    assert await why_refused(settings, settings.kafka) is None
+    token.unlink()
+    found = await why_refused(settings, settings.kafka)
+    assert found is not None and "kafka_token_file cannot be read" in found
+
+
+def test_files_of_tls_that_cannot_be_used_are_named(platform: Platform) -> None:
+    certificate, _ = platform.authority.issue("one")
+    _, key = platform.authority.issue("two")
+    settings = platform.settings(
+        "MUTUAL", kafka_certificate=str(certificate), kafka_private_key=str(key)
+    )
+    with pytest.raises(InvalidSettings, match="'kafka_certificate' and 'kafka_private_key'"):
+        make_producer(settings)
+    missing = platform.settings("TLS", kafka_tls=True, kafka_ca="/nowhere/ca.pem")
+    with pytest.raises(InvalidSettings, match=r"'kafka_ca': /nowhere/ca\.pem"):
+        make_producer(missing)
+
+
+async def test_doctor_says_how_it_logged_in_what_ends_soon_and_why_it_was_refused(
+    platform: Platform, tmp_path: Path
+) -> None:
+    who = {"kafka_user": USER, "kafka_password": PASSWORD, "kafka_mechanism": "SCRAM-SHA-512"}
+    certificate, key = platform.authority.issue("soon", days=3)
+    settings = platform.settings(
+        "SCRAM", **who, kafka_certificate=str(certificate), kafka_private_key=str(key)
+    )
+    (tmp_path / "well").mkdir()
+    write_config(tmp_path / "well" / CONFIG_FILE, settings)
+    await ok("topics", "create", "--data", tmp_path / "well")
+    ran = await cli("doctor", "--data", tmp_path / "well")
+    assert "logged in as ann by SASL/SCRAM-SHA-512 over TLS" in ran.out
+    assert "wrong certificates: kafka_certificate ends in " in ran.out
+    assert "ok    certificates: kafka_ca ends in " in ran.out
+    assert PASSWORD not in ran.out + ran.err
+
+    (tmp_path / "ill").mkdir()
+    write_config(
+        tmp_path / "ill" / CONFIG_FILE, platform.settings("SCRAM", **who | {"kafka_password": "x"})
+    )
+    ran = await cli("doctor", "--data", tmp_path / "ill")
+    assert ran.code == 2
+    assert f"wrong kafka: {settings.kafka}: it refuses the login as ann" in ran.out

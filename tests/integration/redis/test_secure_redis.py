@@ -1,0 +1,102 @@
+"""Redis over TLS, with a client certificate, for a user whose rights an ACL lists. The embedded
+server speaks no TLS itself, so it stands behind a front that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from projections.errors import RedisUnavailable
+from projections.redis.store import RedisStore
+from streams.settings.settings import Settings
+from tests.support.certificates import Authority
+from tests.support.commands import cli
+from tests.support.generations import open_generation
+from tests.support.redis_servers import Server
+from tests.support.tls_front import tls_front
+from tests.support.worker import running_worker
+from threadfold.cli.common import CONFIG_FILE
+from threadfold.cli.configuration import write_config
+from threadfold.embedded.ports import HOST
+from threadfold.service.conversations import ConversationService
+
+RIGHTS = "+@all -@dangerous +info +config|get +keys"
+"""What docs/security.md gives to a user."""
+
+
+@dataclass
+class Secure:
+    """A TLS port, and what a client needs."""
+
+    port: int
+    authority: Authority
+
+    def url(self, login: str = "ann:pw", **query: object) -> str:
+        certificate, key = self.authority.issue("client")
+        options = {
+            "ssl_ca_certs": self.authority.ca,
+            "ssl_certfile": certificate,
+            "ssl_keyfile": key,
+            **query,
+        }
+        text = "&".join(f"{name}={value}" for name, value in options.items() if value)
+        return f"rediss://{login}@{HOST}:{self.port}/0?{text}"
+
+
+@pytest.fixture
+async def secure(settings: Settings, tmp_path: Path) -> AsyncIterator[Secure]:
+    prefix = settings.topic_prefix
+    server = Server(tmp_path / "redis", user=f"ann on >pw ~{prefix}:* &{prefix}:* {RIGHTS}")
+    server.start()
+    authority = Authority(tmp_path / "authority")
+    try:
+        server.ask("ACL", "SETUSER", "default", "-@all", "+ping")
+        async with tls_front(authority, server.port, client=True) as port:
+            yield Secure(port, authority)
+    finally:
+        server.stop()
+
+
+@pytest.mark.long
+async def test_a_conversation_is_folded_and_read_by_a_user_of_few_rights(
+    settings: Settings, secure: Secure, tmp_path: Path
+) -> None:
+    made = msgspec.structs.replace(settings, redis=secure.url(), snapshot_events=5)
+    await open_generation(made, {}, acme=None)
+    async with running_worker(made), ConversationService(made) as backend:
+        flat = {"type": "message", "role": "user", "content": "hello"}
+        for _ in range(8):
+            sent = await backend.append("acme", [("c", flat)])
+        (applied,) = await backend.wait_applied("acme", "c", sent)
+        assert applied.status == "applied"
+        write_config(tmp_path / CONFIG_FILE, made)
+        ran = await cli("doctor", "--data", tmp_path)
+        assert "ok    redis: " in ran.out and "ok    certificates: redis_certificate" in ran.out
+        ran = await cli("verify", "--data", tmp_path)
+        assert ran.lines == ["verified: 1, differing: 0"]
+
+
+@pytest.mark.parametrize(
+    ("login", "query"),
+    [
+        ("ann:guessed", {}),
+        ("", {}),
+        ("ann:pw", {"ssl_ca_certs": None}),
+        ("ann:pw", {"ssl_certfile": None, "ssl_keyfile": None}),
+    ],
+    ids=["a wrong password", "nobody", "an unknown authority", "no client certificate"],
+)
+async def test_others_are_refused(
+    settings: Settings, secure: Secure, login: str, query: dict[str, object]
+) -> None:
+    store = RedisStore(secure.url(login, **query), settings.topic_prefix)
+    try:
+        with pytest.raises(RedisUnavailable):
+            await store.ping()
+    finally:
+        await store.close()

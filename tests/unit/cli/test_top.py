@@ -1,0 +1,73 @@
+"""``top``: what is shown of what workers report."""
+
+from __future__ import annotations
+
+import msgspec
+
+from streams.metrics.declared import (
+    BREAKER_OPEN,
+    DEAD_LETTERS,
+    FOLDED,
+    HEALING,
+    LAG,
+    SECONDS_BEHIND,
+    Metric,
+)
+from streams.metrics.metrics import Metrics
+from streams.metrics.reports import read_reports
+from threadfold.cli.top import Look, figures, partitions, rate
+
+
+def look(at: float, **workers: dict[Metric, dict[tuple[str, ...], float]]) -> Look:
+    """A look at workers with these values, as they report them."""
+    found = {}
+    for name, values in workers.items():
+        metrics = Metrics()
+        for metric, samples in values.items():
+            for labels, value in samples.items():
+                metrics.add(metric, *labels, by=value)
+        samples_of = {metric.name: made for metric, made in metrics.samples()}
+        found[name] = msgspec.json.encode(samples_of)
+    return Look(at, read_reports(found))
+
+
+def folded(applied: float) -> dict[Metric, dict[tuple[str, ...], float]]:
+    return {FOLDED: {("0", "applied"): applied, ("1", "duplicate"): 3}}
+
+
+def test_a_rate_is_what_all_workers_counted_between_two_reports() -> None:
+    before = look(10.0, a=folded(100), b=folded(50))
+    now = look(20.0, a=folded(180), b=folded(90))
+    assert rate(before, now, FOLDED, outcome="applied") == 12.0
+    assert rate(None, now, FOLDED, outcome="applied") is None
+    gone = look(30.0, a=folded(200))
+    assert rate(now, gone, FOLDED, outcome="applied") is None
+
+
+def test_the_figures_name_open_breakers_dead_letters_and_a_redis_that_is_full() -> None:
+    values = {
+        DEAD_LETTERS: {("poison",): 2.0},
+        BREAKER_OPEN: {("cheap",): 1.0, ("dear",): 0.0},
+        LAG: {("0",): 5.0, ("1",): 7.0},
+    }
+    redis = {"used_memory": 90 << 20, "maxmemory": 100 << 20, "refuses": "it is full"}
+    shown = dict(map(tuple, figures(None, look(1.0, a=values), redis)))
+    assert shown["breakers open"] == "cheap"
+    assert shown["dead letters"] == "2"
+    assert shown["events behind"] == "12"
+    assert shown["redis"] == "90 of 100 MiB, refuses writes"
+    assert shown["events applied"] == "-"
+    assert dict(map(tuple, figures(None, look(1.0), None)))["redis"] == "does not answer"
+
+
+def test_the_partition_farthest_behind_comes_first() -> None:
+    values = {
+        LAG: {("2",): 1.0, ("10",): 40.0, ("3",): 0.0},
+        SECONDS_BEHIND: {("10",): 2.5},
+        HEALING: {("3",): 1.0},
+    }
+    assert partitions(look(1.0, a=values)) == [
+        ["10", "40", "2.5", ""],
+        ["2", "1", "0.0", ""],
+        ["3", "0", "0.0", "healing"],
+    ]

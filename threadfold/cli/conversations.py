@@ -1,0 +1,99 @@
+"""``conversations``: those that somebody has to look at."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from projections.render.read_header import AWAITING
+from threadfold.cli.common import data_option, load_settings, print_json, print_line, run
+from threadfold.cli.dead_letters import opened
+from threadfold.service.conversation_list import Filter
+from threadfold.service.conversation_list import conversations as page_of
+from threadfold.service.conversations import ConversationService
+
+MOST = 1_000
+"""Lines that are printed at most, unless ``--limit`` says otherwise."""
+FAR = 1 << 52
+"""A time in ms after all others."""
+
+
+@click.command()
+@click.option("--over-budget", "kind", flag_value="over-budget", help="Those due for a summary.")
+@click.option("--parked", "kind", flag_value="parked", help="Those parked at a poison event.")
+@click.option("--waiting", "kind", flag_value="waiting", help="Those that wait for somebody.")
+@click.option("--tenant", metavar="T", help="Only this tenant's.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=MOST, show_default=True, help="Lines at most."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@data_option
+def conversations(
+    kind: str | None, tenant: str | None, limit: int, as_json: bool, data: Path | None
+) -> None:
+    """List conversations that are over their budget, parked, or wait for an approval or an answer.
+
+    Over budget: the tail is longer than its working budget and its summary is not accepted yet,
+    longest due first. Parked: events wait behind one that cannot be applied (`dead-letters`).
+    Waiting: last active first.
+    """
+    if kind is None:
+        raise click.UsageError("name one of --over-budget, --parked and --waiting")
+    found = {"over-budget": _over_budget, "parked": _parked, "waiting": _waiting}[kind]
+
+    async def look() -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        async for row in found(data, tenant):
+            rows.append(row)
+            if len(rows) == limit:
+                break
+        return rows
+
+    for row in run(look()):
+        if as_json:
+            print_json(row)
+        else:
+            print_line("\t".join(str(value) for value in row.values()))
+
+
+async def _over_budget(data: Path | None, tenant: str | None) -> AsyncIterator[dict[str, Any]]:
+    async with opened(load_settings(data)) as (stack, _):
+        generation = stack.generation
+        for partition in range(generation.partitions):
+            for key in await stack.store.due(generation.number, partition, FAR, FAR):
+                if tenant in (None, key.tenant):
+                    yield {"conversation": str(key), "partition": partition}
+
+
+async def _parked(data: Path | None, tenant: str | None) -> AsyncIterator[dict[str, Any]]:
+    async with opened(load_settings(data)) as (_, letters):
+        for one in await letters.quarantined(tenant):
+            yield {
+                "conversation": str(one.key),
+                "position": str(one.position),
+                "waiting": one.waiting,
+                "cause": one.cause,
+            }
+
+
+async def _waiting(data: Path | None, tenant: str | None) -> AsyncIterator[dict[str, Any]]:
+    async with ConversationService(load_settings(data)) as backend:
+        for name in sorted(backend.control.state.tenants) if tenant is None else [tenant]:
+            for state in AWAITING:
+                before = None
+                while True:
+                    page = await page_of(
+                        backend, name, only=Filter(state=state), before=before, limit=200
+                    )
+                    for one in page["conversations"]:
+                        yield {
+                            "conversation": f"{name}/{one['conversation']}",
+                            "state": one["state"],
+                            "since": one["active_at"],
+                        }
+                    before = page["next_before"]
+                    if before is None:
+                        break

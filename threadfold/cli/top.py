@@ -1,0 +1,184 @@
+"""``top``: what the workers report, live in a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from projections.errors import RedisUnavailable
+from projections.redis.process_reports import ProcessReports
+from projections.redis.store import RedisStore
+from streams.metrics import declared, reports
+from streams.metrics.declared import Metric
+from streams.settings.settings import Settings
+from threadfold.cli.common import Finite, data_option, load_settings, run
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Figures = Mapping[str, reports.Report]
+"""What each worker reported."""
+ROWS = 20
+"""Partitions that are shown: those farthest behind."""
+
+
+@click.command()
+@click.option(
+    "--every", type=Finite(min=0.2), default=2.0, show_default=True, help="Seconds between looks."
+)
+@click.option("--once", is_flag=True, help="Print it once, without rates, and end.")
+@data_option
+def top(every: float, once: bool, data: Path | None) -> None:
+    """Show events a second, lag by partition, summaries that wait, dead letters and Redis' memory.
+
+    Workers report every 10 s; rates are between two reports. Ctrl-C ends it.
+    """
+    run(_show(load_settings(data), every, once))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was reported at a time."""
+
+    at: float
+    found: Figures
+
+    def total(self, metric: Metric, **labels: str) -> float:
+        """The sum over all workers of the samples that have these labels."""
+        return sum(
+            value
+            for report in self.found.values()
+            for name, has, value in report.get(metric.name, ())
+            if name == metric.name and labels.items() <= has.items()
+        )
+
+    def most(self, metric: Metric, label: str) -> dict[str, float]:
+        """The largest value of all workers, by one label."""
+        values: dict[str, float] = {}
+        for report in self.found.values():
+            for _, has, value in report.get(metric.name, ()):
+                values[has[label]] = max(values.get(has[label], 0.0), value)
+        return values
+
+
+def rate(before: Look | None, now: Look, metric: Metric, **labels: str) -> float | None:
+    """How much a counter grew in a second; None: unknown, or workers came or went meanwhile."""
+    if before is None or before.found.keys() != now.found.keys() or now.at <= before.at:
+        return None
+    grown = now.total(metric, **labels) - before.total(metric, **labels)
+    return max(0.0, grown) / (now.at - before.at)
+
+
+def figures(before: Look | None, now: Look, redis: Mapping[str, Any] | None) -> list[list[str]]:
+    """The rows of the upper table: a name and a value."""
+
+    def per_second(metric: Metric, **labels: str) -> str:
+        value = rate(before, now, metric, **labels)
+        return "-" if value is None else f"{value:,.1f}/s"
+
+    breakers = [
+        name for name, open_ in now.most(declared.BREAKER_OPEN, "endpoint").items() if open_
+    ]
+    memory = "does not answer"
+    if redis is not None:
+        used, most = redis["used_memory"] >> 20, redis["maxmemory"] >> 20
+        memory = f"{used:,} of {most:,} MiB" if most else f"{used:,} MiB"
+        memory += ", refuses writes" if redis["refuses"] else ""
+    return [
+        ["workers", f"{len(now.found)}"],
+        ["events applied", per_second(declared.FOLDED, outcome="applied")],
+        ["duplicates", per_second(declared.FOLDED, outcome="duplicate")],
+        ["events behind", f"{now.total(declared.LAG):,.0f}"],
+        ["conversations due", f"{now.total(declared.DUE):,.0f}"],
+        ["summaries waiting", f"{now.total(declared.WAITING):,.0f}"],
+        ["summaries accepted", per_second(declared.SUMMARIES, outcome="accepted")],
+        ["summaries failed", f"{now.total(declared.COMPACTIONS, outcome='failed'):,.0f}"],
+        ["breakers open", ", ".join(breakers) or "none"],
+        ["model cost", f"{now.total(declared.COST):,.4f}"],
+        ["dead letters", f"{now.total(declared.DEAD_LETTERS):,.0f}"],
+        ["fenced writes", f"{now.total(declared.FENCED):,.0f}"],
+        ["redis", memory],
+    ]
+
+
+def partitions(now: Look) -> list[list[str]]:
+    """The rows of the lower table: a partition, its lag, its seconds behind, what it does."""
+    lag = now.most(declared.LAG, "partition")
+    behind = now.most(declared.SECONDS_BEHIND, "partition")
+    healing = now.most(declared.HEALING, "partition")
+    names = sorted(lag.keys() | healing.keys(), key=lambda name: (-lag.get(name, 0), int(name)))
+    return [
+        [
+            name,
+            f"{lag.get(name, 0):,.0f}",
+            f"{behind.get(name, 0):,.1f}",
+            "healing" if healing.get(name) else "",
+        ]
+        for name in names[:ROWS]
+    ]
+
+
+async def _show(settings: Settings, every: float, once: bool) -> None:
+    reported = ProcessReports(settings.redis, settings.topic_prefix, reports.KIND)
+    store = RedisStore(settings.redis, settings.topic_prefix)
+    try:
+        now = await _look(reported)
+        if once:
+            from rich.console import Console
+
+            Console().print(*_tables(None, now, await _memory(store)), sep="\n")
+            return
+        await _follow(reported, store, now, every)
+    finally:
+        await reported.close()
+        await store.close()
+
+
+async def _follow(reported: ProcessReports, store: RedisStore, now: Look, every: float) -> None:
+    from rich.console import Group
+    from rich.live import Live
+
+    before: Look | None = None
+    with Live(screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(Group(*_tables(before, now, await _memory(store))), refresh=True)
+            await asyncio.sleep(every)
+            try:
+                latest = await _look(reported)
+            except RedisUnavailable:
+                continue  # its row says so
+            if latest.found != now.found:
+                before, now = now, latest
+
+
+async def _look(reported: ProcessReports) -> Look:
+    return Look(time.monotonic(), reports.read_reports(await reported.all()))
+
+
+async def _memory(store: RedisStore) -> Mapping[str, Any] | None:
+    try:
+        return await store.ping()
+    except RedisUnavailable:
+        return None
+
+
+def _tables(before: Look | None, now: Look, redis: Mapping[str, Any] | None) -> list[Table]:
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    upper = Table(box=None, show_header=False)
+    for row in figures(before, now, redis):
+        upper.add_row(*row)
+    lower = Table(box=SIMPLE)
+    for name in ("partition", "events behind", "seconds behind"):
+        lower.add_column(name, justify="right")
+    lower.add_column("")
+    for row in partitions(now):
+        lower.add_row(*row)
+    return [upper, lower]

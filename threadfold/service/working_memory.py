@@ -1,0 +1,101 @@
+"""The working memory of a conversation: what was summarised, and what was said last, word for word.
+
+Its size is watched: from 70 % of ``wm_max_tokens`` on a summary is asked for and comes in the
+background; from 90 % on the view waits for it, so that the next answer finds room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Literal
+
+import msgspec
+
+from projections.names import Key, make_key
+from projections.render.render import render_openai
+from projections.window.window import Window
+from threadfold.service.conversations import ConversationService
+
+BACKGROUND, BEFORE_ANSWER = 0.7, 0.9
+"""Shares of ``wm_max_tokens``."""
+RECENT = 4
+"""Messages that are there word for word, at least, where there are so many."""
+PATIENCE = 5.0
+"""Seconds that a view waits for a summary."""
+LOOK = 0.1
+Threshold = Literal["none", "background", "before_answer"]
+
+
+async def working_memory(
+    backend: ConversationService, tenant: str, conversation: str
+) -> dict[str, Any]:
+    """The view: ``compressed_history`` (the text of the active summary, which has those before it),
+    ``raw_recent_turns`` (messages, oldest first), their ``tokens``, and which ``threshold`` they
+    pass.
+
+    Raises: as ``ConversationReader.window`` says; what an append raises, where one is passed.
+    """
+    key = make_key(tenant, conversation)
+    window = await backend.window(tenant, conversation)
+    passed = _passed(window)
+    if passed != "none" and window.meta.position >= 0:
+        await _ask_for_summary(backend, key, window)
+    if passed == "before_answer":
+        deadline = time.monotonic() + PATIENCE
+        while _passed(window) == "before_answer" and time.monotonic() < deadline:
+            await asyncio.sleep(LOOK)
+            window = await backend.window(tenant, conversation)
+    summary, said = window.meta.summary, _said(window)
+    if len(said) < RECENT and summary is not None:
+        said = await _last_said(backend, key)
+    return {
+        "compressed_history": "" if summary is None else summary.text,
+        "raw_recent_turns": said,
+        "tokens": _tokens(window),
+        "threshold": _passed(window),
+    }
+
+
+def _tokens(window: Window) -> int:
+    return sum(entry.tokens for entry in window.tail) + (
+        window.meta.summary.tokens if window.meta.summary is not None else 0
+    )
+
+
+def _passed(window: Window) -> Threshold:
+    share = _tokens(window) / window.policy.wm_max_tokens
+    return (
+        "before_answer"
+        if share >= BEFORE_ANSWER
+        else "background"
+        if share >= BACKGROUND
+        else "none"
+    )
+
+
+async def _ask_for_summary(backend: ConversationService, key: Key, window: Window) -> None:
+    """Ask for one once for each position: the id of the request follows from it."""
+    id_ = f"working-memory-{window.position_of(window.state.last_message)}"
+    request = {"type": "compaction.requested", "id": id_}
+    await backend.append(key.tenant, [(key, request)])
+
+
+def _said(window: Window) -> list[dict[str, Any]]:
+    """The messages that the window has word for word, without the system lane."""
+    bodies = (msgspec.json.decode(body) for body in render_openai(window).bodies)
+    summary = window.meta.summary
+    return [
+        body
+        for body in bodies
+        if body["role"] not in ("system", "developer")
+        and not (summary is not None and summary.text in str(body.get("content")))
+    ]
+
+
+async def _last_said(backend: ConversationService, key: Key) -> list[dict[str, Any]]:
+    page = await backend.history(key.tenant, key.conversation, limit=RECENT, types=["message"])
+    return [
+        {"role": event["role"], "content": event.get("content")}
+        for event in reversed(page["events"])
+    ]
