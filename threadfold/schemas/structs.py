@@ -91,6 +91,7 @@ _CONSTRAINTS: Mapping[tuple[str, str], Schema] = {
     ("MemoryVoided", "by"): _PLACE,
     ("MemoryVoided", "to"): _PLACE,
     ("MemoryVoided", "position"): _PLACE,
+    ("Span", "stands"): {"pattern": "^[01]*$"},
     ("ModelCalled", "render_digest"): {"pattern": "^[0-9a-f]{64}$"},
     ("ModelCalled", "tokens"): {"minimum": 0},
     ("ModelCalled", "latency_ms"): {"minimum": 0},

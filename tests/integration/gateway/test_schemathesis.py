@@ -61,6 +61,7 @@ BEYOND_FORM = re.compile(
             "the window cannot be rendered",
             "is not in the log|the log ends before|(parks|belongs to) no conversation|only waits, until",
             "nothing of its text is left that may be kept",
+            "expected a 0 or 1 for each of the",  # positions, which are a field beside it
             "printable characters",
             "an integer is over 64 bits|nested (more than|too deeply)",  # in free-form values
             r"expected a whole number( or null)?, got a decimal number",  # 1.0 is an integer to JSON Schema
