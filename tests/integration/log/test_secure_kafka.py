@@ -9,6 +9,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import msgspec
 import pytest
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 
-from projections.errors import InvalidSettings, KafkaUnavailable
+from projections.errors import InvalidSettings, KafkaUnavailable, WaitTimedOut
 from streams.log.clients import admin_client, make_producer
 from streams.log.login import connection, why_refused
 from streams.log.topics import create_topics
@@ -236,8 +237,14 @@ async def test_a_worker_folds_what_a_gateway_appends_by_scram_over_tls(
         async with ConversationService(settings) as backend:
             flat = {"type": "message", "role": "user", "content": "hello"}
             sent = await backend.append("acme", [("c", flat)])
-            (applied,) = await backend.wait_applied("acme", "c", sent)
-            assert applied.status == "applied"
+
+            async def applied() -> bool:
+                with suppress(WaitTimedOut):  # its worker has only begun to start
+                    (one,) = await backend.wait_applied("acme", "c", sent)
+                    return bool(one.status == "applied")
+                return False
+
+            await until(applied)
 
         async def assigned() -> bool:
             async with admin_client(settings) as admin:
