@@ -12,20 +12,8 @@ from collections.abc import Callable
 from datetime import date, timedelta
 from typing import NamedTuple
 
-_MONTHS = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-]
+from projections.memory.words import MONTHS
+
 _DAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 _COUNTS = {
     word: n
@@ -118,7 +106,7 @@ def _period(match: re.Match[str], said: date) -> _Meaning:
     unit = match["unit"].lower()
     if unit == "month":
         first = _month_after(said.replace(day=1), step)
-        return _Meaning(f"in {_MONTHS[first.month - 1].capitalize()} {first.year}", first)
+        return _Meaning(f"in {MONTHS[first.month - 1].capitalize()} {first.year}", first)
     if unit == "year":
         return _Meaning(f"in {said.year + step}", date(said.year + step, 1, 1))
     monday = said + timedelta(days=7 * step - said.weekday())
@@ -135,7 +123,7 @@ def _distance(match: re.Match[str], said: date) -> _Meaning:
     unit = match["unit"].lower()
     if unit == "month":
         first = _month_after(said.replace(day=1), step)
-        return _Meaning(f"in {_MONTHS[first.month - 1].capitalize()} {first.year}", first)
+        return _Meaning(f"in {MONTHS[first.month - 1].capitalize()} {first.year}", first)
     if unit == "year":
         return _Meaning(f"in {said.year + step}", date(said.year + step, 1, 1))
     return _on(said + timedelta(days=step * (7 if unit == "week" else 1)))
@@ -148,7 +136,7 @@ def _month_after(first: date, step: int) -> date:
 
 def _month_day(match: re.Match[str], said: date) -> _Meaning:
     short = match["month"][:3].lower()
-    month = next(n for n, name in enumerate(_MONTHS, 1) if name.startswith(short))
+    month = next(n for n, name in enumerate(MONTHS, 1) if name.startswith(short))
     day = int(match["day"])
     if match["year"]:
         return _on(date(int(match["year"]), month, day))
@@ -165,7 +153,7 @@ def _month_day(match: re.Match[str], said: date) -> _Meaning:
 
 def _month_only(match: re.Match[str], said: date) -> _Meaning:
     short, which = match["month"][:3].lower(), (match["which"] or "").lower()
-    month = next(n for n, name in enumerate(_MONTHS, 1) if name.startswith(short))
+    month = next(n for n, name in enumerate(MONTHS, 1) if name.startswith(short))
     years = (int(match["year"]),) if match["year"] else (said.year - 1, said.year, said.year + 1)
     firsts = [date(year, month, 1) for year in years]
     now = said.replace(day=1)
@@ -175,7 +163,7 @@ def _month_only(match: re.Match[str], said: date) -> _Meaning:
         first = min(one for one in firsts if one > now)
     else:
         first = min(firsts, key=lambda one: abs((one - said).days))
-    return _Meaning(f"in {_MONTHS[month - 1].capitalize()} {first.year}", first)
+    return _Meaning(f"in {MONTHS[month - 1].capitalize()} {first.year}", first)
 
 
 def _form(pattern: str) -> re.Pattern[str]:
