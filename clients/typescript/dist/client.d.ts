@@ -2,7 +2,7 @@
 import { type Conditions, type Retries } from "./caller.js";
 import { type Credential } from "./http.js";
 import { MemoryCalls } from "./memories.js";
-import type { Appended, AppendedOfSeveral, Context, ContextFormat, Filters, History, ListedConversation, ListedSuspension, LoggedEvent, MintedToken, NewAnthropicMessage, NewEvent, NewOpenAIMessage, NewToken, Receipt, Receipts, StreamEvent, Summary, SummaryEvent, Turns } from "./models.js";
+import type { Appended, AppendedOfSeveral, Context, ContextFormat, Filters, History, ListedConversation, ListedSuspension, LoggedEvent, MintedToken, NewAnthropicMessage, NewEvent, NewOpenAIMessage, NewToken, Receipt, Receipts, StreamEvent, Summary, SummaryEvent, Turns, WorkingMemory } from "./models.js";
 import { PartialWriter } from "./partial.js";
 import { Subscription } from "./subscription.js";
 import { Turn, type TurnOptions } from "./turn.js";
@@ -137,6 +137,8 @@ export declare class Client extends MemoryCalls {
     turn(conversation: string, options?: TurnOptions): Turn;
     /** The active turn of the conversation, and those that wait for it. */
     turns(conversation: string): Promise<Turns>;
+    /** The conversation's summary and its last messages, within a limit of tokens. */
+    workingMemory(conversation: string): Promise<WorkingMemory>;
     /** Ask for a compaction now; a summary follows as an event. */
     compact(conversation: string, options?: {
         fence?: number;

@@ -33,6 +33,7 @@ import type {
   Summary,
   SummaryEvent,
   Turns,
+  WorkingMemory,
 } from "./models.js";
 import { PartialWriter } from "./partial.js";
 import { conversationIdentity, Subscription, summaryIdentity } from "./subscription.js";
@@ -302,6 +303,11 @@ export class Client extends MemoryCalls {
   /** The active turn of the conversation, and those that wait for it. */
   async turns(conversation: string): Promise<Turns> {
     return this.#caller.get(`${conversationPath(conversation)}/turns`);
+  }
+
+  /** The conversation's summary and its last messages, within a limit of tokens. */
+  async workingMemory(conversation: string): Promise<WorkingMemory> {
+    return this.#caller.get(`${conversationPath(conversation)}/working-memory`);
   }
 
   /** Ask for a compaction now; a summary follows as an event. */

@@ -138,7 +138,7 @@ export async function errorOf(response: Response): Promise<ClientError> {
   const title = `${problem["title"] ?? statusText}`;
   const asked = parseFloat(headers.get("retry-after") ?? "");
   return new (BY_STATUS[status] ?? Fault)(
-    `${problem["detail"] ?? `the service answered ${status} (${title}) without saying why`}`,
+    `${problem["detail"] ?? `it answered ${status} (${title})`}`,
     {
       status,
       type,

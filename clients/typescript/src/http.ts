@@ -65,8 +65,7 @@ export function connect(
   timeout: number,
   send?: typeof fetch,
 ): Http {
-  if (!/^https?:\/\//.test(url))
-    throw new Invalid(`url is '${url}': expected an address like http://localhost:8080`);
+  if (!/^https?:\/\//.test(url)) throw new Invalid(`url is '${url}': try http://localhost:8080`);
   const base = url.replace(/\/+$/, "");
   const closed = new AbortController();
   let token: Promise<string> | null = null;
@@ -146,7 +145,7 @@ async function* eventsOf(
 ): AsyncGenerator<ServerSent, void, undefined> {
   const kind = headers.get("content-type");
   if (!body || !kind?.startsWith("text/event-stream"))
-    throw new Fault(`the service answered ${kind} instead of a stream`, { status });
+    throw new Fault(`got ${kind} instead of a stream`, { status });
   const reader = body.getReader();
   const decoder = new TextDecoder();
   const parser = new SseParser();

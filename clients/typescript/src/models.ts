@@ -21,6 +21,7 @@ export type ListedSuspension = Schemas["ListedSuspension"];
 export type Summary = Schemas["Summaries"]["summaries"][number];
 export type TurnInfo = Schemas["Turn"];
 export type Turns = Schemas["TurnsOfConversation"];
+export type WorkingMemory = Schemas["WorkingMemory"];
 export type NewMemory = Schemas["NewMemory"];
 export type NewSkill = Schemas["NewSkill"];
 export type SavedMemory = Schemas["SavedMemory"];

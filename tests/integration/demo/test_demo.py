@@ -170,7 +170,7 @@ def test_a_kept_demo_has_its_stack_where_up_looks_for_it(
         }
         verify = [sys.executable, "-m", "threadfold.cli", "verify", "--all", "--deep"]
         verified = subprocess.run(verify, env=reach, capture_output=True, text=True, timeout=60)
-    assert verified.stdout.splitlines()[-1] == "verified: 8, differing: 0", verified.stderr
+    assert verified.stdout.splitlines()[-1] == "verified: 11, differing: 0", verified.stderr
     assert (kept / "worker.log").stat().st_size > 0
 
 

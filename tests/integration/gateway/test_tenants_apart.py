@@ -101,6 +101,9 @@ TABLE: dict[tuple[str, str], Entry] = {
         Attempt(f"/v1/conversations/{p.conversation}/window{query}")
         for query in ("", f"?at={p.position}")
     ],
+    ("GET", "/v1/conversations/{conversation}/working-memory"): at(
+        "/v1/conversations/{c}/working-memory"
+    ),
     ("GET", "/v1/conversations/{conversation}/positions"): at("/v1/conversations/{c}/positions"),
     ("GET", "/v1/conversations/{conversation}/renders"): at("/v1/conversations/{c}/renders"),
     ("GET", "/v1/renders/{render_id}"): at("/v1/renders/{p.render}"),

@@ -11,16 +11,20 @@ import pytest
 
 from projections.errors import KafkaUnavailable
 from projections.names import Key, Position
+from streams.compaction.compactor import Compactor
 from streams.compaction.dispatcher import Dispatcher
 from streams.compaction.requests import CompactionRequest
 from streams.runtime.log_fields import about
+from streams.settings.settings import Settings
 from tests.support.worker import until
+from threadfold.testing.memory_log import MemoryLog
 
 
-class Failing:
+class Failing(Compactor):
     """A compactor that answers no request."""
 
     def __init__(self, error: Exception) -> None:
+        super().__init__(Settings.load(env={}), MemoryLog(1))
         self.error = error
 
     async def answer_if_due(self, request: CompactionRequest, allowed: Any = None) -> None:
