@@ -45,10 +45,10 @@ def inspect(window: Window) -> Inspected:
     """
     parts, trace, _ = shortened_parts(window)
     render = parts.rendered(trace)
-    told = [*_lead(parts), *(one for group in parts.groups for one in _group(window, group))]
+    items = [*_lead(parts), *(one for group in parts.groups for one in _group(window, group))]
     if parts.closing:
-        told.append(_item("closing", len(parts.closing)))
-    for item, body, offset in zip(told, render.bodies, render.offsets, strict=True):
+        items.append(_item("closing", len(parts.closing)))
+    for item, body, offset in zip(items, render.bodies, render.offsets, strict=True):
         item["position"] = window.position_of(offset) if offset >= 0 else None
         item["message"] = msgspec.json.decode(body)
     out = [
@@ -60,7 +60,7 @@ def inspect(window: Window) -> Inspected:
         for entry in window.tail
         if entry.kind in RENDERED and entry.out and omits(entry.variant)
     ]
-    return Inspected(render, told, out)
+    return Inspected(render, items, out)
 
 
 def _item(lane: Lane, tokens: int, *, waiting: bool = False) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -34,10 +35,8 @@ from streams.memory.sqlite_tables import (
 )
 from streams.memory.sqlite_vectors import SqliteVectors
 from streams.memory.store import Filter, Hit, Stats
-from streams.memory.word_index import encode_scope, find_texts, merge_words
+from streams.memory.word_index import encode_scope, find_texts, merge_words, transaction
 
-MERGED = 500
-"""Pages of the index that are merged at once."""
 SMALL = 16_384
 """Pages (of 4 KB) up to which a file is rewritten with every erasure; a larger one is at most every
 ``VACUUM_EVERY`` seconds.
@@ -172,13 +171,8 @@ class SqliteMemories:
                 if not write:
                     yield self._db
                     return
-                self._db.execute("BEGIN IMMEDIATE")
-                try:
+                with transaction(self._db):
                     yield self._db
-                except BaseException:
-                    self._db.execute("ROLLBACK")
-                    raise
-                self._db.execute("COMMIT")
             except sqlite3.DatabaseError as error:
                 # The low byte is the kind of error; the rest says more of it.
                 code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -206,18 +200,9 @@ class SqliteMemories:
             self._wipe()
 
     def _wipe(self) -> None:
-        """Rewrite the index: deleted words stay in its old parts until these are merged. That is
-        done in steps, and readers take turns with it.
-        """
+        """Rewrite what holds deleted texts, the index and the file."""
         self.vectors.begin()
-        pages = -MERGED  # less than nothing: begin to merge all parts
-        while True:
-            with self._turn(write=True) as db:
-                done = merge_words(db, pages)
-            if done:
-                break
-            pages = MERGED
-            time.sleep(0.001)  # who waits gets a turn
+        merge_words(partial(self._turn, write=True))
         with self._turn() as db:
             if self._path is not None:
                 # A page that was split keeps copies beside its cells, until it is rewritten.

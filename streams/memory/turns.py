@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -27,10 +26,15 @@ from projections.names import Key, Position, parse_key
 from streams.memory import word_index
 from streams.memory.store import Filter
 from streams.memory.talks import Talk, Talks
-from streams.memory.word_index import Text, add_texts, find_texts, merge_words, remove_texts
+from streams.memory.word_index import (
+    Text,
+    add_texts,
+    find_texts,
+    merge_words,
+    remove_texts,
+    transaction,
+)
 
-MERGED = 500
-"""Pages of the index that are merged at once."""
 TABLES = """
 CREATE TABLE checkpoints (partition INTEGER PRIMARY KEY, at INTEGER NOT NULL);
 CREATE TABLE turns (
@@ -103,27 +107,12 @@ class SqliteTurns:
             batch.write()
             db.executemany("INSERT OR REPLACE INTO checkpoints VALUES (?, ?)", checkpoints.items())
         if batch.wiped:
-            self._wipe()
-
-    def _wipe(self) -> None:
-        """Rewrite the index without the words of deleted turns, in steps: readers take turns."""
-        pages, done = -MERGED, False
-        while not done:
-            with self._turn() as db:
-                done = merge_words(db, pages)
-            pages = MERGED
-            time.sleep(0.001)  # who waits gets a turn
+            merge_words(self._turn)
 
     @contextmanager
     def _turn(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
+        with self._lock, transaction(self._db):
+            yield self._db
 
     # -- reading
 

@@ -9,7 +9,9 @@ keeps the words, and its vocabulary table says where each occurs; the scores are
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
@@ -20,6 +22,8 @@ from projections.memory.identity import Scope
 from projections.memory.text_scores import Corpus, Place, TextScore, text_scores
 from projections.memory.words import stems_of
 
+MERGED = 500
+"""Pages of the index that are merged at once."""
 TABLES = """
 CREATE TABLE texts (
   number INTEGER PRIMARY KEY, owner INTEGER NOT NULL, scope TEXT NOT NULL, session TEXT NOT NULL,
@@ -113,13 +117,30 @@ def _count(sizes: dict[str, list[int]], scope: Scope, session: str, texts: int, 
         size[1] += words
 
 
-def merge_words(db: sqlite3.Connection, pages: int) -> bool:
-    """Merge parts of the index, in which deleted words stay until then; returns whether all is
-    done. Fewer pages than none begin to merge all parts.
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All that is written within, or nothing of it."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+def merge_words(turn: Callable[[], AbstractContextManager[sqlite3.Connection]]) -> None:
+    """Rewrite the index: deleted words stay in its old parts until these are merged. Each step is
+    a ``turn`` of its own, a transaction: readers take turns with it.
     """
-    before = db.total_changes
-    db.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (pages,))
-    return db.total_changes - before < 2
+    pages, done = -MERGED, False  # less than nothing: begin to merge all parts
+    while not done:
+        with turn() as db:
+            before = db.total_changes
+            db.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (pages,))
+            done = db.total_changes - before < 2
+        pages = MERGED
+        time.sleep(0.001)  # who waits gets a turn
 
 
 def find_texts(

@@ -98,10 +98,10 @@ class MemoryAct:
         await self._say(*SUNDAY)
         question = Question(self._whose.filter(), SUNDAY[1], kinds=("record",))
         answer = await memories.ask(question)
-        told = background(answer.found, RECALL_TOKENS)
-        if told is None or len(told.kept) != 1 or "Porto" not in told.text:
-            raise PromiseBroken(f"recalled for {SUNDAY[1]!r}: {told}, not what was said on friday")
-        self._show.say(f"    recalled: {told.text.splitlines()[-1]}")
+        found = background(answer.found, RECALL_TOKENS)
+        if found is None or len(found.kept) != 1 or "Porto" not in found.text:
+            raise PromiseBroken(f"recalled for {SUNDAY[1]!r}: {found}, not what was said on friday")
+        self._show.say(f"    recalled: {found.text.splitlines()[-1]}")
 
     async def _compare_with_past(self, memories: Memories, learnt: Record) -> None:
         then = learnt.confirmed_at

@@ -263,10 +263,10 @@ def search_document(
             break
         tokens += more
         kept.append(one)
-    told = background(kept, BACKGROUND_TOKENS if max_tokens is None else max_tokens)
+    for_prompt = background(kept, BACKGROUND_TOKENS if max_tokens is None else max_tokens)
     document: dict[str, Any] = {
         "results": [hit_document(one, explain=explain) for one in kept],
-        "background_context": None if told is None else told.text,
+        "background_context": None if for_prompt is None else for_prompt.text,
         "tokens": tokens,
         "away": answer.away,
     }

@@ -58,20 +58,20 @@ async def recalled_context(
     key = make_key(reader.tenant, reader.conversation)
     document = await _document(backend, reader, reader.max_tokens)
     window = await backend.window(key.tenant, key.conversation)
-    told, away = None, dict[str, str]()
+    recalled, away = None, dict[str, str]()
     try:
-        told, away = await _background(memories, reader, window)
+        recalled, away = await _background(memories, reader, window)
     except ThreadfoldError as error:
         away = {"memories": str(error)}
-    if told is not None:
+    if recalled is not None:
         limit = min(one for one in (document["ceiling"], reader.max_tokens) if one is not None)
-        need = told.tokens + AROUND
+        need = recalled.tokens + AROUND
         if document["tokens"] + need > limit:
             try:
                 document = await _document(backend, reader, max(1, limit - need))
             except DoesNotFit:
-                told = None
-    return msgspec.json.encode(_joined(document, told, away, reader.fmt))
+                recalled = None
+    return msgspec.json.encode(_joined(document, recalled, away, reader.fmt))
 
 
 async def _document(
@@ -129,16 +129,16 @@ def _said(entry: Entry) -> str:
 
 
 def _joined(
-    document: dict[str, Any], told: Background | None, away: dict[str, str], fmt: str
+    document: dict[str, Any], recalled: Background | None, away: dict[str, str], fmt: str
 ) -> dict[str, Any]:
-    document["background_context"] = None if told is None else told.text
-    document["recalled"] = [] if told is None else [one.id for one in told.kept]
+    document["background_context"] = None if recalled is None else recalled.text
+    document["recalled"] = [] if recalled is None else [one.id for one in recalled.kept]
     document["away"] = away
-    if told is None or fmt not in ("openai", "anthropic"):
+    if recalled is None or fmt not in ("openai", "anthropic"):
         return document
-    messages, place = with_background(document["messages"], told.text, fmt)
+    messages, place = with_background(document["messages"], recalled.text, fmt)
     document["messages"] = messages
-    document["tokens"] += told.tokens + AROUND
+    document["tokens"] += recalled.tokens + AROUND
     document["utilization"] = round(document["tokens"] / document["ceiling"], 6)
     if place is not None and "positions" in document:
         document["positions"].insert(place, None)

@@ -172,8 +172,8 @@ class AsyncClient(MemoryCalls):
         position that the window must include, ``recall`` what recalled memories have at most.
         """
         path = f"{conversation_path(conversation)}/context"
-        told = query_of(recall="on", recall_tokens=recall) if recall else {}
-        query = {**query_of(format=format, max_tokens=max_tokens, after=after), **told}
+        recalled = query_of(recall="on", recall_tokens=recall) if recall else {}
+        query = {**query_of(format=format, max_tokens=max_tokens, after=after), **recalled}
         body = await self._caller.call(Call("GET", path, "context", conversation, query))
         try:
             return context_of(body, format, max_tokens)
