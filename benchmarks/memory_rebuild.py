@@ -19,11 +19,9 @@ import msgspec
 
 from benchmarks.harness import Args, Measured, Result, interleave
 from benchmarks.support.stacks import running_stack
-from benchmarks.support.texts import text
+from benchmarks.support.texts import memory
 from projections.events.codec import full_type
-from projections.events.types import MemorySaved
 from projections.fold.outcomes import Taught
-from projections.memory.identity import id_of, normalize
 from projections.names import Key, Position, user_tag
 from streams.encryption.payload_cipher import Unsealed
 from streams.log.clients import SharedProducer
@@ -106,24 +104,13 @@ def _announced(records: int) -> Iterator[tuple[bytes, bytes]]:
     for number in range(records):
         user = f"user-{number % USERS}"
         key = Key(TENANT, f"conversation-{number % USERS}")
-        said = f"{number}: {text(rng, 80)}"
-        data = MemorySaved(
-            memory_id="",
-            memory_type="fact",
-            text=said,
-            normalized_text=normalize(said),
-            trust="user",
-            role="user",
-            user=user,
-        )
-        data.memory_id = id_of(key, data) or ""
         value = msgspec.json.encode(
             {
                 "specversion": "1.0",
                 "id": f"event-{number}",
                 "type": full_type("memory.saved"),
                 "source": key.source,
-                "data": data,
+                "data": memory(rng, key, user, number),
             }
         )
         raw = Raw(Position(0, number), str(key).encode(), value, NOW + number)

@@ -203,6 +203,18 @@ class KeySetUnavailable(ThreadfoldError):
     problem = 503
 
 
+class UnderMaintenance(ThreadfoldError):
+    """An operator has stopped appends for a while; nothing was appended. ``retry_after``: whole
+    seconds after which to ask again.
+    """
+
+    problem = 503
+
+    def __init__(self, message: str, retry_after: int = 30) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class Overloaded(ThreadfoldError):
     """The service is at its concurrency limit and did nothing. Try again shortly."""
 
@@ -233,6 +245,15 @@ class KeyUnusable(ThreadfoldError):
     """
 
     problem = 503
+
+
+class CallableFailed(ThreadfoldError):
+    """A callable that a policy names is not registered in this process, or failed in it. Nothing
+    was written: the same fold elsewhere may come to another window.
+    """
+
+    problem = 409
+    exit_code = 1
 
 
 class Healing(ThreadfoldError):
@@ -269,6 +290,12 @@ class EmbeddedUnavailable(ThreadfoldError):
 
 class EmbeddingsUnavailable(ThreadfoldError):
     """Vectors cannot be made now: no model is prepared, or its endpoint does not answer."""
+
+    problem = 503
+
+
+class SearchUnavailable(ThreadfoldError):
+    """A store needs the query engine of Redis, and the server has none or one that is too old."""
 
     problem = 503
 

@@ -54,7 +54,8 @@ async def open_stack(settings: Settings) -> AsyncIterator[Stack]:
     try:
         await control.start()
         await keys.start()
-        log = KafkaLog(settings, control.state.live_generation.partitions, seals=keys)
+        partitions, admit = control.state.live_generation.partitions, control.state.check_appends
+        log = KafkaLog(settings, partitions, seals=keys, admit=admit)
         await store.ping()
         snapshots = KafkaSnapshots(settings, log.partitions)
         revival = Revival(snapshots, log, rules_of(control))

@@ -127,7 +127,7 @@ def _credentials(settings: Settings) -> Any:
 def create_app(settings: Settings, parts: frozenset[str] = PARTS) -> Any:
     """The Faust app of one worker that runs these parts. Nothing connects before it is started."""
     app = _App(
-        f"{settings.group}.agents",
+        settings.compactor_group,
         broker=[f"kafka://{host.strip()}" for host in settings.kafka.split(",")],
         broker_credentials=_credentials(settings),
         topic_disable_leader=True,
@@ -160,7 +160,7 @@ def create_app(settings: Settings, parts: frozenset[str] = PARTS) -> Any:
             throttle_logs()
             await runtime.start()
             await runtime.show_metrics()
-            runtime.watch(app.conf.id, assigned, end_process)
+            runtime.watch(assigned, end_process)
             tune_gc()
 
         @faust.Service.task  # type: ignore[untyped-decorator]

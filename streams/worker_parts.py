@@ -6,13 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 from collections.abc import Callable
 
-from projections.errors import TopicMismatch
+from projections.errors import InvalidSettings, TopicMismatch
 from projections.redis.daily_counts import DailyCounts
-from projections.redis.process_reports import ProcessReports
 from projections.redis.shared_buckets import SharedBuckets
 from projections.redis.store import RedisStore
 from streams.compaction.compactor import Compactor
@@ -21,21 +18,24 @@ from streams.compaction.summarizers.budgets import Budgets
 from streams.compaction.summarizers.registry import Summarizers, prepare
 from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
+from streams.embeddings.registry import Embeddings
 from streams.log.kafka_log import KafkaLog
 from streams.log.topics import partition_count
 from streams.memory.encoder import Encoder
-from streams.metrics import reports
+from streams.memory.fusion_judge import FusionJudge
+from streams.memory.model_extraction import SpanExtraction
+from streams.memory.neighbours import OwnNeighbours
 from streams.metrics.declared import WORKER_CERTIFICATES
 from streams.metrics.metrics import Metrics
+from streams.metrics.reports import WORKERS, Reporter
 from streams.metrics.server import MetricsServer
-from streams.projector.compaction_scheduler import StillDue
+from streams.projector.compaction_scheduler import StillDue, answered_requests
 from streams.projector.progress import AnswerProgress, FoldProgress
 from streams.projector.projector import Projector
 from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.runtime.processor import Processes, Processor
-from streams.runtime.tasks import end_tasks
 from streams.runtime.watchdog import Look, Probe, Watchdog
 from streams.settings.certificates import known_ends
 from streams.settings.quotas import Quota
@@ -80,17 +80,16 @@ class Runtime:
         self.metrics = Metrics()
         self.metrics.read(WORKER_CERTIFICATES, lambda: known_ends(settings))
         self._served = MetricsServer(self.metrics)
-        self._reports = ProcessReports(settings.redis, settings.topic_prefix, reports.KIND)
-        self._process = f"{socket.gethostname()}:{os.getpid()}"
-        self._reporting: asyncio.Task[None] | None = None
+        self._reporter = Reporter(self.metrics, settings, WORKERS)
         self._summarizers: Summarizers | None = None
         self._shared = SharedBuckets(settings.redis, settings.topic_prefix, timeout=5.0)
         self._counts = DailyCounts(settings.redis, settings.topic_prefix)
+        self._neighbours: OwnNeighbours | None = None
         self._still_due: StillDue | None = None
         self._snapshots: KafkaSnapshots | None = None
         self._revival: Revival | None = None
         self.watchdog: Watchdog | None = None
-        self._agents: AnswerProgress | None = None
+        self._answered = answered_requests(settings)
         self._projecting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -116,7 +115,12 @@ class Runtime:
         self.log = KafkaLog(self.settings, partitions, seals=self.keys)
         if "projector" in self.parts:
             self.projector = Projector(
-                self.settings, self.control, self.log, self.store, self.metrics
+                self.settings,
+                self.control,
+                self.log,
+                self.store,
+                self.metrics,
+                self._answered.of,
             )
         if "compactor" in self.parts:
             self._make_compactor(self.log)
@@ -131,12 +135,13 @@ class Runtime:
             self._processor = self.processes = Processes(
                 self.settings.compactor_processes, self._weight, prepare
             )
+        budgets = Budgets(self._counts, self._quota_of)
         self._summarizers = Summarizers(
             self.settings,
             processor=self._processor,
             shared=self._shared,
             weight=self._weight,
-            budgets=Budgets(self._counts, self._quota_of),
+            budgets=budgets,
             metrics=self.metrics,
         )
         self._still_due = StillDue(
@@ -156,26 +161,37 @@ class Runtime:
             self.settings.compactor_processes,
             self._weight,
             self.metrics,
-            Encoder(
-                self.settings,
-                log,
-                lambda: self.store.reader,
-                rules_of(self.control),
-                lambda: self.control.state.live_generation.number,
-                self.metrics,
-            ),
+            self._make_encoder(log, budgets),
         )
         self._dispatches.set()
+
+    def _make_encoder(self, log: KafkaLog, budgets: Budgets) -> Encoder:
+        embeddings: Embeddings | None = None
+        try:
+            embeddings = Embeddings(self.settings, shared=self._shared, budgets=budgets)
+        except InvalidSettings as error:
+            # A gateway needs the keys of endpoints; here words do, too.
+            logger.warning("records are fused by their words alone: %s", error)
+        self._neighbours = OwnNeighbours(self.settings, self.keys, embeddings)
+        models = {} if self._summarizers is None else self._summarizers.models
+        return Encoder(
+            self.settings,
+            log,
+            lambda: self.store.reader,
+            rules_of(self.control),
+            lambda: self.control.state.live_generation.number,
+            self._neighbours,
+            self.metrics,
+            SpanExtraction(models, 2 * self.settings.summary_time_cap, self.metrics),
+            FusionJudge(models, self.metrics),
+        )
 
     async def show_metrics(self) -> None:
         """Serve the metrics, and report them for gateways to show; raises InvalidSettings."""
         if self.settings.metrics_port:
             where = await self._served.start(self.settings.metrics_host, self.settings.metrics_port)
             logger.info("metrics are at %s", where)
-        self._reporting = asyncio.create_task(
-            reports.report(self.metrics, self._reports, self._process),
-            name="metrics-report",
-        )
+        self._reporter.start()
 
     def _quota_of(self, tenant: str) -> Quota:
         return self.control.state.quota_of(tenant, self._default_quota)
@@ -194,15 +210,11 @@ class Runtime:
         if self._still_due is not None:
             self._still_due.handed_over()
 
-    def watch(
-        self, group: str, assigned: Callable[[], set[int]], end: Callable[[str], None]
-    ) -> None:
+    def watch(self, assigned: Callable[[], set[int]], end: Callable[[str], None]) -> None:
         """Begin to watch that partitions and requests move on; ``end`` is called when they do not
         (:mod:`streams.runtime.watchdog`).
 
-        Args:
-            group: the group in which requests are read.
-            assigned: gives the partitions of requests that this process has.
+        Args: ``assigned`` gives the partitions of requests that this process has.
         """
         if not self.settings.watchdog_seconds or self.log is None:
             return
@@ -211,10 +223,7 @@ class Runtime:
             probes.append(FoldProgress(self.projector, self.log, self.store))
         if self.dispatcher is not None:
             dispatcher = self.dispatcher
-            self._agents = AnswerProgress(
-                self.settings, group, assigned, lambda: dispatcher.progress
-            )
-            probes.append(self._agents)
+            probes.append(AnswerProgress(self._answered.of, assigned, lambda: dispatcher.progress))
 
         async def looks() -> dict[str, Look]:
             return {name: look for probe in probes for name, look in (await probe()).items()}
@@ -246,23 +255,21 @@ class Runtime:
 
     async def stop(self) -> None:
         """Stop the compactor and its processes, and the connections to Kafka and Redis."""
-        if self._reporting is not None:
-            await end_tasks([self._reporting])
-            await reports.end_report(self._reports, self._process)
+        await self._reporter.stop()
         await self._served.stop()
         if self.watchdog is not None:
             self.watchdog.stop()
-        if self._agents is not None:
-            await self._agents.stop()
+        await self._answered.stop()
         if self.dispatcher is not None:
             await self.dispatcher.close()
+        if self._neighbours is not None:
+            await self._neighbours.stop()
         if self._summarizers is not None:
             await self._summarizers.close()
         if self.processes is not None:
             await self.processes.close()
         await self._shared.close()
         await self._counts.close()
-        await self._reports.close()
         if self._revival is not None:
             await self._revival.stop()
         if self._snapshots is not None:

@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from projections.events.types import MemorySaved
 from projections.events.validation import Record, make_record
+from projections.memory.identity import id_of, normalize
 from projections.names import Key
 from threadfold.demo.sources import load_sessions
 
@@ -56,6 +58,24 @@ def text(rng: random.Random, characters: int) -> str:
         size += len(parts[-1]) + 1
         at += 1
     return " ".join(parts)
+
+
+def memory(rng: random.Random, log: Key, user: str, number: int) -> MemorySaved:
+    """An accepted memory of a user, taught by a log: real chat behind a number, so that it is no
+    other's.
+    """
+    said = f"{number}: {text(rng, 80)}"
+    data = MemorySaved(
+        memory_id="",
+        memory_type="fact",
+        text=said,
+        normalized_text=normalize(said),
+        trust="user",
+        role="user",
+        user=user,
+    )
+    data.memory_id = id_of(log, data) or ""
+    return data
 
 
 class Template:

@@ -7,6 +7,8 @@ export interface Me {
   scopes: string[];
   quota: Record<string, number | null>;
   used_today: { summary_tokens: number; summary_cost: number } | null;
+  /** Of a token of an end user: whose it is. It reaches this user's conversations alone. */
+  user?: string;
 }
 
 /** A problem document, or that the gateway does not answer (status 0). */

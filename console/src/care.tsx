@@ -1,4 +1,4 @@
-// Care: erasure with its receipt; for the operator also what is stuck, and generations.
+// Care: erasure with its receipt; for the operator also what is stuck.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
@@ -14,7 +14,6 @@ export function Care({ me }: { me: Me }): JSX.Element {
       <Title>Care</Title>
       {me.scopes.includes("admin") ? <DeadLetters /> : null}
       {me.scopes.includes("erase") ? <Erasure tenant={me.tenant} /> : <p>The key lacks the scope erase, so it erases nothing.</p>}
-      {me.scopes.includes("admin") ? <Generations /> : null}
     </>
   );
 }
@@ -164,34 +163,5 @@ function ReceiptView({ receipt }: { receipt: Receipt }): JSX.Element {
         </tr>
       ))}
     </Table>
-  );
-}
-
-interface Generation {
-  number: number;
-  stage: string;
-  partitions: number;
-  created: string | null;
-  live_at: string | null;
-}
-
-function Generations(): JSX.Element {
-  const { value, error } = useLoaded<{ generations: Generation[] }>((signal) => get("v1/generations", signal), "generations", 10_000);
-  return (
-    <section aria-labelledby="generations">
-      <h2 id="generations">Generations</h2>
-      <Notice error={error} />
-      <Table label="Generations" heads={["Generation", "Stage", "Partitions", "Begun", "Live since"]}>
-        {value?.generations.map((one) => (
-          <tr key={one.number}>
-            <th scope="row">{one.number}</th>
-            <td>{one.stage}</td>
-            <td class="number">{one.partitions}</td>
-            <td>{when(one.created)}</td>
-            <td>{when(one.live_at)}</td>
-          </tr>
-        ))}
-      </Table>
-    </section>
   );
 }

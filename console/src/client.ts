@@ -1,9 +1,9 @@
-// The project's own client, as the person who is signed in; it tells whether its last stream is open.
+// The project's own client, as the person who is signed in; it reports whether its last stream is open.
 
 import { Client } from "../../clients/typescript/dist/index.js";
 import { storedKey } from "./api";
 
-/** A client; `connected` is told when a stream opens, and when one cannot be opened. */
+/** A client. `connected` is called with true when a stream opens, with false when one cannot be opened. */
 export function newClient(connected: (yes: boolean) => void = () => undefined): Client {
   const base = new URL(".", location.href).href;
   const send = async (request: RequestInfo | URL, init?: RequestInit): Promise<Response> => {

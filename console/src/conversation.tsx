@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { PartialText, Turns } from "../../clients/typescript/dist/models.js";
-import { get, v1 } from "./api";
+import { type Me, get, v1 } from "./api";
 import { CallsView } from "./calls";
 import { newClient } from "./client";
 import { messageOf } from "./load";
@@ -15,12 +15,13 @@ import { SuspensionCard } from "./suspensions";
 import type { LoggedEvent, WindowShown } from "./types";
 import { Text, WindowView } from "./window";
 
-const TABS: [string, string][] = [
-  ["", "Window"],
-  ["then", "As it was"],
-  ["log", "Log"],
-  ["calls", "Model calls"],
-  ["memories", "Memories"],
+/** The views of a conversation, and whether a token of an end user opens each. */
+const TABS: [string, string, boolean][] = [
+  ["", "Window", true],
+  ["then", "As it was", false],
+  ["log", "Log", true],
+  ["calls", "Model calls", false],
+  ["memories", "Memories", true],
 ];
 const PAUSE = 500;
 const KEPT = 2000;
@@ -37,7 +38,7 @@ interface Live {
 const NOTHING: Live = { shown: null, turns: null, partial: "", events: [], connected: false, error: "" };
 
 /** The window, kept up with the stream: it is read again once a batch of events is over, twice a second at most. */
-function useLive(name: string): [Live, () => void] {
+function useLive(name: string, own: boolean): [Live, () => void] {
   const [live, setLive] = useState<Live>(NOTHING);
   const nudge = useRef<() => void>(() => undefined);
   useEffect(() => {
@@ -59,7 +60,7 @@ function useLive(name: string): [Live, () => void] {
         try {
           const [shown, turns] = await Promise.all([
             get<WindowShown>(v1(["conversations", name, "window"]), end.signal),
-            client.turns(name),
+            own ? null : client.turns(name), // not for end users
           ]);
           change((old) => ({ shown, turns, error: "", events: [...old.events, ...fresh].slice(-KEPT) }));
         } catch (problem) {
@@ -87,7 +88,7 @@ function useLive(name: string): [Live, () => void] {
       end.abort();
       client.close();
     };
-  }, [name]);
+  }, [name, own]);
   return [live, () => nudge.current()];
 }
 
@@ -100,11 +101,14 @@ function grown(text: string, piece: PartialText): string {
 interface Props {
   name: string;
   tab: string;
-  scopes: string[];
+  me: Me;
 }
 
-export function ConversationPage({ name, tab, scopes }: Props): JSX.Element {
-  const [live, again] = useLive(name);
+export function ConversationPage({ name, tab: asked, me }: Props): JSX.Element {
+  const own = me.user !== undefined;
+  const tabs = TABS.filter(([, , forEndUsers]) => forEndUsers || !own);
+  const tab = tabs.some(([path]) => path === asked) ? asked : "";
+  const [live, again] = useLive(name, own);
   const { shown, turns } = live;
   return (
     <>
@@ -116,12 +120,12 @@ export function ConversationPage({ name, tab, scopes }: Props): JSX.Element {
           key={one.suspension_id}
           conversation={name}
           suspension={one}
-          mayAnswer={scopes.includes("append")}
+          mayAnswer={me.scopes.includes("append") && !own}
           done={again}
         />
       ))}
       <nav class="tabs" aria-label="Views of the conversation">
-        {TABS.map(([path, title]) => (
+        {tabs.map(([path, title]) => (
           <a key={path} href={link.conversation(name, path)} aria-current={tab === path ? "page" : undefined}>
             {title}
           </a>

@@ -16,7 +16,8 @@ interface Page {
   next_before: string | null;
 }
 
-export function Conversations(): JSX.Element {
+/** `own`: an end user sees the own conversations alone, so there is no user to choose. */
+export function Conversations({ own }: { own: boolean }): JSX.Element {
   const [state, setState] = useState("");
   const [user, setUser] = useState("");
   const [older, setOlder] = useState<Listed[]>([]);
@@ -54,10 +55,12 @@ export function Conversations(): JSX.Element {
             ))}
           </select>
         </label>
-        <label>
-          User
-          <input value={user} onChange={(event) => (forget(), setUser(event.currentTarget.value.trim()))} />
-        </label>
+        {own ? null : (
+          <label>
+            User
+            <input value={user} onChange={(event) => (forget(), setUser(event.currentTarget.value.trim()))} />
+          </label>
+        )}
         <OpenByName />
       </form>
       <Notice error={first.error || error} />

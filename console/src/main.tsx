@@ -8,6 +8,7 @@ import { ConversationPage } from "./conversation";
 import { Approvals, Conversations } from "./conversations";
 import { messageOf } from "./load";
 import { Overview } from "./overview";
+import { Reprojection } from "./reprojection";
 import { SignIn } from "./sign-in";
 import { TenantPage, Tenants } from "./tenants";
 import { watch } from "./watch";
@@ -47,15 +48,20 @@ const VIEWS: [string, string, string][] = [
   ["conversations", "Conversations", "read"],
   ["approvals", "Approvals", "read"],
   ["tenants", "Tenants", "admin"],
+  ["reprojection", "Re-projection", "admin"],
   ["care", "Care", "read"],
 ];
+
+/** The views that a token of an end user opens. */
+const FOR_END_USERS = ["conversations"];
 
 function Frame({ me, path, signOut }: { me: Me; path: string; signOut: () => void }): JSX.Element {
   const main = useRef<HTMLElement>(null);
   const parts = path.replace(/^#\//, "").split("/").filter(Boolean).map(decodeURIComponent);
-  const views = VIEWS.filter(([, , scope]) => me.scopes.includes(scope));
+  const views = VIEWS.filter(([at, , scope]) => me.scopes.includes(scope) && (me.user === undefined || FOR_END_USERS.includes(at)));
   const [view = views[0]?.[0] ?? "", name = "", tab = ""] = parts;
   useEffect(() => {
+    if (me.user !== undefined) return undefined;
     watch.start(me.scopes.includes("admin"));
     return () => watch.stop();
   }, [me]);
@@ -77,7 +83,7 @@ function Frame({ me, path, signOut }: { me: Me; path: string; signOut: () => voi
           ))}
         </nav>
         <p class="who">
-          <span title={`scopes: ${me.scopes.join(", ")}`}>{me.tenant}</span>
+          <span title={`scopes: ${me.scopes.join(", ")}`}>{me.user === undefined ? me.tenant : `${me.user} of ${me.tenant}`}</span>
           {storedKey() ? (
             <button type="button" onClick={signOut}>
               Sign out
@@ -86,7 +92,11 @@ function Frame({ me, path, signOut }: { me: Me; path: string; signOut: () => voi
         </p>
       </header>
       <main ref={main} tabIndex={-1}>
-        <View me={me} view={view} name={name} tab={tab} />
+        {views.some(([at]) => at === view) ? (
+          <View me={me} view={view} name={name} tab={tab} />
+        ) : (
+          <p role="alert">{views.length ? "There is no such view for you." : "This key or token lacks the scope read: there is nothing to show."}</p>
+        )}
       </main>
     </>
   );
@@ -94,14 +104,14 @@ function Frame({ me, path, signOut }: { me: Me; path: string; signOut: () => voi
 
 function View({ me, view, name, tab }: { me: Me; view: string; name: string; tab: string }): JSX.Element {
   if (view === "conversations") {
-    return name ? <ConversationPage name={name} tab={tab} scopes={me.scopes} /> : <Conversations />;
+    return name ? <ConversationPage name={name} tab={tab} me={me} /> : <Conversations own={me.user !== undefined} />;
   }
   const admin = me.scopes.includes("admin");
   if (view === "overview") return <Overview me={me} admin={admin} />;
   if (view === "tenants") return name ? <TenantPage name={name} /> : <Tenants />;
+  if (view === "reprojection") return <Reprojection />;
   if (view === "care") return <Care me={me} />;
-  if (view === "approvals") return <Approvals mayAnswer={me.scopes.includes("append")} />;
-  return <p role="alert">There is no such view.</p>;
+  return <Approvals mayAnswer={me.scopes.includes("append")} />;
 }
 
 render(<App />, document.body);

@@ -25,6 +25,7 @@ export function Overview({ me, admin }: { me: Me; admin: boolean }): JSX.Element
       </div>
       <Own me={me} />
       {admin ? <Partitions gateway={gateway} workers={workers} /> : null}
+      {admin ? <Quotas reported={workers} /> : null}
       {admin ? <Summaries workers={workers} /> : null}
     </>
   );
@@ -97,12 +98,14 @@ function share(value: number, limit: number | null | undefined): string {
 function Partitions({ gateway, workers }: { gateway: Sample[]; workers: Sample[] }): JSX.Element {
   const at = (samples: Sample[], name: string, partition: string): number => sum(samples, name, { partition });
   const partitions = by(gateway, "threadfold_partition_behind", "partition").map(([name]) => name);
-  const processes = new Set(workers.map((one) => one.labels["worker"]));
+  const processes = new Set(workers.map((one) => one.labels["worker"]).filter(Boolean)).size;
+  const seen = new Set(by(workers, "threadfold_partition_lag", "partition").map(([name]) => name));
+  const reported = (name: string, partition: string): string => (seen.has(partition) ? number(at(workers, name, partition)) : "unknown");
   return (
     <section aria-labelledby="partitions">
       <h2 id="partitions">Partitions</h2>
       <p>
-        {number(processes.size)} {processes.size === 1 ? "worker reports" : "workers report"}. Redis uses{" "}
+        {processes ? number(processes) : "No"} {processes > 1 ? "workers report" : "worker reports"}. Redis uses{" "}
         {number(sum(gateway, "threadfold_redis_used_bytes") / 1048576)} MiB
         {sum(gateway, "threadfold_redis_refuses_writes") ? " and takes no writes" : ""}.
       </p>
@@ -113,18 +116,51 @@ function Partitions({ gateway, workers }: { gateway: Sample[]; workers: Sample[]
             <tr key={partition}>
               <th scope="row">{partition}</th>
               <td class="number">{number(at(gateway, "threadfold_partition_behind", partition))}</td>
-              <td class="number">{number(at(workers, "threadfold_partition_seconds_behind", partition))}</td>
-              <td class="number">{number(at(workers, "threadfold_conversations_due", partition))}</td>
+              <td class="number">{reported("threadfold_partition_seconds_behind", partition)}</td>
+              <td class="number">{reported("threadfold_conversations_due", partition)}</td>
               <td>
                 {at(gateway, "threadfold_partition_halted", partition)
                   ? "halted"
                   : at(workers, "threadfold_partition_healing", partition)
                     ? "healing"
-                    : "folding"}
+                    : seen.has(partition)
+                      ? "folding"
+                      : "no worker reports it"}
               </td>
             </tr>
           ))}
       </Table>
+    </section>
+  );
+}
+
+/** The quotas that tenants use most, over all gateways. */
+function Quotas({ reported }: { reported: Sample[] }): JSX.Element {
+  const used = new Map<string, number>();
+  for (const { name, labels, value } of reported) {
+    const key = `${labels["tenant"]}|${labels["quota"]}`;
+    if (name === "threadfold_quota_used_ratio") used.set(key, (used.get(key) ?? 0) + value);
+  }
+  const most = [...used].sort((a, b) => b[1] - a[1]).slice(0, 10);
+  return (
+    <section aria-labelledby="used">
+      <h2 id="used">Quotas used</h2>
+      {most.length ? (
+        <Table label="Quotas used in the last 10 s" heads={["Tenant", "Quota", "Used in the last 10 s"]}>
+          {most.map(([key, value]) => {
+            const [tenant = "", quota = ""] = key.split("|");
+            return (
+              <tr key={key}>
+                <th scope="row">{tenant}</th>
+                <td>{quota.replaceAll("_", " ")}</td>
+                <td class="number">{Math.round(100 * value)} %</td>
+              </tr>
+            );
+          })}
+        </Table>
+      ) : (
+        <p>No tenant has used any of a quota in the last 10 s.</p>
+      )}
     </section>
   );
 }

@@ -1,4 +1,4 @@
-// Sign in with a key, or a token of the deployment. It is kept for this tab, until the tab is closed.
+// Sign in with a key, a token of the deployment, or one of an end user. It is kept for this tab, until the tab is closed.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
@@ -26,7 +26,7 @@ export function SignIn({ reason, signedIn }: { reason: string; signedIn: (me: Me
       <h1>threadfold</h1>
       <form class="card" onSubmit={signIn}>
         <label class="wide">
-          Key
+          Key or token
           <input
             type="password"
             autocomplete="off"

@@ -6,13 +6,13 @@ They stand in the log of the conversation that taught it, or in the log of a use
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
 from projections.events.envelope import Event
 
-MEMORY_TYPES = (
+MemoryType = Literal[
     "fact",
     "preference",
     "event",
@@ -20,7 +20,8 @@ MEMORY_TYPES = (
     "procedure",
     "failure_pattern",
     "tool_affordance",
-)
+]
+MEMORY_TYPES: tuple[str, ...] = get_args(MemoryType)
 """What a record may be. The fold rejects others, so that a later release may add some."""
 Trust = Literal["user", "model", "tool"]
 Origin = Literal["explicit", "rules", "model"]
@@ -111,6 +112,28 @@ class MemoryOutcome(Learnt, omit_defaults=True, kw_only=True):
     succeeded: bool
 
 
+class RetrievedRecord(Struct, omit_defaults=True):
+    """How often a record was given out, and how often of these it was a hit: relevant enough for a
+    prompt.
+    """
+
+    memory_id: str
+    retrieved: int
+    hits: int = 0
+
+
+class MemoryRetrieved(Learnt, omit_defaults=True, kw_only=True):
+    """Searches and contexts gave records out: counts of some seconds, for one scope.
+
+    It stands in the log of a user's own, also for what conversations taught: a conversation's log
+    has what was said in it, and not who read. ``taught_by`` is the conversation that taught the
+    records, where it has no user: they are in its scope.
+    """
+
+    records: list[RetrievedRecord]
+    taught_by: str | None = None
+
+
 class SkillSaved(Learnt, omit_defaults=True, kw_only=True):
     """A skill was saved: how something is done. Saving the same intent again revises it."""
 
@@ -152,6 +175,10 @@ class MemoryOutcomeEvent(Event, tag="threadfold.memory.outcome.v1"):
     data: MemoryOutcome
 
 
+class MemoryRetrievedEvent(Event, tag="threadfold.memory.retrieved.v1"):
+    data: MemoryRetrieved
+
+
 class SkillSavedEvent(Event, tag="threadfold.skill.saved.v1"):
     data: SkillSaved
 
@@ -162,5 +189,6 @@ MemoryEvent = (
     | MemorySupersededEvent
     | MemoryDeletedEvent
     | MemoryOutcomeEvent
+    | MemoryRetrievedEvent
     | SkillSavedEvent
 )

@@ -30,6 +30,14 @@ def time_at(micros: int) -> str:
     return rfc3339(_EPOCH + micros * _MICROSECOND, "milliseconds")
 
 
+def stated_at(claimed: str | None, recorded: int) -> int:
+    """When an event counts as said, in microseconds: the time that it claims, but not later than
+    the broker recorded it. Nobody states the future.
+    """
+    said = parse_micros(claimed)
+    return recorded if said is None else min(said, recorded)
+
+
 def parse_micros(text: str | None) -> int | None:
     """An RFC 3339 time in microseconds since 1970; None where it is none."""
     if text is None:

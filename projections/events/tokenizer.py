@@ -30,6 +30,8 @@ FAST_CHARS = 4_096
 letter (211 ms for 65,536, where tiktoken takes 10), and at this length the two take as long.
 """
 
+MOST_COPIED = 1 << 20
+"""Characters of long texts that are cut in pieces, and copied so, before they are counted."""
 FEW = 24
 """Texts that toktok counts one by one: a call for a list costs 29 us before the first text (0.3),
 one for a text alone 1.
@@ -82,7 +84,8 @@ def count(text: str, encoding: str = DEFAULT_ENCODING) -> int:
     Never raises for any ``str``, lone surrogates included. Exact or a bound: :func:`measure` tells
     which.
     """
-    return measure(text, encoding).count
+    counts, _ = count_all((text,), encoding)
+    return counts[0]
 
 
 def measure(text: str, encoding: str = DEFAULT_ENCODING) -> TokenCount:
@@ -132,26 +135,37 @@ def count_all(
     pieces: list[str] = []
     places: list[int] = []
     slow: list[int] = []
+    copied = 0
+
+    def count_pieces() -> None:
+        if fast is not None and pieces:
+            for i, n in zip(places, fast(pieces), strict=True):
+                counts[i] += n
+        pieces.clear()
+        places.clear()
+
     for i, text in enumerate(texts):
         parts = fast_pieces(text) if fast is not None else None
         if parts is None:
             slow.append(i)
-        else:
-            pieces += parts
-            places += [i] * len(parts)
+            continue
+        pieces += parts
+        places += [i] * len(parts)
+        copied += len(text)
+        if copied > MOST_COPIED:
+            count_pieces()
+            copied = 0
     if most_slow is not None and sum(len(texts[i]) for i in slow) > most_slow:
         raise RequestTooLarge(
             f"more than {most_slow} characters of the request take long to count (runs without a"
             " blank, scripts without blanks): send it in several requests"
         )
+    count_pieces()
     for i in slow:
         measured = measure(texts[i], encoding)
         counts[i] = measured.count
         if not measured.exact:
             inexact.add(i)
-    if fast is not None and pieces:
-        for i, n in zip(places, fast(pieces), strict=True):
-            counts[i] += n
     return counts, inexact
 
 

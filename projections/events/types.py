@@ -34,6 +34,8 @@ from projections.events.memories import MemoryFused as MemoryFused
 from projections.events.memories import MemoryFusedEvent as MemoryFusedEvent
 from projections.events.memories import MemoryOutcome as MemoryOutcome
 from projections.events.memories import MemoryOutcomeEvent as MemoryOutcomeEvent
+from projections.events.memories import MemoryRetrieved as MemoryRetrieved
+from projections.events.memories import MemoryRetrievedEvent as MemoryRetrievedEvent
 from projections.events.memories import MemorySaved as MemorySaved
 from projections.events.memories import MemorySavedEvent as MemorySavedEvent
 from projections.events.memories import MemorySuperseded as MemorySuperseded
@@ -41,6 +43,7 @@ from projections.events.memories import MemorySupersededEvent as MemorySupersede
 from projections.events.memories import MemoryTags as MemoryTags
 from projections.events.memories import MemoryTime as MemoryTime
 from projections.events.memories import MemoryVoided as MemoryVoided
+from projections.events.memories import RetrievedRecord as RetrievedRecord
 from projections.events.memories import SkillSaved as SkillSaved
 from projections.events.memories import SkillSavedEvent as SkillSavedEvent
 from projections.events.versions import PREFIX as PREFIX

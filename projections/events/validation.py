@@ -87,6 +87,7 @@ class Intake:
         expect: the first event's condition ``expect`` (``projections.fold.conditions``); the others
             expect the one before them.
         fence: every event's condition ``fence``.
+        traceparent: of the events that have none.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Intake:
         operator: bool = False,
         expect: str | None = None,
         fence: int | None = None,
+        traceparent: str | None = None,
     ) -> None:
         self._now = now
         self._now_is_a_time = _is_time(now)
@@ -105,6 +107,7 @@ class Intake:
         self._operator = operator
         self._expect = expect
         self._fence = fence
+        self._traceparent = traceparent
         self._encoding = encoding
         self._bill = token_cost.Bill(encoding)
         self._drafts: list[tuple[Key, str, dict[str, Any]]] = []
@@ -155,6 +158,8 @@ class Intake:
             envelope["fence"] = self._fence
         if "traceparent" in flat:
             envelope["traceparent"] = _traceparent(flat["traceparent"], where)
+        elif self._traceparent is not None:
+            envelope["traceparent"] = self._traceparent
         for field in _ENVELOPE:
             fields.pop(field, None)
         data = quick_data(name, flat)

@@ -9,13 +9,21 @@ erasure or a dropped event can be announced to them.
 from __future__ import annotations
 
 from projections.errors import InvalidPosition
-from projections.events.memories import MEMORY_TYPES, Learnt, MemorySaved, SkillSaved
+from projections.events.memories import (
+    MEMORY_TYPES,
+    Learnt,
+    MemoryRetrieved,
+    MemorySaved,
+    SkillSaved,
+)
 from projections.memory.identity import id_of
 from projections.names import parse_position, user_tag, users_log
 from projections.window.window import Window
 
 MAX_TEXT = 8_192
 """Characters of a record's text."""
+MAX_RETRIEVED = 500
+"""Records of one event of use counts."""
 MAX_USERS = 16
 """Users whose memory one log may teach: a conversation mostly has one."""
 
@@ -31,6 +39,8 @@ def why_not_learnt(window: Window, offset: int, data: Learnt) -> str | None:
             return "it does not know the latest rollback"
     if not _come_before(window, offset, data.positions):
         return "its positions are not of earlier events of this log, in order"
+    if isinstance(data, MemoryRetrieved):
+        return _wrong_counts(window, data)
     own = id_of(window.key, data)
     if own is not None and data.memory_id != own:  # type: ignore[attr-defined]
         return "its memory_id does not follow from its scope and text"
@@ -61,6 +71,18 @@ def _come_before(window: Window, offset: int, positions: list[str]) -> bool:
             return False
         last = at
     return not (positions and window.key.of_user)
+
+
+def _wrong_counts(window: Window, data: MemoryRetrieved) -> str | None:
+    if not window.key.of_user:
+        return "use counts stand in the log of a user's own"
+    if data.user is not None and data.taught_by is not None:
+        return "a record of a user is of no conversation"
+    if not 1 <= len(data.records) <= MAX_RETRIEVED:
+        return f"records has not 1 to {MAX_RETRIEVED} records"
+    if not all(0 <= one.hits <= one.retrieved for one in data.records):
+        return "a count is negative, or has more hits than retrievals"
+    return None
 
 
 def _wrong_form(data: Learnt) -> str | None:

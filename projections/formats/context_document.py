@@ -104,28 +104,33 @@ def is_joined(head: Head, max_tokens: int | None) -> bool:
     return header.flat and not head.erased and (max_tokens is None or header.tokens <= max_tokens)
 
 
-def join_context(partition: int, head: Head, base: Base, pieces: Sequence[Piece]) -> bytes:
-    """The context document of a window of which :func:`is_joined` is true, from its parts; no
-    message is parsed.
+def bodies_of(partition: int, head: Head, base: Base, pieces: Sequence[Piece]) -> list[bytes]:
+    """The messages of a window of which :func:`is_joined` is true, in their order: each alone, or
+    several that are joined by commas.
+    """
+    bodies = lead_of(base.state, base.summary, head.read_header.omitted, partition)
+    at = len(base.state.pinned)
+    bodies[at:at] = [body for piece in pieces for body in piece.system]
+    return bodies + [piece.joined for piece in pieces if piece.joined]
+
+
+def join_context(
+    partition: int, head: Head, base: Base, pieces: Sequence[Piece], bodies: Sequence[bytes]
+) -> bytes:
+    """The context document of a window of which :func:`is_joined` is true, from its parts;
+    ``bodies`` is :func:`bodies_of` them. No message is parsed.
     """
     omitted = head.read_header.omitted
-    bodies = lead_of(base.state, base.summary, omitted, partition)
     pinned, positions = base.state.pinned, []
     if pinned:
         positions.append(_positions(partition, [item.offset for item in pinned]))
-    at = len(pinned)
-    for piece in pieces:
-        if piece.system:
-            bodies[at:at] = piece.system
-            at += len(piece.system)
-            positions.append(piece.system_positions)
+    positions += [piece.system_positions for piece in pieces if piece.system]
     if base.summary is not None:
         positions.append(b"null")
     for pin in base.state.pins:
         positions += (b"null", _positions(partition, [pin.offset]))
     if omitted is not None:
         positions.append(b"null")
-    bodies += [piece.joined for piece in pieces if piece.joined]
     positions += [piece.positions for piece in pieces if piece.joined]
     trace = [step.to_dict() for step in head.read_header.trace]
     rest = _rest(
@@ -162,7 +167,8 @@ def stored_context(
         piece_of(partition, value, 0 if i else head.skip)
         for i, (_, value) in enumerate(numbered(fields))
     ]
-    return join_context(partition, head, decode_base(fields[BASE]), pieces)
+    base = decode_base(fields[BASE])
+    return join_context(partition, head, base, pieces, bodies_of(partition, head, base, pieces))
 
 
 def suspension_of(partition: int, open_: OpenSuspension) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from projections.events.times import time_at
 from projections.events.tokenizer import count
 from projections.memory.raw_turns import Turn
 from projections.memory.recall import Recalled
+from projections.memory.resolution import Record
 
 RELEVANT = 0.6
 """The relevance from which on something is worth its place in a context."""
@@ -28,13 +29,14 @@ class Background(NamedTuple):
 
 
 def background(found: Sequence[Recalled], max_tokens: int) -> Background | None:
-    """The relevant ones of what was recalled, best first, as far as ``max_tokens`` go; None where
-    nothing is relevant.
+    """The relevant ones of what was recalled, best first, as far as ``max_tokens`` go, without what
+    a composite among them says; None where nothing is relevant.
     """
     lines, kept = [HEAD], list[Recalled]()
     tokens = count(HEAD)
+    said = set[str]()
     for one in found:
-        if one.relevance < RELEVANT:
+        if one.relevance < RELEVANT or one.id in said:
             continue
         line = _line(one)
         # One for the line's end: a text of several lines has no more tokens than that.
@@ -43,6 +45,8 @@ def background(found: Sequence[Recalled], max_tokens: int) -> Background | None:
             continue
         lines.append(line)
         kept.append(one)
+        if isinstance(one.found, Record):
+            said.update(one.found.sources)
         tokens += more
     return Background("\n".join(lines), kept, tokens) if kept else None
 

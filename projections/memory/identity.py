@@ -6,6 +6,7 @@ here looks at a clock or a store, so every process names a record alike.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from hashlib import sha256
 from typing import NamedTuple
@@ -14,6 +15,8 @@ import msgspec
 
 from projections.events.memories import Learnt, MemoryFused, MemorySaved, SkillSaved
 from projections.names import Key
+
+_ASCII = re.compile("[a-z0-9]+")
 
 
 class Scope(NamedTuple):
@@ -37,6 +40,8 @@ def scope_of(key: Key, user: str | None, channel: str | None) -> Scope:
 
 def normalize(text: str) -> str:
     """A text without what makes no difference: case, punctuation, blanks, forms of letters."""
+    if text.isascii():
+        return " ".join(_ASCII.findall(text.lower()))
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     letters = "".join(c if c.isalnum() or unicodedata.combining(c) else " " for c in folded)
     return " ".join(letters.split())

@@ -11,8 +11,15 @@ import msgspec
 
 from projections.errors import InvalidPosition
 from projections.events.codec import Undecodable, decode_event
-from projections.events.times import parse_micros
-from projections.events.types import ErasedEvent, Learnt, MemoryVoided, OtherEvent
+from projections.events.times import parse_micros, stated_at
+from projections.events.types import (
+    ErasedEvent,
+    Learnt,
+    MemoryFused,
+    MemoryRetrieved,
+    MemoryVoided,
+    OtherEvent,
+)
 from projections.events.versions import PREFIX
 from projections.memory.identity import Scope, scope_of
 from projections.names import Key, parse_key, parse_position
@@ -52,6 +59,16 @@ class Fact(NamedTuple):
         return scope_of(self.log, self.data.user, self.data.channel)
 
 
+class Used(NamedTuple):
+    """How often records of a scope were given out: ``(memory_id, retrieved, hits)`` each."""
+
+    log: Key
+    offset: int
+    at: int
+    scope: Scope
+    counts: tuple[tuple[str, int, int], ...]
+
+
 class WentBack(NamedTuple):
     """A log's rollback at offset ``by``: ``to`` is the last event that stays."""
 
@@ -74,7 +91,7 @@ class LogErased(NamedTuple):
     log: Key
 
 
-News: TypeAlias = Fact | WentBack | Dropped | LogErased
+News: TypeAlias = Fact | Used | WentBack | Dropped | LogErased
 
 
 class _Place(msgspec.Struct):
@@ -125,8 +142,7 @@ def read_news(log: Key, value: bytes) -> News | None:
         recorded = parse_micros(place.recordedtime)
         if place.source != log.source or recorded is None:
             raise Undecodable("its source or recordedtime is not one")
-        claimed = parse_micros(place.time)
-        at = recorded if claimed is None else min(claimed, recorded)
+        at = stated_at(place.time, recorded)
         if isinstance(event, ErasedEvent):
             return LogErased(log)
         if isinstance(event, OtherEvent):
@@ -134,10 +150,30 @@ def read_news(log: Key, value: bytes) -> News | None:
         data = event.data
         if not isinstance(data, Learnt):
             return None
+        if isinstance(data, MemoryFused):
+            data = _without_text(data)
+        if isinstance(data, MemoryRetrieved):
+            return _used(log, position.offset, at, data)
         learnt_from = tuple(parse_position(one).offset for one in data.positions)
     except (msgspec.DecodeError, InvalidPosition) as error:
         raise Undecodable(f"it is not of the topic of memories: {error}") from None
     return Fact(log, position.offset, at, learnt_from, data)
+
+
+def _without_text(data: MemoryFused) -> MemoryFused:
+    """What fuses, without what former releases wrote of its sources into it."""
+    return msgspec.structs.replace(
+        data, text="", normalized_text="", entities=[], tags=None, temporal=None
+    )
+
+
+def _used(log: Key, offset: int, at: int, data: MemoryRetrieved) -> Used:
+    counts: dict[str, tuple[int, int]] = {}
+    for one in data.records:
+        retrieved, hits = counts.get(one.memory_id, (0, 0))
+        counts[one.memory_id] = retrieved + one.retrieved, hits + one.hits
+    scope = Scope(log.tenant, data.user, data.channel, data.taught_by)
+    return Used(log, offset, at, scope, tuple((name, *both) for name, both in counts.items()))
 
 
 def _void(log: Key, event: OtherEvent, at: int) -> News | None:

@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, pstdev
+from heapq import nlargest
 from typing import Literal
 
 from msgspec import structs
 
 from projections.memory.identity import normalize
+from projections.memory.latest import Statement, corrections, statement
 from projections.memory.planner import SearchPlan
 from projections.memory.raw_turns import Turn
 from projections.memory.recall_scores import Parts, parts_of, recency
 from projections.memory.resolution import Record
+from projections.memory.words import stems_of
 from projections.policy.recall_weights import RecallWeights
 
 Channel = Literal["text", "vectors", "pragmatic_vectors", "tags", "time"]
 CHANNELS: tuple[Channel, ...] = ("text", "vectors", "pragmatic_vectors", "tags", "time")
 MAX_SKILLS = 3
-NEAR = 0.5
-"""The share of meaning in how well a text fits; the rest is its words'."""
+LATEST_AMONG = 20
+"""Of how many results it is seen whether one corrects another."""
+BEST = 3
+"""Statements that fit best by words, and by meaning, of which it is looked what corrects them."""
+NEAR = 6.0
+"""What the square of a cosine counts, beside a fit of 1."""
 
 
 @dataclass(slots=True)
 class Recalled:
     """A record, composite, skill or turn that was found. ``fit``: how well its text fits;
-    ``relevance``: from 0 to 1, how improbable it is that it fits by chance. ``cosine``: how near
-    its meaning is; None where no vectors say.
+    ``relevance``: from 0 to 1, how improbable it is that it fits by chance; ``coverage``: how much
+    of the question any text has. ``cosine``: how near its meaning is; None where no vectors say.
+    ``taught_by``: the found turn that says a record, and is left out. ``corrects``: it was looked
+    for because it corrects something that was found.
     """
 
     found: Record | Turn
     fit: float = 0.0
     relevance: float = 0.0
+    coverage: float = 1.0
     cosine: float | None = None
     channels: list[Channel] = field(default_factory=list)
     parts: Parts | None = None
     score: float = 0.0
+    taught_by: Turn | None = None
+    corrects: bool = False
 
     @property
     def kind(self) -> str:
@@ -63,72 +74,81 @@ class Recalled:
         return {**own, "text": self.fit, "relevance": self.relevance, **near}
 
 
-def joined(channels: Iterable[tuple[Channel, Iterable[Recalled]]]) -> list[Recalled]:
-    """What the channels found, each once; its fit is the best one."""
+def joined(
+    channels: Iterable[tuple[Channel, Iterable[Recalled]]], composites: Iterable[Record] = ()
+) -> list[Recalled]:
+    """What the channels found, each once; its fit is the best one. A composite fits as well as the
+    best of its sources.
+    """
     found: dict[tuple[str, str], Recalled] = {}
     for channel, several in channels:
         for one in several:
             known = found.setdefault((one.kind, one.id), one)
+            known.coverage = one.coverage if one.fit > known.fit else known.coverage
             known.fit = max(known.fit, one.fit)
             known.relevance = max(known.relevance, one.relevance)
+            known.corrects = known.corrects or one.corrects
             if one.cosine is not None:
                 known.cosine = max(one.cosine, known.cosine or -1.0)
             if channel not in known.channels:
                 known.channels.append(channel)
     _fuse(list(found.values()))
+    for record in composites:
+        places = (*(("record", one) for one in record.sources), ("composite", record.id))
+        own = [found[place] for place in places if place in found]
+        if own:
+            found["composite", record.id] = _composite(record, own)
     return _without_repeats(list(found.values()))
 
 
+def _composite(record: Record, found: Sequence[Recalled]) -> Recalled:
+    near = [one.cosine for one in found if one.cosine is not None]
+    return Recalled(
+        record,
+        max(one.fit for one in found),
+        max(one.relevance for one in found),
+        cosine=max(near) if near else None,
+        channels=list(dict.fromkeys(channel for one in found for channel in one.channels)),
+    )
+
+
 def _fuse(found: Sequence[Recalled]) -> None:
-    """Where vectors say how near meanings are, they are half of how well a text fits: the sum of
-    both, each as its distance from the mean in standard deviations. What only one of both found is
-    last in the other. Turns have no vectors: their words count for both.
+    """Where vectors say how near meanings are, they are added to how well the words fit.
+
+    A fit counts for as much of the question as any text has: of a question whose telling words
+    nobody said, the others say little. A cosine counts as its square above the least one: much if
+    it stands out. Both were measured better than the sum of distances from the mean, which takes a
+    chance match for a good one where all are poor (docs/memory.md). Where turns have no vectors,
+    their words count alone.
     """
     near = [one.cosine for one in found if one.cosine is not None]
     if not near:
         return
-    words = _standing([one.fit for one in found])
     least = min(near)
-    nearness = iter(
-        _standing(
-            [
-                least if one.cosine is None else one.cosine
-                for one in found
-                if not isinstance(one.found, Turn)
-            ]
-        )
-    )
-    sums = [
-        own if isinstance(one.found, Turn) else (1 - NEAR) * own + NEAR * next(nearness)
-        for one, own in zip(found, words, strict=True)
-    ]
-    least = min(sums)
-    for one, total in zip(found, sums, strict=True):
-        one.fit = total - least
-
-
-def _standing(values: Sequence[float]) -> list[float]:
-    """Each value's distance from their mean, in standard deviations."""
-    spread = pstdev(values) or 1.0
-    mean = fmean(values)
-    return [(value - mean) / spread for value in values]
+    for one in found:
+        above = 0.0 if one.cosine is None else one.cosine - least
+        one.fit = one.fit * one.coverage + NEAR * above**2
 
 
 def _without_repeats(found: list[Recalled]) -> list[Recalled]:
     """Without the turns that say what a found record says: that it was learnt from them, or the
     same words.
     """
-    taught = set[tuple[str | None, str]]()
+    taught = dict[tuple[str | None, str], Recalled]()
     said = set[str]()
     for one in found:
         if isinstance(one.found, Record):
-            taught.update((one.found.conversation, position) for position in one.found.positions)
+            taught |= {(one.found.conversation, place): one for place in one.found.positions}
             said.add(one.found.normalized_text)
     left: list[Recalled] = []
     for one in sorted(found, key=lambda one: -one.fit):
         if isinstance(one.found, Turn):
             text = normalize(one.found.text)
-            if text in said or (one.found.conversation, one.found.position) in taught:
+            record = taught.get((one.found.conversation, one.found.position))
+            if record is not None:
+                record.taught_by = one.found
+                record.corrects = record.corrects or one.corrects
+            if record is not None or text in said:
                 continue
             said.add(text)
         left.append(one)
@@ -151,17 +171,65 @@ def scored(
     """
     best = max((one.fit for one in found), default=0.0) or 1.0
     for one in found:
-        one.parts = parts_of(one.found, plan, one.fit / best, now)
+        # Squared, as a cosine is: else age outweighs a text that clearly fits better.
+        one.parts = parts_of(one.found, plan, (one.fit / best) ** 2, now)
         said = one.found.at if isinstance(one.found, Turn) else one.found.confirmed_at
         one.score = one.fit * recency(said, now) if facts else one.parts.total(weights)
+    _raise_latest(found, plan)
     _raise_composites({one.id: one for one in found})
     ordered = sorted(found, key=lambda one: (-one.score, one.kind == "turn", one.id))
     skills = [one for one in ordered if one.kind == "skill"][MAX_SKILLS:]
     return [one for one in ordered if one not in skills] if skills else ordered
 
 
+def _raise_latest(found: Sequence[Recalled], plan: SearchPlan) -> None:
+    """Of the best, put what corrects an earlier statement before that one. It is as relevant."""
+    ordered = sorted(found, key=lambda one: -one.score)
+    first = ordered[:LATEST_AMONG] + [one for one in ordered[LATEST_AMONG:] if one.corrects]
+    for later, earlier in corrections(_statements(first), _asked(plan)):
+        first[later].score = max(first[later].score, first[earlier].score + 1e-6)
+        first[later].relevance = max(first[later].relevance, first[earlier].relevance)
+
+
+def _statements(found: Sequence[Recalled]) -> list[Statement]:
+    said = (statement(number, one.found, one.taught_by) for number, one in enumerate(found))
+    return [one for one in said if one is not None]
+
+
+def _asked(plan: SearchPlan) -> list[str]:
+    return [stem for query in plan.semantic_queries for stem in stems_of(query)]
+
+
+def best_statements(
+    channels: Iterable[tuple[Channel, Iterable[Recalled]]],
+) -> list[Recalled]:
+    """What users said that fits best by its words, and by its meaning."""
+    channels = list(channels)
+    best: dict[tuple[str, str], Recalled] = {}
+    for channel in ("text", "vectors"):
+        hits = [one for name, several in channels if name == channel for one in several]
+        said = [one for one in hits if one.found.trust == "user" and one.kind != "skill"]
+        first = nlargest(BEST, said, key=lambda one: (one.cosine or 0.0, one.fit))
+        best |= {(one.kind, one.id): one for one in first}
+    return list(best.values())
+
+
+def correcting(
+    best: Sequence[Recalled], others: Collection[Recalled], plan: SearchPlan
+) -> list[Recalled]:
+    """Those of other results that correct one of the best; by themselves they fit nothing."""
+    both = [*best, *others]
+    numbers = {
+        later
+        for later, earlier in corrections(_statements(both), _asked(plan))
+        if earlier < len(best) <= later
+    }
+    return [Recalled(both[number].found, corrects=True) for number in sorted(numbers)]
+
+
 def _raise_composites(found: Mapping[str, Recalled]) -> None:
     for one in found.values():
         if isinstance(one.found, Record) and one.found.sources:
-            sources = [found[id_].score for id_ in one.found.sources if id_ in found]
+            inner = (*one.found.sources, *one.found.children)
+            sources = [found[id_].score for id_ in inner if id_ in found]
             one.score = max([one.score, *(score + 1e-6 for score in sources)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -28,16 +28,30 @@ from projections.memory.news import Fact
 
 DUPLICATE_WITHIN = 15 * 60 * 1_000_000
 """Microseconds within which saying the same again is a duplicate; later it confirms."""
-_TRUST = {"tool": 0, "model": 1, "user": 2}
+TRUST = {"tool": 0, "model": 1, "user": 2}
+"""Who said it, the least trusted first."""
 
 
 class Use(Struct):
-    """What came of a record: how often it was found, and whether using it succeeded."""
+    """What came of a record: how often it was given out, how often of these it was relevant enough
+    for a prompt (a hit), and whether using it succeeded.
+    """
 
     retrieved: int = 0
     hits: int = 0
     succeeded: int = 0
     failed: int = 0
+
+
+class Retrievals(NamedTuple):
+    """How often a record was given out, and when last: the sum of what its events say."""
+
+    retrieved: int = 0
+    hits: int = 0
+    last: int | None = None
+
+
+NEVER = Retrievals()
 
 
 class Record(Struct):
@@ -47,6 +61,9 @@ class Record(Struct):
     of the latest statement among the most trusted ones of the present revision. ``duplicates`` are
     statements of the same within 15 minutes. An expired record is not recalled: ``superseded_by``
     says which later one it conflicts with.
+
+    What a composite says follows from its ``sources`` (``projections.memory.composites``); it has
+    taken in the composites that are its ``children``.
     """
 
     id: str
@@ -73,8 +90,10 @@ class Record(Struct):
     expired_at: int | None = None
     expired_reason: str | None = None
     sources: list[str] = []
+    children: list[str] = []
     doc_markdown: str | None = None
     preconditions: list[str] = []
+    last_retrieved_at: int | None = None
     use: Use = msgspec.field(default_factory=Use)
 
     @property
@@ -87,10 +106,10 @@ class Record(Struct):
         found: dict[str, Any] = msgspec.to_builtins(self)
         del found["scope"]
         found |= {"user": self.scope.user, "channel": self.scope.channel}
-        for name in ("created", "confirmed_at", "expired_at"):
+        for name in ("created", "confirmed_at", "expired_at", "last_retrieved_at"):
             found[name] = None if found[name] is None else time_at(found[name])
         found["tags"] = {name: self.tags.get(name, []) for name in TAGS}
-        for name in ("sources", "preconditions", "doc_markdown"):
+        for name in ("sources", "children", "preconditions", "doc_markdown"):
             if not found[name]:
                 del found[name]
         return found
@@ -105,7 +124,10 @@ def order_of(fact: Fact) -> tuple[int, str, int]:
 
 
 def resolve(
-    facts: Sequence[Fact], stands: Callable[[Fact], bool], as_of: int | None = None
+    facts: Sequence[Fact],
+    stands: Callable[[Fact], bool],
+    as_of: int | None = None,
+    given: Retrievals = NEVER,
 ) -> Record | None:
     """What a record's facts come to; None where nothing of it is known.
 
@@ -113,6 +135,7 @@ def resolve(
         facts: all that were accepted about one record, in any order.
         stands: whether a fact's branch of its log stands (at ``as_of``).
         as_of: only what was known at that time counts.
+        given: how often it was given out (until ``as_of``).
     """
     known = sorted(
         (fact for fact in facts if (as_of is None or fact.at <= as_of) and stands(fact)),
@@ -141,7 +164,8 @@ def resolve(
             record.expired_at, record.expired_reason = fact.at, data.reason or "superseded"
             record.superseded_by = data.by
     if record is not None:
-        record.use.succeeded, record.use.failed = succeeded, failed
+        record.use = Use(given.retrieved, given.hits, succeeded, failed)
+        record.last_retrieved_at = given.last
     return record
 
 
@@ -161,7 +185,7 @@ def _stated(before: Record | None, fact: Fact, data: MemorySaved | SkillSaved) -
         return new
     if fact.at - before.confirmed_at <= DUPLICATE_WITHIN:
         new.duplicates += 1
-    if _TRUST[before.trust] > _TRUST[new.trust]:
+    if TRUST[before.trust] > TRUST[new.trust]:
         before.confirmed_at, before.duplicates = fact.at, new.duplicates
         before.confidence = max(before.confidence, new.confidence)
         before.expired_at = before.expired_reason = before.superseded_by = None
@@ -173,10 +197,10 @@ def _stated(before: Record | None, fact: Fact, data: MemorySaved | SkillSaved) -
 def _of_saved(fact: Fact, data: MemorySaved) -> Record:
     tags = {} if data.tags is None else msgspec.to_builtins(data.tags)
     temporal = {} if data.temporal is None else msgspec.to_builtins(data.temporal)
-    fused = isinstance(data, MemoryFused)
+    fused = data if isinstance(data, MemoryFused) else None
     return Record(
         id=data.memory_id,
-        kind="composite" if fused else "record",
+        kind="record" if fused is None else "composite",
         scope=fact.scope,
         type=data.memory_type,
         text=data.text,
@@ -193,7 +217,8 @@ def _of_saved(fact: Fact, data: MemorySaved) -> Record:
         confidence=data.confidence,
         origin=data.origin,
         positions=list(data.positions),
-        sources=[*data.source_record_ids, *data.child_composite_ids] if fused else [],  # type: ignore[attr-defined]
+        sources=[] if fused is None else list(fused.source_record_ids),
+        children=[] if fused is None else list(fused.child_composite_ids),
     )
 
 

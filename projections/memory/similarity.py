@@ -25,6 +25,10 @@ _STOP = word_set(
     "these those there here user s said when asks who what which not no so very just "
     "also too than then into about"
 )
+_DENIAL = re.compile(
+    r"\b(?:not|never|no longer|no|neither|nor|cannot|without|used to|stopped|quit|gave up)\b|n't\b"
+)
+_ANY_MORE = re.compile(r"\bany(?: ?more| longer)\b")
 _ENDINGS = ("ing", "edly", "ed", "ies", "es", "s", "ly")
 
 
@@ -44,6 +48,21 @@ def stems(text: str) -> frozenset[str]:
     """The stems of a text's words that mean something."""
     words = _WORD.findall(text.casefold())
     return frozenset(stem(word) for word in words if word not in _STOP)
+
+
+def is_denied(text: str) -> bool:
+    """Whether a text denies what it speaks of: "does not fly", "never flies", "no longer flies"."""
+    return len(_DENIAL.findall(text.casefold())) % 2 == 1
+
+
+def undenied(text: str) -> str:
+    """A text without the words that deny."""
+    return _ANY_MORE.sub(" ", _DENIAL.sub(" ", text.casefold()))
+
+
+def meaning(text: str) -> str:
+    """The words of a text that mean something, as they stand there."""
+    return " ".join(word for word in _WORD.findall(text.casefold()) if word not in _STOP)
 
 
 def similarity(one: frozenset[str], other: frozenset[str]) -> float:

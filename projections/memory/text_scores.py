@@ -10,25 +10,29 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from math import log, prod
+from math import log
 from typing import NamedTuple
+
+from projections.memory.words import is_common
 
 FIELDS = {"text": 1.0, "dates": 0.5, "speaker": 1.0, "tags": 1.0}
 BEFORE = 0.4
+ABOUT = 4
+"""Words of a text's date and speaker, which count for its length."""
 SESSION = 0.4
 NAMED = 0.2
 SATURATION = 1.2
 LENGTH = 0.75
 """BM25's k1 and b."""
 VIRTUAL = 50
-"""Texts without any of the words that are counted in: few texts tell little of how rare a word
-is.
+"""Texts that are counted in, because few texts tell little of how rare a word is. Of a question's
+words they have the common ones, each in one of ten texts.
 """
 
 
 class Place(NamedTuple):
-    """A text by its number, with what its score needs: how many words it has, its session (empty:
-    none), the text before it, and its speaker's stems.
+    """A text by its number, with what its score needs: how many words it has together with the text
+    before it, its session (empty: none), the text before it, and its speaker's stems.
     """
 
     number: int
@@ -39,13 +43,15 @@ class Place(NamedTuple):
 
 
 class TextScore(NamedTuple):
-    """A text's score, where 1 is about the best that any text could have; and its ``relevance``
-    from 0 to 1: how improbable it is that it has the question's words by chance.
+    """A text's score, where 1 is about the best that any text could have; its ``relevance`` from 0
+    to 1: how improbable it is that it has the question's words by chance; and the ``coverage`` from
+    0 to 1: how much of the question, by the rarity of its words, any text has.
     """
 
     number: int
     score: float
     relevance: float
+    coverage: float
 
 
 class Corpus(NamedTuple):
@@ -57,6 +63,7 @@ class Corpus(NamedTuple):
 
 def text_scores(
     corpus: Corpus,
+    having: Mapping[str, int],
     found: Mapping[str, Sequence[tuple[int, str]]],
     places: Mapping[int, Place],
     sessions: Mapping[str, int],
@@ -64,44 +71,57 @@ def text_scores(
     """The scores of texts, best first.
 
     Args:
-        found: for each stem of the question the texts that have it, by number and field, one for
-            each time.
+        having: for each stem of the question how many texts have it.
+        found: for each of them texts that have it, by number and field, one for each time.
         places: the texts that may be found, and those that stand behind a found one.
         sessions: how many words each session has.
     """
-    rarity = {stem: _rarity(corpus, len({n for n, _ in at})) for stem, at in found.items()}
+    rarity = {stem: rarity_of(corpus, stem, having[stem]) for stem in found}
     usual = max(1.0, corpus.words / max(1, corpus.texts))
+    usual *= 1 + any(place.before is not None for place in places.values())
+    usual += ABOUT
     after: defaultdict[int, list[int]] = defaultdict(list)
     for place in places.values():
         if place.before is not None:
             after[place.before].append(place.number)
+    long = {
+        number: 1 - LENGTH + LENGTH * (place.length + ABOUT) / usual
+        for number, place in places.items()
+    }
     scores: defaultdict[int, float] = defaultdict(float)
-    chance: defaultdict[int, list[float]] = defaultdict(list)
+    chance: defaultdict[int, float] = defaultdict(lambda: 1.0)
     heard: defaultdict[str, float] = defaultdict(float)
     middle = max(1.0, sum(sessions.values()) / max(1, len(sessions)))
     highest = _rarity(corpus, 0)
+    session_of = {number: place.session for number, place in places.items()}
     for stem, at in found.items():
-        weights: defaultdict[int, float] = defaultdict(float)
-        said: defaultdict[str, float] = defaultdict(float)
+        weights: dict[int, float] = {}
+        behind: list[int] = []
+        said: dict[str, float] = {}
+        rare = rarity[stem]
         for number, field in at:
-            if number in places:
-                weights[number] += FIELDS[field]
-                said[places[number].session] += FIELDS[field]
+            session = session_of.get(number)
+            if session is None:
+                continue
+            weight = FIELDS[field]
+            weights[number] = weights.get(number, 0.0) + weight
+            said[session] = said.get(session, 0.0) + weight
+            if field == "text" and number in after:
+                behind += after[number]
+        by_chance = 1 - rare / highest
         for number in weights:
-            chance[number].append(1 - rarity[stem] / highest)
-        for number, field in at:
-            if field == "text":
-                for follower in after.get(number, ()):
-                    weights[follower] += BEFORE
+            chance[number] *= by_chance
+        for number in behind:
+            weights[number] = weights.get(number, 0.0) + BEFORE
         for number, weight in weights.items():
-            long = 1 - LENGTH + LENGTH * places[number].length / usual
-            scores[number] += rarity[stem] * _saturated(weight, long)
+            scores[number] += rare * _saturated(weight, long[number])
         for session, weight in said.items():
-            long = 1 - LENGTH + LENGTH * sessions.get(session, 0) / middle
-            heard[session] += rarity[stem] * _saturated(weight, long)
+            longer = 1 - LENGTH + LENGTH * sessions.get(session, 0) / middle
+            heard[session] += rare * _saturated(weight, longer)
     heard.pop("", None)
-    named = frozenset(found)
+    named = frozenset(having)
     ideal = sum(rarity.values()) or 1.0
+    coverage = ideal / (sum(rarity_of(corpus, stem, n) for stem, n in having.items()) or 1.0)
     whole = {
         number: score + SESSION * heard.get(places[number].session, 0.0)
         for number, score in scores.items()
@@ -111,7 +131,8 @@ def text_scores(
         TextScore(
             number,
             (score + NAMED * best * _is_named(places[number], named)) / ideal,
-            1 - prod(chance[number]) if number in chance else 0.0,
+            1 - chance[number] if number in chance else 0.0,
+            min(1.0, coverage),
         )
         for number, score in whole.items()
     ]
@@ -122,8 +143,14 @@ def _is_named(place: Place, stems: frozenset[str]) -> bool:
     return bool(place.speaker) and place.speaker <= stems
 
 
-def _rarity(corpus: Corpus, having: int) -> float:
-    return log(1 + (max(corpus.texts, having) + VIRTUAL - having + 0.5) / (having + 0.5))
+def rarity_of(corpus: Corpus, stem: str, having: int) -> float:
+    """What a word weighs that so many texts have: BM25's inverse document frequency."""
+    return _rarity(corpus, having, VIRTUAL // 10 if is_common(stem) else 0)
+
+
+def _rarity(corpus: Corpus, having: int, virtual: int = 0) -> float:
+    texts = max(corpus.texts, having) + VIRTUAL
+    return log(1 + (texts - having - virtual + 0.5) / (having + virtual + 0.5))
 
 
 def _saturated(weight: float, long: float) -> float:

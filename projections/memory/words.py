@@ -33,7 +33,25 @@ MONTHS = (
     "november",
     "december",
 )
+_COMMON_WORDS = """
+about after again all also always any anything around back because before best better day done down
+even ever every feel first get give go going good got great happen here just keep kind know last let
+like little long look lot made make many maybe more most much need never new no not now off oh one
+only other out over own people pretty put really right said same say see should some something still
+such sure take tell than then thing think though time too try two until up use used very want way
+week well went while without work yeah year yes yet
+"""
 _ASCII = re.compile("[a-z0-9]+")
+
+
+def is_common(stem_: str) -> bool:
+    """Whether people use a word of this stem all the time, whatever they talk about."""
+    return stem_ in _common()
+
+
+@lru_cache(maxsize=1)
+def _common() -> frozenset[str]:
+    return frozenset(stem(word) for word in _COMMON_WORDS.split())
 
 
 def words_of(text: str) -> list[str]:

@@ -8,7 +8,7 @@ log or recorded with the generation (decision 0004).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
@@ -17,6 +17,7 @@ import msgspec
 from projections.errors import InvalidPolicy
 from projections.events.encodings import get_encoding
 from projections.events.type_errors import place_and_reason
+from projections.names import Key
 from projections.policy.profiles import (
     CALLABLE,
     CompactResults,
@@ -33,6 +34,8 @@ Callables = Mapping[str, Callable[[str, str, str], str]]
 """Replacements for tool results by name: ``(tool_name, call_id, result_text)`` to the text that
 stands in its place; pure functions.
 """
+Failures = dict[Key, dict[str, str]]
+"""What callables could not do in a fold, by conversation and callable."""
 ALLOW = "allow"
 MAXIMA = "maxima"
 """Keys of the deployment's policy alone: which keys tenants and conversations may set, and the
@@ -243,6 +246,7 @@ class Rules:
     ) -> None:
         self.deployment = dict(deployment or {})
         self.callables: Callables = dict(callables or {})
+        self._failures: Failures | None = None
         self._summarizers = summarizers
         self._own = {
             name: value for name, value in self.deployment.items() if name not in (ALLOW, MAXIMA)
@@ -252,6 +256,23 @@ class Rules:
         self.tenants: dict[str, dict[str, Any]] = {}
         self._resolve = lru_cache(maxsize=4096)(self._resolve_uncached)
         self.learn(tenants or {})
+
+    def watched(self, failures: Failures) -> Rules:
+        """The same rules, under which a fold notes what callables cannot do."""
+        rules = Rules(self.deployment, self.tenants, self.callables, self._summarizers)
+        rules._failures = failures
+        return rules
+
+    def note_failure(self, key: Key, name: str, why: str) -> None:
+        """Note what a callable could not do in the fold of a conversation."""
+        if self._failures is not None:
+            self._failures.setdefault(key, {})[name] = why
+
+    def missing_callables(self) -> list[str]:
+        """Callables that policies of the deployment and its tenants name and nobody registered."""
+        policies = (make_policy(self._own, layer) for layer in ({}, *self.tenants.values()))
+        named = {name for policy in policies for name in callables_of(policy)}
+        return sorted(named - self.callables.keys())
 
     def alone(self, tenant: str) -> Rules:
         """The same rules with one tenant only: little to send to another process."""
@@ -286,23 +307,18 @@ class Rules:
                 maximum, a callable nobody registered.
         """
         policy = self._permitted(tenant, conversation)
-        for reducer in policy.reducers:
-            replacement = reducer.replacement if isinstance(reducer, CompactResults) else None
-            if (
-                replacement is not None
-                and replacement.startswith(CALLABLE)
-                and replacement[len(CALLABLE) :] not in self.callables
-            ):
+        for name in callables_of(policy):
+            if name not in self.callables:
                 raise InvalidPolicy(
-                    f"policy key reducers: no {replacement!r} is registered in this deployment's"
+                    f"policy key reducers: no '{CALLABLE}{name}' is registered in this deployment's"
                     " settings"
                 )
-        for name in (policy.summarizer, policy.close_summarizer):
-            if name is not None and self._summarizers is not None and name not in self._summarizers:
-                known = ", ".join(sorted(self._summarizers))
+        known = self._summarizers
+        for asked in (policy.summarizer, policy.close_summarizer):
+            if asked is not None and known is not None and asked not in known:
                 raise InvalidPolicy(
-                    f"policy key summarizer: {name!r} is none of this deployment's summarisers"
-                    f" ({known})"
+                    f"policy key summarizer: {asked!r} is none of this deployment's summarisers"
+                    f" ({', '.join(sorted(known))})"
                 )
         return policy
 
@@ -348,6 +364,14 @@ class Rules:
                 # on every fold.
                 return make_policy(self._own, layer)
         return make_policy(self._own, layer)
+
+
+def callables_of(policy: Policy) -> Iterator[str]:
+    """The names of the callables that a policy's reducers use."""
+    for reducer in policy.reducers:
+        replacement = reducer.replacement if isinstance(reducer, CompactResults) else None
+        if replacement is not None and replacement.startswith(CALLABLE):
+            yield replacement[len(CALLABLE) :]
 
 
 def check_deployment(values: dict[str, Any]) -> None:

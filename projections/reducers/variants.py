@@ -24,6 +24,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -48,19 +49,26 @@ class Variants:
         position_of: the position string of an offset.
         encoding: what tokens are counted with.
         callables: the replacements that policies may name.
+        failed: called with the name of a callable that could not do its work, and the reason.
     """
 
     def __init__(
-        self, position_of: Callable[[int], str], encoding: str, callables: Callables
+        self,
+        position_of: Callable[[int], str],
+        encoding: str,
+        callables: Callables,
+        failed: Callable[[str, str], None] = lambda name, why: None,
     ) -> None:
         self._position_of = position_of
         self._encoding = encoding
         self._callables = callables
+        self._failed = failed
 
     @classmethod
     def of(cls, window: Window) -> Variants:
         """What makes the variants of this window's entries."""
-        return cls(window.position_of, window.policy.encoding, window.rules.callables)
+        failed = partial(window.rules.note_failure, window.key)
+        return cls(window.position_of, window.policy.encoding, window.rules.callables, failed)
 
     def make(
         self,
@@ -121,8 +129,11 @@ class Variants:
     def _called(self, name: str, tool: str, call_id: str, text: str) -> str | None:
         """What the callable says; None where it fails, says no text, or is not there."""
         replace = self._callables.get(name)
+        if replace is None:
+            self._failed(name, "is not registered")
+            return None
         try:
-            made = None if replace is None else replace(tool, call_id, text)
+            made = replace(tool, call_id, text)
         except Exception as error:  # noqa: BLE001 (a deployment's own code must not stop a partition; the same input fails the same way)
             logger.warning(
                 "callable %r failed for a result of tool %r, the default template is taken: %r",
@@ -130,6 +141,7 @@ class Variants:
                 tool,
                 error,
             )
+            self._failed(name, f"raised {type(error).__name__}")
             return None
         # Half a surrogate pair is no text that JSON can carry.
         return made if isinstance(made, str) and made and not _SURROGATE.search(made) else None

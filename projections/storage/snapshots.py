@@ -9,6 +9,7 @@ decodes to None and is not trusted.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from hashlib import sha256
 
 import msgspec
@@ -194,7 +195,12 @@ def restore(
         ValueError: the snapshot cannot be read.
     """
     parts = _parts.decode(snapshot)
-    variants = Variants(lambda offset: str(Position(partition, offset)), "", rules.callables)
+    variants = Variants(
+        lambda offset: str(Position(partition, offset)),
+        "",
+        rules.callables,
+        partial(rules.note_failure, key),
+    )
     tools = tools_of(parts.tail)
     for entry in parts.tail:
         if has_text(entry):

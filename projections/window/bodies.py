@@ -210,7 +210,10 @@ def to_flat(message: object, where: str) -> dict[str, Any]:
         for name in ("id", "time", "name", "content", "model")
         if message.get(name) is not None
     }
+    calls = message.get("tool_calls")
     if role == "tool":
+        if calls not in (None, []):
+            raise InvalidEvent(f"{where}: field tool_calls: a message of the role tool has none")
         answered = {"tool_call_id": message["tool_call_id"]} if "tool_call_id" in message else {}
         return {"type": "tool.result", **kept, **answered}
     if role not in ("system", "developer", "user", "assistant"):
@@ -218,8 +221,8 @@ def to_flat(message: object, where: str) -> dict[str, Any]:
             f"{where}: field role: {role!r} is not one of system, developer, user, assistant, tool"
         )
     flat: dict[str, Any] = {"type": "message", "role": role, **kept}
-    if message.get("tool_calls"):
-        flat["tool_calls"] = _calls_from(message["tool_calls"], where)
+    if calls not in (None, []):
+        flat["tool_calls"] = _calls_from(calls, where)
     if role == "assistant" and "content" not in flat and "tool_calls" not in flat:
         flat["content"] = message.get("refusal") or ""
     return flat

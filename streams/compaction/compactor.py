@@ -39,15 +39,17 @@ from streams.compaction.summarizers.segments import summarize
 from streams.compaction.summarizers.span_messages import messages_of
 from streams.log.history import event_of, read_events
 from streams.log.log import Log
-from streams.metrics.declared import COMPACTIONS, SUMMARY_SECONDS
+from streams.metrics.declared import COMPACTIONS, FALLBACKS, SUMMARY_SECONDS
 from streams.metrics.metrics import Metrics
 from streams.runtime.log_fields import about
 from streams.runtime.processor import Here, Processor
+from streams.runtime.tracing import present_traceparent, summary_span, trace_of
 from streams.settings.endpoints import EXTRACTIVE
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 
+Read = list[Logged]
 _TRUST = ("user", "model", "tool")
 
 
@@ -63,6 +65,7 @@ class Compactor:
     what = "compaction of %s"
     failed = "compaction of %s failed, it will be asked for again"
     fallback = EXTRACTIVE
+    fallbacks = FALLBACKS
     counted = COMPACTIONS
 
     def __init__(
@@ -150,6 +153,14 @@ class Compactor:
         """
         key = Key(request.tenant, request.conversation)
         span, logged, whole = await self._read_span(request, key)
+        traces = (trace_of(event) for _, event in logged)
+        how = {"threadfold.reason": request.reason, "threadfold.summarizer": request.summarizer}
+        with summary_span(key, request.traceparent, traces, how):
+            return await self._append_summary(request, key, span, logged, whole=whole)
+
+    async def _append_summary(
+        self, request: CompactionRequest, key: Key, span: Read, logged: Read, *, whole: bool
+    ) -> Position:
         previous = await self._previous(request, key)
         summarizer = self._summarizer(request.summarizer)
         begun = time.perf_counter()
@@ -171,11 +182,9 @@ class Compactor:
         flat = _summary_event(request, span, logged, previous, answer)
         made_by = answer.summarizer or summarizer.name
         self.metrics.observe(SUMMARY_SECONDS, time.perf_counter() - begun, made_by)
-        flat |= {
-            "summarizer": made_by,
-            "model": answer.model,
-            "cost": answer.cost,
-        }
+        flat |= {"summarizer": made_by, "model": answer.model, "cost": answer.cost}
+        if (place := present_traceparent()) is not None:
+            flat["traceparent"] = place
         for refused in answer.refused:
             name, _, reason = refused.partition(": ")
             logger.warning(

@@ -51,13 +51,14 @@ class Answering(Protocol):
     """Answers one kind of requests; see :class:`streams.compaction.compactor.Compactor`.
 
     ``what`` and ``failed`` say of a conversation what is done, and that it failed.
-    ``fallback`` answers where an endpoint is not to be called. ``counted`` is the metric of what
-    becomes of requests, by reason, who answers and outcome.
+    ``fallback`` answers where an endpoint is not to be called; ``fallbacks`` is the metric of that.
+    ``counted`` is the metric of what becomes of requests, by reason, who answers and outcome.
     """
 
     what: str
     failed: str
     fallback: str
+    fallbacks: Metric
     counted: Metric
 
     def read(self, value: bytes) -> Any:
@@ -248,10 +249,7 @@ class Dispatcher:
 
     async def _try(self, held: _Held) -> None:
         tenant, limits = held.asked.tenant, self._limits.get(held.asked.summarizer)
-        places, fallback = (
-            self._places[held.asked.kind],
-            self._answering[held.asked.kind].fallback,
-        )
+        places, answering = self._places[held.asked.kind], self._answering[held.asked.kind]
         if limits is None:
             async with places.of(tenant):
                 await self._answer(held, None)
@@ -263,8 +261,10 @@ class Dispatcher:
             async with places.of(tenant):
                 if await self._answer(held, None) is None:
                     return  # not due any more
-            count_fallback(self._metrics, limits.name, tenant, error)
-            logger.warning("%s; %s answered instead", error, fallback, extra=about(held.asked.key))
+            count_fallback(self._metrics, answering.fallbacks, limits.name, tenant, error)
+            logger.warning(
+                "%s; %s answered instead", error, answering.fallback, extra=about(held.asked.key)
+            )
 
     async def _answer(self, held: _Held, limits: EndpointLimits | None) -> Position | None:
         held.check()

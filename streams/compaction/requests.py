@@ -57,6 +57,8 @@ class CompactionRequest(msgspec.Struct, omit_defaults=True):
     """Where a span that is too long for one input may end instead, delta-encoded; any event of a
     piece without offsets will do, too.
     """
+    traceparent: str | None = None
+    """Of the event by which it became due, if somebody traces."""
 
 
 def policy_version(policy: Policy) -> str:

@@ -122,6 +122,7 @@ class Control:
                 in these settings.
         """
         state = await self.sync()
+        state.check_copied()
         if state.live is None:
             policy = self.settings.deployment_policy()
             Rules(policy, callables=state.callables, summarizers=state.summarizers).check(None)

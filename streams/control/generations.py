@@ -44,10 +44,13 @@ class UnknownGeneration(ThreadfoldError):
     """No generation has this number."""
 
     exit_code = 1
+    problem = 404
 
 
 class LiveGeneration(ThreadfoldError):
     """The generation is the one that readers see."""
+
+    problem = 409
 
 
 class GenerationBusy(Conflict):

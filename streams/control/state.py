@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from projections.errors import TopicMismatch, UnknownTenant
+from projections.errors import TopicMismatch, UnderMaintenance, UnknownTenant
 from projections.policy.policy import Callables, Rules
 from streams.control.custom_projections import ProjectionRecord, take_record
 from streams.control.halts import Halt
@@ -48,6 +48,28 @@ class Generation(msgspec.Struct, omit_defaults=True):
             )
 
 
+class Maintenance(msgspec.Struct, omit_defaults=True):
+    """Appends are refused, of the whole deployment or of one tenant, from ``since`` (RFC 3339) on.
+
+    ``copied_to`` is the prefix of the topics that took the log's place, if any.
+    """
+
+    since: str
+    reason: str = ""
+    copied_to: str | None = None
+
+
+class Copy(msgspec.Struct, omit_defaults=True):
+    """Events at offsets from ``starts`` to before ``ends`` were copied from another log, and with
+    them what workers had appended because of them. ``source``: a prefix of topics, or the SHA-256
+    of a tenant's manifest. Without ``ends`` the copy is not finished.
+    """
+
+    source: str
+    starts: list[int]
+    ends: list[int] | None = None
+
+
 class State:
     """The control topic's content."""
 
@@ -65,6 +87,10 @@ class State:
         """The public keys of each tenant that signs tokens for its end users."""
         self.projections: dict[str, ProjectionRecord] = {}
         self.halts: dict[int, Halt] = {}
+        self.maintenance: dict[str, Maintenance] = {}
+        """By tenant; of the whole deployment under the empty name."""
+        self.copies: dict[str, Copy] = {}
+        """By tenant; of a whole log under the empty name."""
         self.callables: Callables = {}
         self.summarizers: frozenset[str] | None = None
 
@@ -88,6 +114,10 @@ class State:
             _set(self.token_keys, name, value, TokenKeys)
         elif kind == "halt":
             _set(self.halts, int(name), value, Halt)
+        elif kind == "maintenance":
+            _set(self.maintenance, name, value, Maintenance)
+        elif kind == "copy":
+            _set(self.copies, name, value, Copy)
         elif kind == "view":
             take_record(self.projections, name, value)
 
@@ -123,11 +153,49 @@ class State:
         """The generation that readers see.
 
         Raises:
-            TopicMismatch: there is none yet.
+            TopicMismatch: there is none yet, or the log is still being copied here.
         """
+        self.check_copied()
         if self.live is None or self.live not in self.generations:
             raise TopicMismatch("there is no live generation yet: run `threadfold topics create`")
         return self.generations[self.live]
+
+    def check_copied(self) -> None:
+        """Refuse topics that `topics copy` has not filled yet; raises TopicMismatch."""
+        copy = self.copies.get("")
+        if copy is not None and copy.ends is None:
+            raise TopicMismatch(
+                f"the log of {copy.source} is not wholly copied to these topics: run the"
+                " same `threadfold topics copy` again, or drop them (`threadfold topics drop`)"
+            )
+
+    def was_copied(self, tenant: str, partition: int, offset: int) -> bool:
+        """Whether an event of a tenant came with a copy of another log."""
+        for name in ("", tenant):
+            copy = self.copies.get(name)
+            if copy is None or offset < copy.starts[partition]:
+                continue
+            if copy.ends is None or offset < copy.ends[partition]:
+                return True
+        return False
+
+    def check_appends(self, tenant: str) -> None:
+        """Refuse what a caller appends while an operator has stopped appends.
+
+        Raises:
+            UnderMaintenance: they are stopped, for all or for this tenant.
+        """
+        if not self.maintenance:
+            return
+        for name in ("", tenant):
+            found = self.maintenance.get(name)
+            if found is not None:
+                whose = f"tenant {name}" if name else "this deployment"
+                why = f" ({found.reason})" if found.reason else ""
+                raise UnderMaintenance(
+                    f"{whose} is under maintenance since {found.since}{why}: reads go on; append it"
+                    " again later, with the same ids"
+                )
 
     def halted(self) -> dict[int, Halt]:
         """By partition the live generation's halts that nobody has accepted."""

@@ -45,7 +45,8 @@ class Embeddings:
         budgets: Budgets | None = None,
         count: Callable[[str, str], None] = lambda endpoint, outcome: None,
     ) -> None:
-        """Args: as ``Summarizers`` has them; ``count`` is told each call's endpoint and outcome.
+        """Args: as ``Summarizers`` has them; ``count`` is called with each call's endpoint and
+        outcome.
 
         Raises:
             InvalidSettings: an endpoint's key is not in the environment variable that should hold

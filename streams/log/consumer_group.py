@@ -9,13 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+from aiokafka.errors import (
+    CommitFailedError,
+    GroupCoordinatorNotAvailableError,
+    IllegalStateError,
+    KafkaError,
+)
+from aiokafka.protocol.admin import (
+    DescribeGroupsRequest_v0,
+    DescribeGroupsRequest_v1,
+    DescribeGroupsRequest_v2,
+)
+from aiokafka.protocol.api import Request
 
-from streams.log.clients import CLOSE_LIMIT
+from streams.log.clients import CLOSE_LIMIT, admin_client
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -88,3 +100,45 @@ class Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         """Take over; reading starts when the partition is prepared."""
         self._owner.assigned(tp.partition for tp in assigned)
+
+
+_Versions = DescribeGroupsRequest_v0 | DescribeGroupsRequest_v1 | DescribeGroupsRequest_v2
+
+
+class _DescribeGroups(Request[_Versions]):  # type: ignore[misc]
+    """aiokafka 0.14 reads the answer of version 3 as one of version 2, and fails."""
+
+    API_KEY = 15
+
+    def __init__(self, groups: list[str]) -> None:
+        self._groups = groups
+
+    def build(self, request_struct_class: Any) -> Any:
+        return request_struct_class(self._groups)
+
+
+async def _coordinator(admin: Any, group: str, limit: float) -> Any:
+    """The broker that coordinates a group; one that has had no group makes their topic first."""
+    deadline = time.monotonic() + limit
+    while True:
+        try:
+            return await admin.find_coordinator(group)
+        except GroupCoordinatorNotAvailableError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.2)
+
+
+async def members(settings: Settings) -> int:
+    """How many processes are in the groups of the workers now: who folds, and who summarises.
+
+    Raises:
+        KafkaUnavailable: the brokers do not answer.
+    """
+    found = 0
+    async with admin_client(settings) as admin:
+        for group in (settings.group, f"{settings.group}.agents"):
+            coordinator = await _coordinator(admin, group, settings.append_timeout)
+            answer = await admin._send_request(_DescribeGroups([group]), coordinator)
+            found += sum(len(one["members"]) for one in answer.to_object()["groups"])
+    return found

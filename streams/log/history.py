@@ -44,6 +44,20 @@ async def offsets_backwards(
         yield piece
 
 
+async def offsets_of(
+    log: Log, window: Window, *, below: int | None = None, most: int | None = None
+) -> list[int] | None:
+    """The offsets of the conversation's events (those before ``below``), ascending; None if there
+    are more than ``most``.
+    """
+    offsets: set[int] = set()
+    async for _, piece in pieces_backwards(log, window, below=below):
+        offsets.update(piece)
+        if most is not None and len(offsets) > most:
+            return None
+    return sorted(offsets)
+
+
 async def pieces_backwards(
     log: Log,
     window: Window,

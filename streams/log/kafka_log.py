@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import repeat
 from typing import Any
@@ -70,9 +70,13 @@ class KafkaLog:
         seals: PayloadCipher | None = None,
         producer: SharedProducer | None = None,
         load: Load | None = None,
+        admit: Callable[[str], None] | None = None,
     ) -> None:
-        """Args: ``seals`` None: nothing is sealed, and what is sealed cannot be read."""
+        """Args: ``seals`` None: nothing is sealed, and what is sealed cannot be read. ``admit`` is
+        called with each tenant of an append, and raises where it may not be.
+        """
         self.seals: PayloadCipher = seals or Unsealed()
+        self._admit = admit
         self.settings = settings
         self.partitions = partitions
         self.topic = settings.topic(topic)
@@ -112,6 +116,9 @@ class KafkaLog:
     # -- appending
 
     async def append(self, records: Sequence[Record]) -> list[Position]:
+        if self._admit is not None:
+            for tenant in {record.key.tenant for record in records}:
+                self._admit(tenant)
         records = await self.seals.seal(records)
         parts: dict[int, tuple[list[int], list[Pair]]] = {}
         sizes: dict[int, int] = {}

@@ -194,7 +194,7 @@ async def _why_closed(settings: Settings, host: str, port: int) -> str | None:
             except ssl.SSLError as error:
                 alert = error.reason or ""
             except (OSError, TimeoutError):
-                pass
+                pass  # Nothing came: the certificate was not refused.
             finally:
                 writer.close()
     except (OSError, TimeoutError):

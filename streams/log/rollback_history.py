@@ -20,6 +20,7 @@ from projections.fold.replay import ReplayCheckpoints, TooOld, summary_chain
 from projections.names import Position, parse_position
 from projections.storage.window_copies import NamedCopy, WindowCopy, even_copy
 from projections.window.window import Window
+from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.history import events_of, pieces_backwards, read_events
 from streams.log.log import Log, Row
 
@@ -29,10 +30,11 @@ begin at one.
 """
 READ_PART = 16_000
 """Events read at once for a rollback."""
-SLICE = 100
+SLICE = 25
 PAUSE = 0.001
-"""A thread that folds for a rollback lets the event loop have its turn after so many events, for so
-many seconds: without, each step of the loop waits five milliseconds for the interpreter's lock.
+"""A thread that folds for a rollback lets the event loop have its turn after so many events, for as
+long as they took, and so many seconds at least: without, each step of the loop waits five
+milliseconds for the interpreter's lock, and longer where others have the processor.
 """
 
 
@@ -113,22 +115,10 @@ async def _fold_to(
     log: Log, window: Window, target: int, lower: WindowCopy | None, upper: WindowCopy | None
 ) -> tuple[ReplayCheckpoints, list[NamedCopy]]:
     """The fold of the conversation's events up to the target, and copies of it on the way."""
-    key, partition, rules = window.key, window.partition, window.rules
-    texts: dict[int, AnyEvent] = {}
-    base = None
-    if lower is not None:
-        texts = dict(await read_events(log, key, partition, lower.texts()))
-        try:
-            base = lower.window(key, partition, rules, texts)
-        except (KeyError, ValueError) as error:
-            raise _Unusable from error
-    fold = ReplayCheckpoints(
-        key, partition, rules, every=EVERY, at={target}, base=base, texts=texts
-    )
-    try:
-        seen = window if upper is None else upper.bare(key, partition, rules)
-    except ValueError:
-        seen = window
+    key, partition = window.key, window.partition
+    texts = [] if lower is None else [Position(partition, offset) for offset in lower.texts()]
+    rows = await log.read(texts)
+    fold, seen = await asyncio.to_thread(_begun, window, target, lower, upper, rows, log.seals)
     # Where there is a copy before the target, nothing was taken out after it.
     below, above = (None, -1) if lower is None else (target + 1, lower.offset)
     offsets: set[int] = set()
@@ -143,13 +133,14 @@ async def _fold_to(
     def go_on(rows: Mapping[Position, Row]) -> None:
         order = sorted(position for position, row in rows.items() if needed(row))
         for i in range(0, len(order), SLICE):
+            begun = time.perf_counter()
             some = {position: rows[position] for position in order[i : i + SLICE]}
             before = fold.window.meta.count
             fold.extend(events_of(some, key, log.seals), upto=target)
             copy = even_copy(fold.window, before, window.meta.count)
             if copy is not None:
                 made.append((fold.window.meta.position, copy))
-            time.sleep(PAUSE)
+            time.sleep(max(PAUSE, time.perf_counter() - begun))
 
     order = sorted(offsets)
     for i in range(0, len(order), READ_PART):
@@ -158,6 +149,32 @@ async def _fold_to(
         await asyncio.to_thread(go_on, rows)
     # What was taken out later is in the earlier ones yet.
     return fold, [copy for offset, copy in made if offset > fold.last_dropped]
+
+
+def _begun(
+    window: Window,
+    target: int,
+    lower: WindowCopy | None,
+    upper: WindowCopy | None,
+    rows: Mapping[Position, Row],
+    seals: PayloadCipher,
+) -> tuple[ReplayCheckpoints, Window]:
+    """The fold as it begins, at the copy before the target; and the window by which the events
+    from there on are found. ``rows`` are the text of that copy.
+    """
+    key, partition, rules = window.key, window.partition, window.rules
+    texts = dict(events_of(rows, key, seals))
+    try:
+        base = None if lower is None else lower.window(key, partition, rules, texts)
+    except (KeyError, ValueError) as error:
+        raise _Unusable from error
+    fold = ReplayCheckpoints(
+        key, partition, rules, every=EVERY, at={target}, base=base, texts=texts
+    )
+    try:
+        return fold, window if upper is None else upper.bare(key, partition, rules)
+    except ValueError:
+        return fold, window
 
 
 async def _read_chains(

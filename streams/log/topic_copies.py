@@ -84,15 +84,20 @@ async def extents(settings: Settings, name: str) -> list[Extent]:
 
 
 async def read_partition(
-    settings: Settings, topic: str, partition: int, end: int
+    settings: Settings, topic: str, partition: int, end: int, *, first: int = 0
 ) -> AsyncIterator[list[Copied]]:
-    """All records before offset ``end``, as they come; raises KafkaUnavailable."""
+    """All records from offset ``first`` to before ``end``, as they come; raises
+    KafkaUnavailable.
+    """
     place, limit = TopicPartition(topic, partition), settings.append_timeout
     async with (
         kafka_errors(settings, f"reading topic {topic}"),
         sequential_consumer(settings, [place]) as consumer,
     ):
-        await consumer.seek_to_beginning(place)
+        if first:
+            consumer.seek(place, first)
+        else:
+            await consumer.seek_to_beginning(place)
         deadline = asyncio.get_running_loop().time() + limit
         before = -1
         while (position := await consumer.position(place)) < end:

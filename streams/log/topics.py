@@ -96,6 +96,21 @@ async def create_topics(settings: Settings) -> list[str]:
         return names
 
 
+async def delete_topics(settings: Settings) -> list[str]:
+    """Delete all topics of these settings' prefix; returns their names.
+
+    Raises:
+        TopicMismatch: the brokers refuse it.
+    """
+    async with admin_client(settings) as admin:
+        own = {settings.topic(spec.name) for spec in SPECS}
+        found = sorted(own & set(await admin.list_topics()))
+        for name, code in (await admin.delete_topics(found)).topic_error_codes:
+            if code:
+                raise TopicMismatch(f"topic {name} is not deleted: {for_code(code).__name__}")
+    return found
+
+
 async def _shown(admin: Any, names: set[str]) -> None:
     """Wait until every broker knows the new topics: Kafka acknowledges them a moment before, and a
     client asks any of the brokers.

@@ -96,7 +96,12 @@ def misplaced(index: Index, window: Window) -> list[str]:
     places = [
         ("the due set", key in index.due, is_due(window)),
         ("the timers", key in index.timers, has_timer(window)),
-        ("the recent conversations", key.conversation in recent, not now.erased),
+        # A user's own log is no conversation that anybody is shown.
+        (
+            "the recent conversations",
+            key.conversation in recent,
+            not (now.erased or key.of_user),
+        ),
         ("those that wait", key.conversation in waiting, now.suspended),
         ("the parked ones", str(key) in index.lists.get(QUARANTINED, {}), now.quarantined),
     ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +22,8 @@ from projections.events.times import present
 from projections.events.types import OtherEvent
 from projections.events.validation import make_record
 from projections.fold.apply import apply
-from projections.fold.quarantine import waiting_offsets
 from projections.names import Key, Position, parse_key, parse_position, partition_of
-from projections.policy.policy import Rules
+from projections.policy.policy import Failures, Rules
 from projections.storage.layout import Mark
 from projections.storage.listing import QUARANTINED, Found
 from projections.storage.protocol import WindowStore
@@ -33,6 +33,7 @@ from projections.window.window import Window
 from streams.log.log import Log, Raw
 from streams.log.retention import WHAT_TO_DO
 from streams.log.rollback_history import fetch_needed
+from streams.maintenance.callable_failures import check_callables
 from streams.maintenance.repair import publish
 from streams.partition.effects import DeadLetter, Effects, EffectSink
 from streams.partition.owned import Fenced
@@ -108,30 +109,13 @@ class DeadLetters:
     async def quarantined(self, tenant: str | None = None) -> list[QuarantinedHere]:
         """Quarantined conversations (of one tenant), by position. Raises like :meth:`window`."""
         found: list[QuarantinedHere] = []
-        for number in range(self.log.partitions):
-            before: Found | None = None
-            while page := await self.store.listed(
-                self.generation, number, QUARANTINED, before, PAGE
-            ):
-                before = page[-1]
-                keys = [
-                    key
-                    for item in page
-                    if (key := parse_key(item.conversation.encode())) is not None
-                ]
-                for key in keys:
-                    if tenant is None or key.tenant == tenant:
-                        _, _, window, _ = await self.window(key, number)
-                        if window is not None and window.meta.quarantine is not None:
-                            quarantine = window.meta.quarantine
-                            found.append(
-                                QuarantinedHere(
-                                    key,
-                                    Position(number, quarantine.offset),
-                                    quarantine.cause,
-                                    quarantine.count,
-                                )
-                            )
+        async for key, number in self._listed():
+            if tenant is None or key.tenant == tenant:
+                _, _, window, _ = await self.window(key, number)
+                at = None if window is None else window.meta.quarantine
+                if at is not None:
+                    place = Position(number, at.offset)
+                    found.append(QuarantinedHere(key, place, at.cause, at.count))
         return sorted(found, key=lambda one: one.position)
 
     async def records(self, tenant: str | None = None) -> list[OpenRecord]:
@@ -157,6 +141,23 @@ class DeadLetters:
             key=lambda one: one.position,
         )
 
+    async def count(self) -> tuple[int, int]:
+        """How many conversations are quarantined, and how many records are nobody's event."""
+        return len([key async for key, _ in self._listed()]), len(await self.records())
+
+    async def _listed(self) -> AsyncIterator[tuple[Key, int]]:
+        """The conversations in the lists of quarantined ones, each with its partition."""
+        for number in range(self.log.partitions):
+            before: Found | None = None
+            while page := await self.store.listed(
+                self.generation, number, QUARANTINED, before, PAGE
+            ):
+                before = page[-1]
+                for item in page:
+                    key = parse_key(item.conversation.encode())
+                    if key is not None:
+                        yield key, number
+
     async def record(self, position: Position) -> Raw:
         """The record at a position; raises :class:`InvalidPosition` where the log has none."""
         raw = (await self.log.read([position])).get(position)
@@ -173,7 +174,7 @@ class DeadLetters:
         return raw
 
     async def window(
-        self, key: Key, number: int | None = None
+        self, key: Key, number: int | None = None, rules: Rules | None = None
     ) -> tuple[int, Checkpoint, Window | None, StoreMark]:
         """A conversation's window with its partition, checkpoint and mark.
 
@@ -187,7 +188,7 @@ class DeadLetters:
                 f"partition {number} is being brought back from the log: try again shortly"
             )
         window, mark = (
-            (None, StoreMark()) if stored is None else stored.open(key, number, self.rules)
+            (None, StoreMark()) if stored is None else stored.open(key, number, rules or self.rules)
         )
         return number, checkpoint, window, mark
 
@@ -257,12 +258,15 @@ class DeadLetters:
             InvalidPosition: it is not quarantined.
             LogTruncated: events that wait were lost with the log's beginning, and that is not
                 accepted.
+            CallableFailed: a callable of its policy could not do its work here.
             Healing, CorruptWindow, KafkaUnavailable, RedisUnavailable, KeyUnusable: nothing was
                 changed.
             Fenced: others wrote in between every time.
         """
         for attempt in range(ATTEMPTS):
-            number, checkpoint, window, mark = await self.window(key)
+            failures: Failures = {}
+            rules = self.rules.alone(key.tenant).watched(failures)
+            number, checkpoint, window, mark = await self.window(key, rules=rules)
             quarantine = None if window is None else window.meta.quarantine
             if window is None or quarantine is None:
                 raise InvalidPosition("it is not parked: see `threadfold dead-letters list`")
@@ -277,6 +281,7 @@ class DeadLetters:
             left = now.meta.quarantine
             if left is not None and left.offset == quarantine.offset:
                 return 0, left
+            check_callables(failures, key)
             await self._publish(number, key, result)
             if self.snapshots is not None:
                 # No event of the log says that it was tried again: a lost store would bring the
@@ -391,6 +396,3 @@ def decoded(found: object) -> dict[str, Any]:
         "source": getattr(found, "source", None),
         "time": getattr(found, "time", None),
     }
-
-
-__all__ = ["DeadLetters", "OpenRecord", "QuarantinedHere", "closing", "decoded", "waiting_offsets"]

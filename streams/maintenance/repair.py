@@ -9,7 +9,7 @@ an owner keeps writing in between, it is fenced before the log is read to the en
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import replace
 
 from projections.errors import Healing
@@ -44,6 +44,7 @@ async def repair_windows(
     partition: int,
     keys: Collection[Key],
     topic: SnapshotTopic | None = None,
+    failed: Container[Key] = (),
 ) -> None:
     """Write the windows of these conversations as the log gives them; one that the log does not
     have is deleted.
@@ -51,6 +52,7 @@ async def repair_windows(
     Args:
         topic: gets the windows' snapshots, too: what was wrong in the store may have been wrong
             there.
+        failed: what is in it when the log was folded is not written.
 
     Raises:
         Healing: the partition is being brought back from the log.
@@ -61,7 +63,7 @@ async def repair_windows(
     folded = ShadowFold(log, partition, rules, set(keys))
     order = sorted(keys)
     for i in range(0, len(order), AT_ONCE):
-        await _repair_group(folded, store, generation, order[i : i + AT_ONCE], topic)
+        await _repair_group(folded, store, generation, order[i : i + AT_ONCE], topic, failed)
 
 
 async def _repair_group(
@@ -70,6 +72,7 @@ async def _repair_group(
     generation: int,
     keys: list[Key],
     topic: SnapshotTopic | None,
+    failed: Container[Key],
 ) -> None:
     number = folded.partition
     for attempt in range(ATTEMPTS):
@@ -85,6 +88,9 @@ async def _repair_group(
             if held.verdict is Verdict.APPLIED:
                 checkpoint = replace(checkpoint, revision=held.revision)
         await folded.advance(checkpoint.offset)
+        keys = [key for key in keys if key not in failed]
+        if not keys:
+            return
         times = await _times(folded, keys)
         writes = [
             whole_write(key, folded.windows.get(key), times.get(key, checkpoint.timestamp))

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from projections.errors import CorruptWindow, Healing
 from projections.names import Key, Position, parse_key
-from projections.policy.policy import Rules
+from projections.policy.policy import Failures, Rules
 from projections.storage.protocol import WindowStore
 from projections.storage.records import Checkpoint, Index, Stored
 from projections.storage.snapshots import stamp_of
@@ -57,7 +57,9 @@ class VerifyReport:
     """What a verify found: how many windows were compared, which of them differ (each name once),
     and how many events were folded for it.
 
-    ``repaired`` are those that were repaired and found right afterwards.
+    ``repaired`` are those that were repaired and found right afterwards. ``failures`` says, by
+    conversation and callable of its policy, what the callable could not do here: the default
+    template was taken, and the window was not repaired.
     """
 
     verified: int = 0
@@ -65,6 +67,7 @@ class VerifyReport:
     events: int = 0
     differences: list[Difference] = field(default_factory=list)
     repaired: list[str] = field(default_factory=list)
+    failures: Failures = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -240,7 +243,14 @@ class _Verify:
         for number, keys in found.items():
             if keys:
                 await repair_windows(
-                    self.log, self.store, self.number, self.rules, number, keys.keys(), self.topic
+                    self.log,
+                    self.store,
+                    self.number,
+                    self.rules,
+                    number,
+                    keys.keys(),
+                    self.topic,
+                    self.report.failures,
                 )
                 verified, events = self.report.verified, self.report.events
                 self.deep = True
@@ -275,7 +285,9 @@ async def verify(
         Healing: a partition was not brought back within 20 seconds; it could not be compared.
         Fenced: what differs could not be repaired, as others wrote all the time.
     """
-    run = _Verify(log, store, generation.number, rules, snapshots, deep)
+    report = VerifyReport()
+    rules = rules.watched(report.failures)
+    run = _Verify(log, store, generation.number, rules, snapshots, deep, report)
     ends = await log.end_offsets()
     total = sum(ends.values())
     wanted = None if sample is None else await _choose(run, ends, sample)

@@ -1,10 +1,10 @@
 """The encoder: reads a span from the log, finds what it teaches, and appends that as events of the
-same log.
+same log; then what of it is fused with what the memory has, and what it supersedes.
 
-It holds no state. A request that fails half-way, or whose worker dies, is delivered again; what is
-found again has the same ids. Whether it is taken is decided by the fold, under the rule of
-summaries: the last rollback it knew is the latest. So the encoder waits until its events are
-folded, and where a rollback came in between it says them anew.
+A request that fails half-way, or whose worker dies, is delivered again: what the rules find again
+has the same ids, and of a model's answers the first counts. Whether it is taken is decided by the
+fold, under the rule of summaries: the last rollback it knew is the latest. So the encoder waits
+until its events are folded, and where a rollback came in between it says them anew.
 """
 
 from __future__ import annotations
@@ -16,20 +16,34 @@ from typing import Any
 
 from projections.errors import Erased, EventTooLarge, Healing, InvalidEvent
 from projections.events.times import present
+from projections.events.types import MemorySavedEvent
 from projections.events.validation import Record, make_record
+from projections.fold.apply import id_hash_of
 from projections.fold.replay import Logged
 from projections.memory.extraction.candidate import Candidate
-from projections.memory.extraction.extractor import Extractor
-from projections.memory.extraction.memory_events import Taught, memory_events
+from projections.memory.extraction.memory_events import (
+    Taught,
+    answer_id,
+    candidate_of,
+    judgement_id,
+    memory_events,
+    relation_events,
+    said,
+)
+from projections.memory.extraction.model_records import Whose
 from projections.names import Key, Position
 from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.protocol import WindowReader
 from projections.storage.records import stored_form
 from projections.window.window import Window
+from streams.log.history import read_events
 from streams.log.log import Log
 from streams.memory.extraction_requests import RULES, ExtractionRequest, decode_extraction
+from streams.memory.fusion_judge import FusionJudge
+from streams.memory.model_extraction import SpanExtraction
+from streams.memory.neighbours import Neighbours
 from streams.memory.spans import span_of_session, span_of_summary, stands
-from streams.metrics.declared import EXTRACTED, EXTRACTIONS
+from streams.metrics.declared import EXTRACTED, EXTRACTION_FALLBACKS, EXTRACTIONS
 from streams.metrics.metrics import Metrics
 from streams.recovery.revival import Known
 from streams.runtime.log_fields import about
@@ -38,15 +52,29 @@ from streams.settings.settings import Settings
 logger = logging.getLogger(__name__)
 
 APPENDED_AT_ONCE = 200
-PART = 200
-"""Events that are read for what they teach without a pause of the event loop."""
 PAUSE = 0.02
 LONGEST_PAUSE = 0.5
 """Seconds between two looks whether the fold is where it must be, at first and at most."""
 PATIENCE = 10.0
 """Seconds after which the request waits behind others."""
+MOST_ASKED = 1_000
+"""Requests of which it is kept what a model was asked."""
 ROLLBACKS = 16
 """Rollbacks that may come between, one after another, while the same span is learnt from."""
+
+
+class _Asked:
+    """What has become of a request so far. ``end``: the partition's last record when it came here;
+    ``found`` is what its span teaches; ``answered``: a model said so. ``judged``: what follows from
+    it, with the rollback that was known.
+    """
+
+    def __init__(self, allowed: Callable[[], Awaitable[None]] | None) -> None:
+        self.allowed = allowed
+        self.end: int | None = None
+        self.found: list[Candidate] | None = None
+        self.answered = False
+        self.judged: tuple[int | None, list[dict[str, Any]]] | None = None
 
 
 class Encoder:
@@ -55,6 +83,7 @@ class Encoder:
     what = "learning from %s"
     failed = "learning from %s failed"
     fallback = RULES
+    fallbacks = EXTRACTION_FALLBACKS
     counted = EXTRACTIONS
 
     def __init__(
@@ -64,19 +93,30 @@ class Encoder:
         reader: Callable[[], WindowReader],
         rules: Known,
         live: Callable[[], int],
+        neighbours: Neighbours,
         metrics: Metrics | None = None,
+        extraction: SpanExtraction | None = None,
+        judge: FusionJudge | None = None,
     ) -> None:
         """Args:
         reader: gives who reads windows, sleeping ones too.
         rules: gives a generation's rules.
         live: gives the live generation's number.
+        neighbours: finds what the memory has that may say the same.
+        extraction: finds what a span teaches; None: the rules do.
+        judge: says what is fused and what supersedes; None: the rules do.
         """
         self._settings = settings
         self._log = log
         self._reader = reader
         self._rules = rules
         self._live = live
+        self._neighbours = neighbours
         self._metrics = metrics or Metrics()
+        self._extraction = extraction or SpanExtraction()
+        self._judge = judge or FusionJudge()
+        self._asked: dict[str, _Asked] = {}
+        """What models were asked for, by request: one that is tried again asks none again."""
 
     def read(self, value: bytes) -> ExtractionRequest | None:
         """The request of a record, None where it is none."""
@@ -91,38 +131,62 @@ class Encoder:
         stands; None where there was nothing to learn.
 
         Raises:
-            Healing: the fold is not where it must be yet.
+            Healing: the fold is not where it must be yet, or the memory is not.
             KafkaUnavailable, RedisUnavailable: it is unknown what was appended; a repeat has the
                 same ids.
         """
-        del allowed  # rules ask nobody
-        key = Key(request.tenant, request.conversation)
+        key, asked = Key(request.tenant, request.conversation), _Asked(allowed)
+        if self._extraction.has(request.summarizer):
+            asked = self._asked.setdefault(request.request_id, asked)
+            asked.allowed = allowed
+            while len(self._asked) > MOST_ASKED:
+                del self._asked[next(iter(self._asked))]
+        elif request.summarizer != RULES:
+            logger.warning(
+                "this worker has no endpoint %r: the rules learn",
+                request.summarizer,
+                extra=about(key),
+            )
         try:
-            last = await self._learn(key, request)
+            last = await self._learn(key, request, asked)
         except Erased:
             last = None
+        self._asked.pop(request.request_id, None)
         outcome = "nothing" if last is None else "made"
-        self._metrics.add(EXTRACTIONS, request.reason, request.summarizer, outcome)
+        by = request.summarizer if asked.answered else RULES
+        self._metrics.add(EXTRACTIONS, request.reason, by, outcome)
         return last
 
-    async def _learn(self, key: Key, request: ExtractionRequest) -> Position | None:
-        window = await self._window(key, request.partition, request.at)
+    async def _learn(self, key: Key, request: ExtractionRequest, asked: _Asked) -> Position | None:
+        partition = request.partition
+        seed = request.request_id if self._extraction.has(request.summarizer) else None
+        window = await self._window(key, partition, await self._needed(request, asked))
         if window is None or window.meta.erased:
             return None
-        candidates = await self._extracted(key, request, window)
+        if asked.found is None:
+            asked.found = await self._extracted(key, request, window, asked)
+        candidates = asked.found
         for _ in range(ROLLBACKS):
-            state, rollback = window.state, window.meta.rollback
-            taught = Taught(key, request.partition, state.user, state.channel, rollback)
+            taught = _taught(window)
             # The topic of memories hears of no rollback of a log that had taught nobody.
             candidates = [one for one in candidates if stands(window, one.offsets[-1])]
-            last = await self._append(key, list(memory_events(taught, candidates)))
+            last = await self._append(key, list(memory_events(taught, candidates, seed)))
             if last is None:
                 return None
-            head = await self._head(key, request.partition, last.offset)
-            if head is None or head.rollback == rollback:
+            head = await self._head(key, partition, last.offset)
+            if head is not None and head.rollback == taught.rollback:
+                # What is learnt counts by now, so the memory has it.
+                more = await self._append(
+                    key, await self._relations(request, window, asked, candidates)
+                )
+                if more is None:
+                    break
+                last = more
+                head = await self._head(key, partition, last.offset)
+            if head is None or head.rollback == taught.rollback:
                 break
             # A rollback came before them: the fold took none of them.
-            again = await self._window(key, request.partition, last.offset)
+            again = await self._window(key, partition, last.offset)
             if again is None or again.meta.erased:
                 return None
             window = again
@@ -130,9 +194,23 @@ class Encoder:
             self._metrics.add(EXTRACTED, found.memory_type)
         return last
 
+    async def _needed(self, request: ExtractionRequest, asked: _Asked) -> int:
+        """Up to where the window must be: where a model is asked, to the end that the log had when
+        the request came here. Whoever had it before may have answered it, and not said so.
+        """
+        if not self._extraction.has(request.summarizer):
+            return request.at
+        if asked.end is None:
+            asked.end = (await self._log.last_records()).get(request.partition, 0) - 1
+        return max(request.at, asked.end)
+
     async def _extracted(
-        self, key: Key, request: ExtractionRequest, window: Window
+        self, key: Key, request: ExtractionRequest, window: Window, asked: _Asked
     ) -> list[Candidate]:
+        if self._extraction.has(request.summarizer):
+            answered = await self._answered(window, request.request_id)
+            if answered:
+                return answered
         before: Sequence[Logged] = ()
         if request.reason == "summary":
             at = Position(request.partition, request.at)
@@ -140,15 +218,67 @@ class Encoder:
         else:
             whole = request.reason == "session"
             span = await span_of_session(self._log, window, request.at, summarised=whole)
-        extractor = Extractor(gists=request.gists)
-        first = span[0][0] if span else 0
-        found: list[Candidate] = []
-        events = [*before, *span]
-        for at_event in range(0, len(events), PART):
-            part = events[at_event : at_event + PART]
-            found += [one for offset, event in part for one in extractor.feed(offset, event)]
-            await asyncio.sleep(0)
+        first, events = span[0][0] if span else 0, [*before, *span]
+        if span and self._extraction.has(request.summarizer):
+            whose = Whose(window.state.user, window.state.channel, key.conversation)
+            found, asked.answered = await self._extraction.by_model(
+                request.summarizer,
+                key,
+                whose,
+                request.partition,
+                events,
+                asked.allowed,
+                gists=request.gists,
+            )
+        else:
+            found = await self._extraction.by_rules(events, gists=request.gists)
         return [one for one in found if one.offsets[-1] >= first]
+
+    async def _answered(self, window: Window, asked: str) -> list[Candidate]:
+        """What the window took of a model's answer to a request. What follows from it may not be
+        said yet.
+        """
+        taught, offsets = _taught(window), list[int]()
+        while True:
+            name = answer_id(taught, asked, len(offsets))
+            seen = window.recent_ids.find(id_hash_of(name))
+            if seen is None or seen.rejected:
+                break
+            offsets.append(seen.offset)
+        found = await read_events(self._log, window.key, window.partition, offsets)
+        return [candidate_of(one) for _, one in found if isinstance(one, MemorySavedEvent)]
+
+    async def _relations(
+        self,
+        request: ExtractionRequest,
+        window: Window,
+        asked: _Asked,
+        candidates: Sequence[Candidate],
+    ) -> list[dict[str, Any]]:
+        """The events that say what of this is fused, and what it supersedes. What a model judged is
+        not asked again: it may judge otherwise.
+        """
+        taught, by = _taught(window), request.summarizer
+        seed = request.request_id if self._extraction.has(by) else None
+        if seed is not None:
+            seen = window.recent_ids.find(id_hash_of(judgement_id(taught, seed)))
+            if seen is not None and not seen.rejected:
+                return []
+        if asked.judged is None or asked.judged[0] != taught.rollback:
+            several = said(taught, candidates)
+            new = [one.statement for one in several]
+            near = await self._neighbours.near(taught.scope, new)
+            found = await self._judge.relations(by, taught.key, new, near)
+            # What a model judged comes last, so it is known of that all of it was said.
+            asked.judged = (
+                taught.rollback,
+                [
+                    flat
+                    for one in sorted(found, key=lambda one: one.model is not None)
+                    for flat in relation_events(taught, several, one, seed)
+                ],
+            )
+        return asked.judged[1]
 
     async def _append(self, key: Key, flats: list[dict[str, Any]]) -> Position | None:
         now, last = present(), None
@@ -207,3 +337,9 @@ class Encoder:
                 raise Healing(f"partition {partition} is not folded up to {offset} yet")
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _taught(window: Window) -> Taught:
+    """Whose memory the window's conversation teaches now."""
+    state = window.state
+    return Taught(window.key, window.partition, state.user, state.channel, window.meta.rollback)

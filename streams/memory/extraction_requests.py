@@ -32,8 +32,10 @@ class ExtractionRequest(msgspec.Struct):
     kind: Literal["extraction"] = "extraction"
 
 
-def request_of(key: Key, partition: int, due: Extraction) -> ExtractionRequest:
-    """The request for what there is to learn from."""
+def request_of(key: Key, partition: int, due: Extraction, model: str = "") -> ExtractionRequest:
+    """The request for what there is to learn from; ``model`` is the endpoint that is to say it,
+    empty: the rules.
+    """
     asked = msgspec.json.encode([str(key), partition, due.offset, due.reason])
     return ExtractionRequest(
         request_id=sha256(asked).hexdigest()[:32],
@@ -43,6 +45,7 @@ def request_of(key: Key, partition: int, due: Extraction) -> ExtractionRequest:
         at=due.offset,
         reason=due.reason,
         gists=due.gists,
+        summarizer=model or RULES,
     )
 
 

@@ -48,6 +48,10 @@ class MemoryFeed(TopicFeed):
     async def _take(self, batches: Mapping[int, Sequence[Row]]) -> None:
         news = await self._news([row for rows in batches.values() for row in rows])
         checkpoints = {partition: rows[-1].offset for partition, rows in batches.items()}
+        await self._apply(news, checkpoints)
+
+    async def _apply(self, news: Sequence[News], checkpoints: Mapping[int, int]) -> None:
+        """Bring news into the store."""
         await asyncio.to_thread(self.store.apply, news, checkpoints)
 
     async def _news(self, rows: Sequence[Row]) -> list[News]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from streams.encryption.payload_cipher import PayloadCipher
 from streams.memory.feed import MemoryFeed
-from streams.memory.sqlite_store import SqliteMemories
+from streams.memory.store import LocalStore
 from streams.memory.store_folder import StoreFolder
 from streams.settings.settings import Settings
 
@@ -31,7 +31,7 @@ class FolderFeed(MemoryFeed):
         self,
         settings: Settings,
         seals: PayloadCipher,
-        store: SqliteMemories,
+        store: LocalStore,
         folder: StoreFolder,
         *,
         hold: bool,
@@ -40,7 +40,7 @@ class FolderFeed(MemoryFeed):
         this one is not to ``hold`` it, a copy of that.
         """
         super().__init__(settings, seals, store)
-        self._sqlite = store
+        self._local, self._kind = store, type(store)
         self._folder = folder
         self._hold = hold
         self._begins = True
@@ -60,22 +60,22 @@ class FolderFeed(MemoryFeed):
 
     async def _open(self) -> None:
         if self._begins:
-            self._sqlite.adopt(await asyncio.to_thread(self._first))
+            self._local.adopt(await asyncio.to_thread(self._first))
             self._begins = False
         await super()._open()
 
-    def _first(self) -> SqliteMemories:
+    def _first(self) -> LocalStore:
         self._file = self._wanted()
         if self._file is not None:
-            return SqliteMemories(self._file)
+            return self._kind(self._file)
         live = self._folder.live
-        copy = None if live is None else SqliteMemories.copied(live)
-        return copy or SqliteMemories()
+        copy = None if live is None else self._kind.copied(live)
+        return copy or self._kind()
 
     async def _step(self) -> None:
-        if self._sqlite.damaged:
+        if self._local.damaged:
             logger.warning("the memory store %s is damaged: it is fed anew", self._file)
-            await asyncio.to_thread(self._sqlite.drop)
+            await asyncio.to_thread(self._local.drop)
             assert self._consumer is not None
             await self._go_on(self._consumer)
         await super()._step()
@@ -93,8 +93,8 @@ class FolderFeed(MemoryFeed):
             return
         self._file = wanted
         try:
-            self._taken_over = await asyncio.to_thread(SqliteMemories, wanted)
-        except (sqlite3.Error, OSError) as error:
+            self._taken_over = await asyncio.to_thread(self._kind, wanted)
+        except (sqlite3.Error, OSError, RuntimeError) as error:
             logger.warning("the memory store %s cannot be taken over: %s", wanted, error)
             return
         self._other = MemoryFeed(self._settings, self._seals, self._taken_over)
@@ -107,18 +107,8 @@ class FolderFeed(MemoryFeed):
     async def _go_over(self, other: MemoryFeed) -> None:
         self._other = None
         await other.stop()
-        await asyncio.to_thread(self._sqlite.adopt, self._taken_over)
+        await asyncio.to_thread(self._local.adopt, self._taken_over)
         await asyncio.to_thread(self._folder.tidy)
         logger.info("the memory store is %s now", self._file)
         assert self._consumer is not None
         await self._go_on(self._consumer)
-
-
-def feed_of(
-    settings: Settings, seals: PayloadCipher, store: SqliteMemories, *, hold: bool
-) -> MemoryFeed:
-    """What feeds a process' store: from the folder of the settings on, if they name one."""
-    if not settings.memory_store:
-        return MemoryFeed(settings, seals, store)
-    folder = StoreFolder(Path(settings.memory_store))
-    return FolderFeed(settings, seals, store, folder, hold=hold)

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from projections.events.memories import MemoryTags
 from projections.events.times import time_at
-from projections.events.types import MemoryDeleted, MemorySaved, SkillSaved
+from projections.events.types import MemoryDeleted, MemoryFused, MemorySaved, SkillSaved
 from projections.memory.branches import Branches
-from projections.memory.news import Dropped, Fact, LogErased, News, WentBack
-from projections.memory.resolution import TAGS
+from projections.memory.news import Dropped, Fact, LogErased, News, Used, WentBack
+from projections.memory.resolution import NEVER, TAGS
 from projections.memory.words import date_words, tag_word
 from projections.names import Key
 from streams.memory.sqlite_tables import (
@@ -34,11 +34,15 @@ from streams.memory.sqlite_tables import (
     numbers_of,
     pack,
     resolved,
+    retrievals_of,
 )
 from streams.memory.word_index import Text, add_texts, decode_scope, encode_scope, remove_texts
 
 Place = tuple[str, str]
 """A record's scope, as it is stored, and its id."""
+_KNOWN = (
+    "SELECT 1 FROM facts WHERE record = ? UNION ALL SELECT 1 FROM uses WHERE record = ? LIMIT 1"
+)
 DAY = 86_400_000_000
 """Microseconds."""
 
@@ -63,6 +67,7 @@ class _Batch:
     logs: dict[Key, tuple[int, int]] = field(default_factory=dict)
     """The number and state of each log that the news name."""
     records: dict[Place, int] = field(default_factory=dict)
+    _last: int = 0
     new: set[int] = field(default_factory=set)
     """Numbers of records that nothing was known of."""
     touched: set[int] = field(default_factory=set)
@@ -71,6 +76,19 @@ class _Batch:
     )
     """Of this batch, by record: all facts that a new one has."""
 
+    def touch(self, place: Place) -> int:
+        """The number of a record that changes, a new one where nothing was known of it."""
+        record = self.records.get(place)
+        if record is None:
+            if not self.new:
+                (most,) = self.db.execute("SELECT coalesce(max(number), 0) FROM records").fetchone()
+                self._last = most
+            self._last += 1
+            record = self.records[place] = self._last
+            self.new.add(record)
+        self.touched.add(record)
+        return record
+
 
 def take_in(db: sqlite3.Connection, news: Sequence[News]) -> bool:
     """Take news in, within a transaction; returns whether text was deleted that must be gone from
@@ -78,7 +96,7 @@ def take_in(db: sqlite3.Connection, news: Sequence[News]) -> bool:
     """
     batch = _Batch(db)
     _number_logs(batch, {one.log for one in news})
-    wiped = _take_back(batch, [one for one in news if not isinstance(one, Fact)])
+    wiped = _take_back(batch, [one for one in news if not isinstance(one, Fact | Used)])
     facts = [one for one in news if isinstance(one, Fact)]
     places = [(encode_scope(fact.scope), fact.memory_id) for fact in facts]
     hard = [isinstance(fact.data, MemoryDeleted) and fact.data.hard for fact in facts]
@@ -86,6 +104,7 @@ def take_in(db: sqlite3.Connection, news: Sequence[News]) -> bool:
         if gone:
             _purge(batch, place, fact.at)
     _add(batch, facts, places)
+    _count(batch, [one for one in news if isinstance(one, Used)])
     _renew(batch)
     return wiped or any(hard)
 
@@ -119,14 +138,17 @@ def _take_back(batch: _Batch, news: Sequence[News]) -> bool:
             db.execute("INSERT OR REPLACE INTO rollbacks VALUES (?, ?, ?, ?)", row)
         elif isinstance(one, Dropped):
             db.execute("INSERT OR IGNORE INTO dropped VALUES (?, ?)", (number, one.offset))
-        rows = db.execute("SELECT DISTINCT record FROM facts WHERE log = ?", (number,))
+        rows = db.execute(
+            "SELECT record FROM facts WHERE log = ? UNION SELECT record FROM uses WHERE log = ?",
+            (number, number),
+        )
         batch.touched.update(record for (record,) in rows)
         batch.logs[one.log] = number, CHANGED
         if isinstance(one, LogErased):
             # That it is erased stays: what comes late changes nothing.
             erased = True
             batch.logs[one.log] = number, ERASED
-            for table in ("facts", "rollbacks", "dropped", "hidden"):
+            for table in ("facts", "taught", "uses", "rollbacks", "dropped", "hidden"):
                 db.execute(f"DELETE FROM {table} WHERE log = ?", (number,))
     changed = {(state, number) for number, state in batch.logs.values() if state != PLAIN}
     db.executemany("UPDATE logs SET state = ? WHERE number = ?", changed)
@@ -159,6 +181,8 @@ def _hide(db: sqlite3.Connection, turns: Sequence[tuple[int, int]]) -> None:
 def _add(batch: _Batch, facts: Sequence[Fact], places: Sequence[Place]) -> None:
     """Add facts, but for those of erased logs and those whose text was deleted for good."""
     db = batch.db
+    if not facts:
+        return
     asked = (encode(list({memory_id for _, memory_id in places})).decode(),)
     purged = {
         (scope, memory_id): at
@@ -166,13 +190,11 @@ def _add(batch: _Batch, facts: Sequence[Fact], places: Sequence[Place]) -> None:
             "SELECT scope, id, at FROM purged WHERE id IN (SELECT value FROM json_each(?))", asked
         )
     }
-    known = db.execute(
-        "SELECT scope, id, number FROM records WHERE id IN (SELECT value FROM json_each(?))", asked
-    )
-    batch.records |= {(scope, memory_id): number for scope, memory_id, number in known}
-    (following,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM records").fetchone()
+    _number_records(batch, places)
     rows: list[tuple[Any, ...]] = []
     hidden: list[tuple[int, int]] = []
+    taught: list[tuple[int, int, int]] = []
+    parts: list[tuple[str, int]] = []
     for fact, place in zip(facts, places, strict=True):
         log, offset, at, learnt_from, data = fact
         number, state = batch.logs[log]
@@ -182,18 +204,49 @@ def _add(batch: _Batch, facts: Sequence[Fact], places: Sequence[Place]) -> None:
         if stated and at <= purged.get(place, at - 1):
             hidden += [(number, one) for one in learnt_from]
             continue
-        record = batch.records.get(place)
-        if record is None:
-            record = batch.records[place] = following
-            following += 1
-            batch.new.add(record)
-        batch.touched.add(record)
+        record = batch.touch(place)
         batch.facts[record][log, offset] = fact
+        if isinstance(data, MemoryFused):
+            parts += [(source, record) for source in data.source_record_ids]
+        elif stated:
+            taught += [(number, one, offset) for one in learnt_from]
         rows.append(
             (number, offset, record, at, pack(learnt_from), NAMES[type(data)], encode(data))
         )
     db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    db.executemany("INSERT OR IGNORE INTO taught VALUES (?, ?, ?)", taught)
+    db.executemany("INSERT OR IGNORE INTO parts VALUES (?, ?)", parts)
     _hide(db, hidden)
+
+
+def _number_records(batch: _Batch, places: Iterable[Place]) -> None:
+    """Find the numbers of the records that are there."""
+    asked = encode(list({memory_id for _, memory_id in places})).decode()
+    known = batch.db.execute(
+        "SELECT scope, id, number FROM records WHERE id IN (SELECT value FROM json_each(?))",
+        (asked,),
+    )
+    batch.records |= {(scope, memory_id): number for scope, memory_id, number in known}
+
+
+def _count(batch: _Batch, used: Sequence[Used]) -> None:
+    """Add how often records were given out, but for what erased logs say. A record that nothing
+    else is known of yet has its counts once it is.
+    """
+    if not used:
+        return
+    scopes = [encode_scope(one.scope) for one in used]
+    _number_records(
+        batch,
+        [(s, name) for s, one in zip(scopes, used, strict=True) for name, *_ in one.counts],
+    )
+    rows = [
+        (batch.touch((scope, name)), batch.logs[one.log][0], one.offset, one.at, retrieved, hits)
+        for scope, one in zip(scopes, used, strict=True)
+        if batch.logs[one.log][1] != ERASED
+        for name, retrieved, hits in one.counts
+    ]
+    batch.db.executemany("INSERT OR REPLACE INTO uses VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
 def _renew(batch: _Batch) -> None:
@@ -201,7 +254,7 @@ def _renew(batch: _Batch) -> None:
     db = batch.db
     old = batch.touched - batch.new
     facts, texts = _facts(batch, old), _texts(db, old)
-    branches = _branches(batch, facts)
+    branches, given = _branches(batch, facts), retrievals_of(db, batch.touched)
     places = {number: place for place, number in batch.records.items()}
     places |= {
         number: (scope, memory_id)
@@ -215,14 +268,12 @@ def _renew(batch: _Batch) -> None:
     for number in batch.touched:
         own, place = facts.get(number, []), places[number]
         stated = [fact for fact in own if isinstance(fact.data, MemorySaved | SkillSaved)]
-        texts.change(number, place, {_text_of(fact) for fact in stated})
-        if (
-            not own
-            and not db.execute("SELECT 1 FROM facts WHERE record = ? LIMIT 1", (number,)).fetchone()
-        ):
+        texts.change(number, place, {_text_of(one) for one in stated if not _is_fused(one)})
+        if not own and not db.execute(_KNOWN, (number, number)).fetchone():
             db.execute("DELETE FROM records WHERE number = ?", (number,))
+            db.execute("DELETE FROM parts WHERE composite = ?", (number,))
             continue
-        record = resolved(own, branches) if stated else None
+        record = resolved(own, branches, None, given.get(number, NEVER)) if stated else None
         scope = decode_scope(place[0])
         created = min((fact.at for fact in stated), default=0)
         rows.append(
@@ -305,6 +356,11 @@ def _texts(db: sqlite3.Connection, records: Iterable[int]) -> _Texts:
     ):
         found[record][text] = number
     return _Texts(db, found)
+
+
+def _is_fused(fact: Fact) -> bool:
+    """Whether it has no text of its own: a composite is found by its sources."""
+    return isinstance(fact.data, MemoryFused)
 
 
 def _text_of(fact: Fact) -> _Text:

@@ -19,18 +19,16 @@ import msgspec
 from projections.events.codec import DATA_TYPES, MEMORY
 from projections.events.types import Learnt
 from projections.memory.branches import Branches
+from projections.memory.composites import composed
 from projections.memory.news import Fact
-from projections.memory.resolution import Record, resolve
+from projections.memory.resolution import NEVER, Record, Retrievals, resolve
 from projections.names import Key
-from streams.memory import vector_index, word_index
 from streams.memory.store import Filter
+from streams.memory.word_index import encode_scope
 
-VERSION = 5
+VERSION = 8
 """Raised whenever the tables, or what is made of the same news, change: the store is fed anew."""
-TABLES = (
-    """
-CREATE TABLE checkpoints (partition INTEGER PRIMARY KEY, at INTEGER NOT NULL);
-CREATE TABLE unmerged (yes INTEGER PRIMARY KEY);
+TABLES = """
 CREATE TABLE logs (
   number INTEGER PRIMARY KEY, log TEXT NOT NULL UNIQUE, state INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE facts (
@@ -38,6 +36,15 @@ CREATE TABLE facts (
   at INTEGER NOT NULL, learnt_from BLOB NOT NULL, kind TEXT NOT NULL, data BLOB NOT NULL,
   PRIMARY KEY (log, at_offset));
 CREATE INDEX facts_of_record ON facts (record);
+CREATE TABLE taught (
+  log INTEGER, at_offset INTEGER, fact INTEGER, PRIMARY KEY (log, at_offset, fact)) WITHOUT ROWID;
+CREATE TABLE uses (
+  record INTEGER, log INTEGER, at_offset INTEGER, at INTEGER NOT NULL, retrieved INTEGER NOT NULL,
+  hits INTEGER NOT NULL, PRIMARY KEY (record, log, at_offset)) WITHOUT ROWID;
+CREATE INDEX uses_of_log ON uses (log);
+CREATE TABLE parts (
+  source TEXT, composite INTEGER, PRIMARY KEY (source, composite)) WITHOUT ROWID;
+CREATE INDEX parts_of_composite ON parts (composite);
 CREATE TABLE rollbacks (
   log INTEGER, went_by INTEGER, went_to INTEGER NOT NULL, at INTEGER NOT NULL,
   PRIMARY KEY (log, went_by)) WITHOUT ROWID;
@@ -48,14 +55,14 @@ CREATE TABLE hidden (log INTEGER, at_offset INTEGER, PRIMARY KEY (log, at_offset
 CREATE TABLE records (
   number INTEGER PRIMARY KEY, scope TEXT NOT NULL, id TEXT NOT NULL, tenant TEXT NOT NULL,
   user TEXT, created INTEGER NOT NULL, record BLOB, UNIQUE (id, scope));
+"""
+INDEXES = """
 CREATE INDEX records_by_time ON records (tenant, created, id);
 CREATE INDEX records_by_user ON records (tenant, user, created, id);
 """
-    + word_index.TABLES
-    + vector_index.TABLES
-)
 PLAIN, CHANGED, ERASED = 0, 1, 2
 """States of a log: nothing was taken back, something was (a rollback, a dropped event), all was."""
+_END = (1 << 63) - 1
 _TYPES: dict[str, msgspec.json.Decoder[Any]] = {
     name: msgspec.json.Decoder(DATA_TYPES[name]) for name in MEMORY
 }
@@ -95,6 +102,22 @@ def dropped_from(db: sqlite3.Connection, log: int) -> set[int]:
     return {offset for (offset,) in rows}
 
 
+def retrievals_of(
+    db: sqlite3.Connection, records: Iterable[int], as_of: int | None = None
+) -> dict[int, Retrievals]:
+    """How often records were given out until a time, by their numbers; those that were not are
+    missing.
+    """
+    rows = db.execute(
+        "SELECT u.record, sum(u.retrieved), sum(u.hits), max(u.at) FROM uses u"
+        " WHERE u.record IN (SELECT value FROM json_each(?)) AND u.at <= ? AND NOT EXISTS"
+        " (SELECT 1 FROM dropped d WHERE d.log = u.log AND d.at_offset = u.at_offset)"
+        " GROUP BY u.record",
+        (encode(list(records)).decode(), _END if as_of is None else as_of),
+    )
+    return {record: Retrievals(*counts) for record, *counts in rows}
+
+
 def branches_of(
     db: sqlite3.Connection, logs: Iterable[Key], as_of: int | None = None
 ) -> Mapping[Key, Branches]:
@@ -111,51 +134,61 @@ def branches_of(
 
 
 def resolved(
-    facts: Sequence[Fact], branches: Mapping[Key, Branches], as_of: int | None = None
+    facts: Sequence[Fact],
+    branches: Mapping[Key, Branches],
+    as_of: int | None = None,
+    given: Retrievals = NEVER,
 ) -> Record | None:
     """What the facts of a record that nobody dropped come to; a log without branches stands."""
 
     def stands(fact: Fact) -> bool:
         return fact.log not in branches or branches[fact.log].stands(fact.anchor)
 
-    return resolve(facts, stands, as_of)
+    return resolve(facts, stands, as_of, given)
 
 
 def known_at(db: sqlite3.Connection, record: int, as_of: int) -> Record | None:
-    """A record as it was known at a time."""
+    """A record as it was known at a time; of a composite, what its own facts come to."""
     facts = facts_of(db, [record])[record]
-    return resolved(facts, branches_of(db, (fact.log for fact in facts), as_of), as_of)
+    given = retrievals_of(db, [record], as_of).get(record, NEVER)
+    return resolved(facts, branches_of(db, (fact.log for fact in facts), as_of), as_of, given)
 
 
 def superseded_from(
     db: sqlite3.Connection, log: Key, offsets: Collection[int], as_of: int | None
 ) -> set[int]:
-    """Those of a log's events that taught a record which no longer stands, or was deleted for
-    good.
+    """Those of a log's events that taught what no longer stands: its record expired, says another
+    text by now, or was deleted for good.
     """
+    asked = (str(log), encode(list(offsets)).decode())
     rows = db.execute(
-        "SELECT f.record, f.learnt_from, r.record FROM facts f JOIN logs l ON l.number = f.log"
-        " JOIN records r ON r.number = f.record WHERE l.log = ?",
-        (str(log),),
-    )
+        "SELECT t.at_offset, f.record, f.at, f.learnt_from, f.kind, f.data, r.record"
+        " FROM logs l JOIN taught t ON t.log = l.number"
+        " JOIN facts f ON f.log = t.log AND f.at_offset = t.fact"
+        " JOIN records r ON r.number = f.record"
+        " WHERE l.log = ? AND t.at_offset IN (SELECT value FROM json_each(?))",
+        asked,
+    ).fetchall()
+    branches = branches_of(db, [log], as_of)[log] if rows else Branches(())
     found: set[int] = set()
-    for number, learnt_from, packed in rows.fetchall():
-        taught = set(numbers_of(learnt_from)).intersection(offsets)
-        if taught - found:
-            record = (
-                known_at(db, number, as_of)
-                if as_of is not None
-                else None
-                if packed is None
-                else decode_record(packed)
-            )
-            if record is not None and not record.stands:
-                found |= taught
+    for offset, number, at, learnt_from, kind, data, packed in rows:
+        late = as_of is not None and at > as_of
+        if offset in found or late or not branches.stands(numbers_of(learnt_from)[-1]):
+            continue
+        if as_of is not None:
+            record = known_at(db, number, as_of)
+        else:
+            record = None if packed is None else decode_record(packed)
+        if record is not None and (
+            not record.stands or _TYPES[kind].decode(data).normalized_text != record.normalized_text
+        ):
+            found.add(offset)
     hidden = db.execute(
-        "SELECT h.at_offset FROM hidden h JOIN logs l ON l.number = h.log WHERE l.log = ?",
-        (str(log),),
+        "SELECT h.at_offset FROM hidden h JOIN logs l ON l.number = h.log WHERE l.log = ?"
+        " AND h.at_offset IN (SELECT value FROM json_each(?))",
+        asked,
     )
-    return found | {offset for (offset,) in hidden if offset in offsets}
+    return found | {offset for (offset,) in hidden}
 
 
 def seen(
@@ -163,12 +196,45 @@ def seen(
 ) -> Iterator[Record]:
     """The records of these rows that a filter admits, as of its time."""
     for number, packed in rows:
-        if only.as_of is not None:
-            record = known_at(db, number, only.as_of)
-        else:
-            record = None if packed is None else decode_record(packed)
+        record = _as_it_is(db, number, packed, only.as_of)
+        if record is not None and record.kind == "composite":
+            record = with_sources(db, record, only.as_of)
         if record is not None and only.admits(record):
             yield record
+
+
+def _as_it_is(
+    db: sqlite3.Connection, number: int, packed: bytes | None, as_of: int | None
+) -> Record | None:
+    if as_of is not None:
+        return known_at(db, number, as_of)
+    return None if packed is None else decode_record(packed)
+
+
+def with_sources(
+    db: sqlite3.Connection, composite: Record, as_of: int | None = None
+) -> Record | None:
+    """A composite as its sources make it."""
+    rows = db.execute(
+        "SELECT number, record FROM records WHERE scope = ?"
+        " AND id IN (SELECT value FROM json_each(?))",
+        (encode_scope(composite.scope), encode(composite.sources).decode()),
+    ).fetchall()
+    return composed(composite, [_as_it_is(db, number, packed, as_of) for number, packed in rows])
+
+
+def composites_of(db: sqlite3.Connection, only: Filter, records: Collection[str]) -> list[Record]:
+    """The composites that some of these records are sources of, and that no other of them has taken
+    in.
+    """
+    rows = db.execute(
+        "SELECT number, record FROM records WHERE number IN (SELECT composite FROM parts"
+        " WHERE source IN (SELECT value FROM json_each(?)))",
+        (encode(list(records)).decode(),),
+    ).fetchall()
+    found = [one for one in seen(db, only, rows) if not set(one.sources).isdisjoint(records)]
+    taken_in = {child for one in found for child in one.children}
+    return sorted((one for one in found if one.id not in taken_in), key=lambda one: one.id)
 
 
 def record_said(db: sqlite3.Connection, only: Filter, text: int) -> tuple[int, Record] | None:

@@ -1,21 +1,18 @@
-"""The vectors of the embedded store's texts: which are missing, and which records are nearest."""
+"""The vectors of an index's texts: which are missing, and what is nearest."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
 from streams.embeddings.embedder import Vectors
-from streams.memory.sqlite_tables import record_said
-from streams.memory.store import Filter, Hit
+from streams.memory.store import Filter, H
 from streams.memory.vector_index import (
     NewVector,
     Signs,
     add_vectors,
-    copy_vectors,
     deleted_vectors,
     model_in_use,
     texts_without,
@@ -30,11 +27,16 @@ class Turn(Protocol):
         """With ``write`` as a transaction."""
 
 
-class SqliteVectors:
-    """The vectors of one store. Calls may come from any thread."""
+HitOf = Callable[[sqlite3.Connection, Filter, int, float], H | None]
+"""What a text by its number is a hit of, where the filter admits it; its score is the cosine."""
 
-    def __init__(self, turn: Turn) -> None:
+
+class SqliteVectors(Generic[H]):
+    """The vectors of one index. Calls may come from any thread."""
+
+    def __init__(self, turn: Turn, hit: HitOf[H]) -> None:
         self._turn = turn
+        self._hit = hit
         self._signs = Signs()
         self._begun = 0
 
@@ -62,10 +64,20 @@ class SqliteVectors:
         with self._turn() as db:
             return self._begun, deleted_vectors(db)
 
+    def hold(self) -> bool:
+        """It is on the process whose store it is to make them."""
+        return True
+
     def missing(self, model: str, after: int, limit: int) -> list[Any]:
-        """:func:`streams.memory.vector_index.texts_without`."""
-        with self._turn() as db:
-            return texts_without(db, model, after, limit)
+        """The first rows ``(number, scope, text)`` of texts behind a number that have no vector of
+        a model.
+        """
+        at: int | None = after
+        rows: list[Any] = []
+        while not rows and at is not None:
+            with self._turn() as db:
+                rows, at = texts_without(db, model, at, limit)
+        return rows
 
     def add(self, model: str, vectors: Sequence[NewVector]) -> None:
         """Add vectors; a text that was deleted meanwhile gets none.
@@ -81,20 +93,14 @@ class SqliteVectors:
         with self._turn(write=True) as db:
             use_model(db, model)
 
-    def copy(self, db: sqlite3.Connection, path: Path) -> None:
-        """Copy the vectors of equal texts from another store's file."""
-        copy_vectors(db, str(path))
-
-    def nearest(self, only: Filter, vector: Vectors, limit: int) -> list[Hit]:
-        """The records whose text is nearest to a vector of the model in use, best first; a hit's
-        score is the cosine.
-        """
-        found: dict[int, Hit] = {}
+    def nearest(self, only: Filter, vector: Vectors, limit: int) -> list[H]:
+        """The hits whose text is nearest to a vector of the model in use, best first."""
+        found: dict[Hashable, H] = {}
         with self._turn() as db:
             for text, cosine in self._signs.nearest(db, vector, only.tenant, only.user):
-                place = record_said(db, only, text)
-                if place is not None and place[0] not in found:
-                    found[place[0]] = Hit(place[1], cosine, cosine)
+                hit = self._hit(db, only, text, cosine)
+                if hit is not None:
+                    found.setdefault(hit.place, hit)
                 if len(found) == limit:
                     break
         return list(found.values())

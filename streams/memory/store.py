@@ -6,15 +6,19 @@ an equal store, in whatever order they come (``projections.memory.resolution``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 from projections.memory.identity import Scope
 from projections.memory.news import News
 from projections.memory.raw_turns import Turn
 from projections.memory.resolution import Record
 from projections.names import Key
+from streams.embeddings.embedder import Vectors
+from streams.memory.vector_index import NewVector
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +89,19 @@ class Filter:
 
 class Hit(NamedTuple):
     """A record that a search found. ``score``: how well its text fits, where larger is better;
-    ``relevance``: from 0 to 1, how improbable it is that it fits by chance.
+    ``relevance``: from 0 to 1, how improbable it is that it fits by chance; ``coverage``: how much
+    of the question any text has (``projections.memory.text_scores``).
     """
 
     record: Record
     score: float
     relevance: float
+    coverage: float = 1.0
+
+    @property
+    def place(self) -> tuple[Scope, str]:
+        """Which record it is."""
+        return self.record.scope, self.record.id
 
 
 @dataclass(slots=True)
@@ -101,15 +112,38 @@ class Stats:
     expired: int = 0
     types: dict[str, int] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> Stats:
+        """Those of these records, the expired among them included."""
+        stats = cls()
+        for record in records:
+            if record.stands:
+                stats.records += 1
+                stats.types[record.type] = stats.types.get(record.type, 0) + 1
+            else:
+                stats.expired += 1
+        return stats
+
+
+def by_log(tenant: str, turns: Collection[tuple[Key, int]]) -> dict[Key, set[int]]:
+    """The offsets of a tenant's turns by their logs; other tenants' are left out."""
+    found: defaultdict[Key, set[int]] = defaultdict(set)
+    for log, offset in turns:
+        if log.tenant == tenant:
+            found[log].add(offset)
+    return found
+
 
 class MemoryStore(Protocol):
-    """Records by scope, searched by text. ``streams.memory.sqlite_store`` is the embedded one."""
+    """Records by scope, searched by text. ``streams.memory.sqlite_store`` is the embedded one,
+    ``streams.memory.redis_store`` is shared. Calls may come from any thread.
+    """
 
     def checkpoints(self) -> dict[int, int]:
         """Of each partition of the topic the offset of the last record that was taken in."""
 
     def apply(self, news: Sequence[News], checkpoints: Mapping[int, int]) -> None:
-        """Take news in, with the checkpoints after it: all of it or nothing."""
+        """Take news in, with the checkpoints after it; these never without all of the news."""
 
     def get(self, only: Filter, memory_id: str) -> Record | None:
         """A record by its id, None if there is none that the filter admits."""
@@ -129,11 +163,16 @@ class MemoryStore(Protocol):
         have such tags, best first.
         """
 
+    def composites_of(self, only: Filter, records: Collection[str]) -> list[Record]:
+        """The composites that some of these records are sources of, and that no other of them has
+        taken in. A search finds composites by their sources.
+        """
+
     def superseded_turns(
         self, tenant: str, turns: Collection[tuple[Key, int]], as_of: int | None
     ) -> set[tuple[Key, int]]:
-        """Those of a tenant's events that taught a record which no longer stands at ``as_of``: what
-        they say was corrected or deleted.
+        """Those of a tenant's events that taught a record which no longer stands at ``as_of``, or
+        which says another text then: what they say was corrected or deleted.
         """
 
     def stats(self, only: Filter) -> Stats:
@@ -147,3 +186,93 @@ class MemoryStore(Protocol):
 
     def close(self) -> None:
         """Close what is open."""
+
+
+class Found(Protocol):
+    """What a search found; hits of one ``place`` are one."""
+
+    @property
+    def place(self) -> Hashable:
+        """Which record or turn it is."""
+
+    @property
+    def score(self) -> float:
+        """Larger is better."""
+
+
+H = TypeVar("H", bound=Found)
+
+
+class TextVectors(Protocol[H]):
+    """The vectors of a store's texts, each of one model. A text is named by a number, which no
+    other text of its store has at the same time.
+    """
+
+    @property
+    def model(self) -> str | None:
+        """The model whose vectors are searched; None before the first is complete."""
+
+    @property
+    def count(self) -> int:
+        """How many there are, of all models."""
+
+    @property
+    def epoch(self) -> tuple[int, int]:
+        """Another one whenever texts that have vectors may have lost them."""
+
+    def hold(self) -> bool:
+        """Whether it is on this process to make them: of those that share a store, one does."""
+
+    def missing(self, model: str, after: int, limit: int) -> Sequence[tuple[int, str, str]]:
+        """Rows ``(number, scope, text)`` of texts behind a number without a model's vector."""
+
+    def add(self, model: str, vectors: Sequence[NewVector]) -> None:
+        """Add vectors; a text that was deleted meanwhile gets none.
+
+        Raises:
+            EmbeddingsUnavailable: they are not as long as the model's others.
+        """
+
+    def use(self, model: str) -> None:
+        """Search the vectors of a model from now on; those of others are deleted."""
+
+    def nearest(self, only: Filter, vector: Vectors, limit: int) -> list[H]:
+        """What has a text that is nearest to a vector of the model in use, best first; a hit's
+        score is the cosine.
+        """
+
+
+class VectorStore(MemoryStore, Protocol):
+    """A store that has vectors of its texts."""
+
+    @property
+    def vectors(self) -> TextVectors[Hit]:
+        """Its vectors."""
+
+
+class LocalStore(VectorStore, Protocol):
+    """A store in a file or folder of its own, that one process writes; without a path it goes with
+    the process.
+    """
+
+    damaged: bool
+    """Whether what it has on disk was found to be damaged: :meth:`drop` makes it anew."""
+
+    def __init__(self, path: Path | None = None, *, building: bool = False) -> None:
+        """Open it, or begin anew where it is damaged, of another version or none of ours."""
+
+    @property
+    def path(self) -> Path | None:
+        """Where it lies; None for one that goes with the process."""
+
+    def finish(self) -> None:
+        """Make what was built a store that lasts."""
+
+    def adopt(self, other: Self) -> None:
+        """Become another one, which must not be used any more. Readers find one or the other."""
+
+    @classmethod
+    def copied(cls, path: Path) -> Self | None:
+        """What there is now, also while another process writes it, in one that goes with this
+        process; None where there is nothing, or what cannot be read.
+        """

@@ -14,12 +14,17 @@ from pathlib import Path
 
 from projections.errors import InvalidSettings, KafkaUnavailable, TopicMismatch
 from projections.memory.identity import Scope
+from projections.memory.news import News
 from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.log import Row
 from streams.memory.feed import MemoryFeed
+from streams.memory.redis_store import RedisMemories
 from streams.memory.sqlite_store import SqliteMemories
-from streams.memory.store_folder import StoreFolder
+from streams.memory.store import MemoryStore
+from streams.memory.store_folder import REDIS_STORE, folder_of
+from streams.memory.stores import local_stores, redis_store
 from streams.memory.word_index import encode_scope
+from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 
 PATIENCE = 20.0
@@ -29,11 +34,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A store that was built: its file, how many records of the topic it took in, how many seconds
-    that took, and the digest of each scope.
+    """A store that was built: how many records of the topic it took in, how many seconds that took,
+    and the digest of each scope.
     """
 
-    path: Path
     records: int
     seconds: float
     digests: Mapping[Scope, str]
@@ -62,11 +66,12 @@ class _BoundedFeed(MemoryFeed):
         self,
         settings: Settings,
         seals: PayloadCipher,
-        store: SqliteMemories,
+        store: MemoryStore,
         until: Mapping[int, int] | None,
     ) -> None:
         super().__init__(settings, seals, store)
         self._until = until
+        self._applying: asyncio.Task[None] | None = None
         self.records = 0
         self.ahead = False
         """Whether the topic ends before the offsets to reach."""
@@ -90,11 +95,28 @@ class _BoundedFeed(MemoryFeed):
         self.records += sum(map(len, kept.values()))
         await super()._take({partition: rows for partition, rows in kept.items() if rows})
 
+    async def _apply(self, news: Sequence[News], checkpoints: Mapping[int, int]) -> None:
+        """While a batch goes into the store, the next one is read."""
+        await self.settled()
+        self._applying = asyncio.create_task(super()._apply(news, checkpoints), name="apply")
+
+    async def stop(self) -> None:
+        """Stop feeding, once the store is left alone."""
+        await super().stop()
+        if self._applying is not None:
+            await asyncio.wait([self._applying])
+
+    async def settled(self) -> None:
+        """Wait until the store has all that was read; raises what it raised."""
+        if self._applying is not None:
+            applying, self._applying = self._applying, None
+            await applying
+
 
 async def feed_until(
     settings: Settings,
     seals: PayloadCipher,
-    store: SqliteMemories,
+    store: MemoryStore,
     until: Mapping[int, int] | None = None,
     progress: Progress | None = None,
 ) -> int:
@@ -124,6 +146,7 @@ async def feed_until(
                     f"nothing comes from topic {settings.topic('memories')} for {PATIENCE:g} s"
                     f" ({feed.reason or 'no cause is known'}): try again when Kafka answers"
                 )
+        await feed.settled()
     finally:
         await feed.stop()
     return feed.records
@@ -133,16 +156,22 @@ async def rebuild_store(
     settings: Settings, seals: PayloadCipher, progress: Progress | None = None
 ) -> Built:
     """Build a store from the topic beside the live one, then switch to it in one step. Whoever
-    holds the folder goes over to it; a crash before leaves the live one.
+    feeds the live one goes over to it; a crash before leaves the live one.
 
     Raises:
-        InvalidSettings: no folder of stores is named.
+        InvalidSettings: no store is named that lasts.
         DataFolderInUse: another process builds one there.
         KafkaUnavailable: the topic cannot be read.
+        RedisUnavailable, SearchUnavailable: Redis cannot have the store.
     """
+    require_store(settings)
+    if settings.memory_store == REDIS_STORE:
+        return await _rebuild_in_redis(settings, seals, progress)
     started = time.monotonic()
-    with folder_of(settings).building() as path:
-        store = SqliteMemories(path, building=True)
+    folder = folder_of(settings.memory_store)
+    assert folder is not None  # require_store
+    with folder.building() as path:
+        store = local_stores(folder.kind)(path, building=True)
         try:
             records = await feed_until(settings, seals, store, progress=progress)
             await asyncio.to_thread(store.finish)
@@ -150,7 +179,45 @@ async def rebuild_store(
             digests = await asyncio.to_thread(store.digests)
         finally:
             store.close()
-    return Built(path, records, seconds, digests)
+    return Built(records, seconds, digests)
+
+
+async def _rebuild_in_redis(
+    settings: Settings, seals: PayloadCipher, progress: Progress | None
+) -> Built:
+    started = time.monotonic()
+    live, store = redis_store(settings), redis_store(settings, building=True)
+    try:
+        await asyncio.to_thread(store.place.begin_building)
+        keeping = asyncio.create_task(_keep_building(store))
+        try:
+            records = await feed_until(settings, seals, store, progress=progress)
+            seconds = time.monotonic() - started
+            digests = await asyncio.to_thread(store.digests)
+            if await asyncio.to_thread(lambda: live.place.exists):
+                await asyncio.to_thread(store.vectors.copy, live.vectors)
+                # What came meanwhile: the live store has it.
+                await feed_until(settings, seals, store)
+            await asyncio.to_thread(store.place.switch)
+            await asyncio.sleep(GO_OVER)
+            await asyncio.to_thread(store.place.tidy)
+        finally:
+            await end_tasks([keeping])
+            await asyncio.to_thread(store.place.end_building)
+    finally:
+        store.close()
+        live.close()
+    return Built(records, seconds, digests)
+
+
+async def _keep_building(store: RedisMemories) -> None:
+    while True:
+        await asyncio.sleep(10.0)
+        await asyncio.to_thread(store.place.go_on_building)
+
+
+GO_OVER = 2.0
+"""Seconds until a store that was switched from is deleted: readers have gone over by then."""
 
 
 async def verify_store(
@@ -184,9 +251,10 @@ async def _verified(
     settings: Settings, seals: PayloadCipher, tenant: str | None, progress: Progress | None
 ) -> StoreReport:
     async with live_copy(settings) as live, _scratch() as fresh:
+        digests = await asyncio.to_thread(live.digests)
         until = {partition: at + 1 for partition, at in live.checkpoints().items()}
         await feed_until(settings, seals, fresh, until, progress)
-        return compare(live.digests(), fresh.digests(), tenant)
+        return compare(digests, fresh.digests(), tenant)
 
 
 def compare(
@@ -201,35 +269,58 @@ def compare(
     return StoreReport(len(scopes), differing)
 
 
-def folder_of(settings: Settings) -> StoreFolder:
-    """The folder of stores; raises :class:`InvalidSettings` if none is named."""
+def require_store(settings: Settings) -> None:
+    """Raises :class:`InvalidSettings` if no store is named that lasts."""
     if not settings.memory_store:
         raise InvalidSettings(
-            "setting 'memory_store' (THREADFOLD_MEMORY_STORE) names no folder: each gateway feeds a"
-            " temporary store at its start, and there is none to rebuild or verify"
+            "setting 'memory_store' (THREADFOLD_MEMORY_STORE) names no folder, nor redis: each"
+            " gateway feeds a temporary store at its start, and there is none to rebuild or verify"
         )
-    return StoreFolder(Path(settings.memory_store))
 
 
 @asynccontextmanager
-async def live_copy(settings: Settings) -> AsyncIterator[SqliteMemories]:
-    """What the live store has now, also while a gateway feeds it."""
-    live = folder_of(settings).live
-    if live is None:
-        raise InvalidSettings(
-            f"{settings.memory_store} has no memory store yet: the first call of a gateway makes"
-            " one, or `threadfold memories rebuild`"
-        )
-    store = await copy_of(live)
+async def live_copy(settings: Settings) -> AsyncIterator[MemoryStore]:
+    """What the live store has now, also while a gateway feeds it. The one in Redis is read where it
+    is: it moves on.
+    """
+    require_store(settings)
+    store = (
+        await _live_in_redis(settings)
+        if settings.memory_store == REDIS_STORE
+        else await _live_in_folder(settings)
+    )
     try:
         yield store
     finally:
         store.close()
 
 
-async def copy_of(path: Path) -> SqliteMemories:
-    """What a store's file has now; raises :class:`InvalidSettings` if it cannot be read."""
-    store = await asyncio.to_thread(SqliteMemories.copied, path)
+async def _live_in_redis(settings: Settings) -> MemoryStore:
+    store = redis_store(settings)
+    if not await asyncio.to_thread(lambda: store.place.exists):
+        store.close()
+        raise InvalidSettings(f"Redis has {_NONE_YET}")
+    return store
+
+
+async def _live_in_folder(settings: Settings) -> MemoryStore:
+    folder = folder_of(settings.memory_store)
+    live = None if folder is None else folder.live
+    if live is None:
+        raise InvalidSettings(f"{settings.memory_store} has {_NONE_YET}")
+    return await copy_of(live)
+
+
+_NONE_YET = (
+    "no memory store yet: the first call of a gateway makes one, or `threadfold memories rebuild`"
+)
+
+
+async def copy_of(path: Path) -> MemoryStore:
+    """What a store's file or folder has now; raises :class:`InvalidSettings` if that cannot be
+    read.
+    """
+    store = await asyncio.to_thread(local_stores(path.suffix).copied, path)
     if store is None:
         raise InvalidSettings(
             f"the memory store {path} cannot be read: it is damaged, or of another release."

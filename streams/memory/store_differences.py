@@ -14,7 +14,7 @@ from projections.memory.identity import Scope
 from projections.memory.resolution import Record
 from streams.encryption.payload_cipher import PayloadCipher
 from streams.memory.sqlite_store import SqliteMemories
-from streams.memory.store import Filter
+from streams.memory.store import Filter, MemoryStore
 from streams.memory.store_build import Progress, compare, copy_of, feed_until, live_copy
 from streams.settings.settings import Settings
 
@@ -65,7 +65,7 @@ class Difference(NamedTuple):
 
 
 def differences(
-    before: SqliteMemories, after: SqliteMemories, tenant: str | None = None
+    before: MemoryStore, after: MemoryStore, tenant: str | None = None
 ) -> list[Difference]:
     """What two stores have differently, scope by scope; scopes of equal digests are passed over."""
     found: list[Difference] = []
@@ -84,7 +84,7 @@ TAUGHT = ("kind", "type", "text", "trust", "topic", "entities", "tags", "tempora
 
 
 def extraction_differences(
-    before: SqliteMemories, after: SqliteMemories, tenant: str | None = None
+    before: MemoryStore, after: MemoryStore, tenant: str | None = None
 ) -> list[Difference]:
     """What two extractions of the same logs found differently: records of either that nobody saved
     explicitly, compared by what they say.
@@ -110,7 +110,7 @@ def _is_extracted(record: Record) -> bool:
     return record.origin != "explicit" and record.kind == "record" and record.stands
 
 
-def _records(store: SqliteMemories, scope: Scope) -> dict[str, Record]:
+def _records(store: MemoryStore, scope: Scope) -> dict[str, Record]:
     only = Filter(scope.tenant, scope.user, scope.channel, kinds=KINDS, expired=True)
     return {one.id: one for one in store.page(only, None, 1 << 62) if one.scope == scope}
 
@@ -132,7 +132,7 @@ async def differing_records(
     """
     async with AsyncExitStack() as opened:
         if before is None:
-            one = await opened.enter_async_context(live_copy(settings))
+            one: MemoryStore = await opened.enter_async_context(live_copy(settings))
         else:
             one = opened.enter_context(closing(await copy_of(before)))
         if after is not None:

@@ -1,4 +1,5 @@
-"""The folder in which a gateway's memory store lies, and how another store takes its place.
+"""The folder in which a gateway's memory store and its index of turns lie, and how another store
+takes the store's place.
 
 Each store is a file of its own, and ``live`` names the one that counts. A new one is built beside
 it; then ``live`` is replaced in one step, so a crash leaves the old store. The gateway that holds
@@ -10,23 +11,64 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from projections.errors import DataFolderInUse, InvalidSettings
-from streams.memory.sqlite_store import remove
+from streams.memory.sqlite_index import remove
 
-_STORE = re.compile(r"memories-([0-9]{1,9})\.db")
+REDIS_STORE = "redis"
+"""The setting ``memory_store`` that names no folder, but the store in Redis; a folder of that name
+is ``./redis``.
+"""
+LANCE_STORES = "lancedb:"
+"""What the setting begins with where the stores of its folder are LanceDB's."""
+SQLITE, LANCE = ".db", ".lance"
+"""How the names of stores end."""
+_NUMBER = re.compile(r"memories-([0-9]{1,9})")
+
+
+def folder_path(memory_store: str) -> Path | None:
+    """The folder that the setting ``memory_store`` names; None where it names none."""
+    place = memory_store.removeprefix(LANCE_STORES)
+    return Path(place) if place and memory_store != REDIS_STORE else None
+
+
+def absolute_store(memory_store: str) -> str:
+    """The setting with the whole path of its folder."""
+    path = folder_path(memory_store)
+    if path is None:
+        return memory_store
+    return (LANCE_STORES if memory_store.startswith(LANCE_STORES) else "") + str(path.absolute())
+
+
+def folder_of(memory_store: str) -> StoreFolder | None:
+    """The folder that the setting ``memory_store`` names, made where it is missing; raises
+    :class:`InvalidSettings` if that fails.
+    """
+    path = folder_path(memory_store)
+    if path is None:
+        return None
+    return StoreFolder(path, LANCE if memory_store.startswith(LANCE_STORES) else SQLITE)
 
 
 class StoreFolder:
-    """A folder of stores, that only its owner can read. Locks end with the process."""
+    """A folder of stores, that only its owner can read. Locks end with the process. Stores of two
+    kinds may lie in one folder; each kind has a live one.
+    """
 
-    def __init__(self, path: Path) -> None:
-        """Make the folder where it is missing; raises :class:`InvalidSettings` if that fails."""
+    def __init__(self, path: Path, kind: str = SQLITE) -> None:
+        """Make the folder where it is missing; raises :class:`InvalidSettings` if that fails.
+
+        Args: ``kind``: how the names of its stores end.
+        """
         self.path = path
+        self.kind = kind
+        self._live_name = "live" if kind == SQLITE else f"live{kind}"
         self._lock: int | None = None
+        self._turns_lock: int | None = None
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -37,12 +79,12 @@ class StoreFolder:
 
     @property
     def live(self) -> Path | None:
-        """The file that counts now; None before the first."""
+        """The store that counts now; None before the first."""
         try:
-            name = (self.path / "live").read_text("ascii", "replace").strip()
+            name = (self.path / self._live_name).read_text("ascii", "replace").strip()
         except FileNotFoundError:
             return None
-        return self.path / name if _STORE.fullmatch(name) else None
+        return self.path / name if self._number(name) is not None else None
 
     def hold(self) -> bool:
         """Become the one process that feeds the live store; False while another one is. A folder
@@ -51,22 +93,34 @@ class StoreFolder:
         if self._lock is None:
             self._lock = self._locked("feeding.lock")
         if self._lock is not None and self.live is None:
-            with self._new("live", exclusive=True) as file:
+            with self._new(self._live_name, exclusive=True) as file:
                 file.write_text(self._following().name)
         return self._lock is not None
 
     def close(self) -> None:
         """Let go of the folder."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        for lock in (self._lock, self._turns_lock):
+            if lock is not None:
+                os.close(lock)
+        self._lock = self._turns_lock = None
+
+    @property
+    def turns(self) -> Path:
+        """The file of the index of turns."""
+        return self.path / "turns.db"
+
+    def hold_turns(self) -> bool:
+        """Become the one process that feeds the index of turns; False while another one is."""
+        if self._turns_lock is None:
+            self._turns_lock = self._locked("turns.lock")
+        return self._turns_lock is not None
 
     def tidy(self) -> None:
         """Remove the stores before the live one. For the process that holds the folder."""
-        live = self.live
+        live = self._live_number
         for number, path in self._stores():
-            if live is not None and number < _number(live):
-                remove(path)
+            if live is not None and number < live:
+                _remove(path)
 
     @contextmanager
     def building(self) -> Iterator[Path]:
@@ -81,17 +135,17 @@ class StoreFolder:
                 f"another process builds a memory store in {self.path}: wait for it"
             )
         try:
-            live = self.live
+            live = self._live_number
             for number, left in self._stores():
-                if live is None or number > _number(live):
-                    remove(left)  # of a build that was broken off
+                if live is None or number > live:
+                    _remove(left)  # of a build that was broken off
             path = self._following()
             try:
                 yield path
             except BaseException:
-                remove(path)
+                _remove(path)
                 raise
-            with self._new("live") as file:
+            with self._new(self._live_name) as file:
                 file.write_text(path.name)
             if self.hold():
                 self.tidy()
@@ -100,14 +154,22 @@ class StoreFolder:
             os.close(lock)
 
     def _stores(self) -> list[tuple[int, Path]]:
-        return sorted(
-            (_number(path), path) for path in self.path.iterdir() if _STORE.fullmatch(path.name)
-        )
+        found = ((self._number(path.name), path) for path in self.path.iterdir())
+        return sorted((number, path) for number, path in found if number is not None)
 
     def _following(self) -> Path:
-        stores, live = self._stores(), self.live
-        numbers = [number for number, _ in stores] + ([] if live is None else [_number(live)])
-        return self.path / f"memories-{max(numbers, default=0) + 1}.db"
+        numbers = [number for number, _ in self._stores()] + [self._live_number or 0]
+        return self.path / f"memories-{max(numbers) + 1}{self.kind}"
+
+    @property
+    def _live_number(self) -> int | None:
+        live = self.live
+        return None if live is None else self._number(live.name)
+
+    def _number(self, name: str) -> int | None:
+        """The number of a store of this kind; None for another name."""
+        found = _NUMBER.fullmatch(name.removesuffix(self.kind))
+        return int(found[1]) if found is not None and name.endswith(self.kind) else None
 
     def _locked(self, name: str) -> int | None:
         """A lock of this process, None while another one has it."""
@@ -132,7 +194,7 @@ class StoreFolder:
             try:
                 os.link(part, self.path / name)
             except FileExistsError:
-                pass
+                pass  # Another gateway made it first: its file is as good.
             finally:
                 part.unlink()
         descriptor = os.open(self.path, os.O_RDONLY)
@@ -142,7 +204,9 @@ class StoreFolder:
             os.close(descriptor)
 
 
-def _number(path: Path) -> int:
-    found = _STORE.fullmatch(path.name)
-    assert found is not None
-    return int(found[1])
+def _remove(path: Path) -> None:
+    """Remove a store, whether it is a file or a folder."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        remove(path)

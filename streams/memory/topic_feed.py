@@ -103,6 +103,15 @@ class TopicFeed(ABC):
         """For each partition the offset after what the store has."""
         return self._next
 
+    @property
+    def behind(self) -> int:
+        """Records that the store does not have yet, by what the brokers said last."""
+        consumer = self._consumer
+        if consumer is None:
+            return 0
+        ends = {place.partition: consumer.highwater(place) for place in self._places}
+        return sum(max(0, (end or 0) - self._next.get(p, 0)) for p, end in ends.items())
+
     def has(self, positions: Mapping[int, int]) -> bool:
         """Whether the store has everything before these offsets."""
         return bool(self._begun) and self._reached(positions)

@@ -3,29 +3,91 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from projections.events.codec import Undecodable
-from projections.events.times import parse_micros
+from projections.events.times import stated_at
 from projections.names import Key, Position, parse_key, partition_of
 from streams.encryption.payload_cipher import PayloadCipher, kid_in, read_event
+from streams.log.clients import AIOKafkaConsumer, kafka_errors
 from streams.log.log import Row
+from streams.log.topic_ids import topic_id
+from streams.memory.store_folder import StoreFolder, folder_of
 from streams.memory.topic_feed import TopicFeed
 from streams.memory.turns import Said, SqliteTurns
 from streams.settings.settings import Settings
 
+logger = logging.getLogger(__name__)
 AT_ONCE = 200
 """Events taken in at once: searches wait for them."""
 
 
 class TurnFeed(TopicFeed):
-    """Keeps an index of turns up with the log."""
+    """Keeps an index of turns up with the log: that of the settings' folder, if they name one."""
 
-    def __init__(self, settings: Settings, seals: PayloadCipher, store: SqliteTurns) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        seals: PayloadCipher,
+        store: SqliteTurns,
+        *,
+        hold: bool = False,
+    ) -> None:
+        """Args: ``store`` becomes the folder's index; where another process holds that, or this one
+        is not to ``hold`` it, a copy that goes with the process.
+        """
         super().__init__(settings, "events", "the index of turns")
         self.store = store
         self._seals = seals
+        self._hold = hold
+        self._folder = folder_of(settings.memory_store)
+        self._begins = True
+
+    async def stop(self) -> None:
+        """Stop feeding, and let go of the folder."""
+        await super().stop()
+        if self._folder is not None:
+            self._folder.close()
+
+    async def _open(self) -> None:
+        if self._begins and self._folder is not None:
+            self.store.adopt(await asyncio.to_thread(self._first, self._folder))
+        self._begins = False
+        await super()._open()
+
+    def _first(self, folder: StoreFolder) -> SqliteTurns:
+        if self._hold and folder.hold_turns():
+            return SqliteTurns(folder.turns)
+        return SqliteTurns.copied(folder.turns) or SqliteTurns()
+
+    async def _go_on(self, consumer: AIOKafkaConsumer) -> None:
+        """Go on where the index is. One of another topic is dropped, and so is one that lacks
+        events which the log has lost meanwhile: an erasure may be among them.
+        """
+        if self.store.damaged:
+            logger.warning("the index of turns in %s is damaged: it is fed anew", self.store.path)
+            await asyncio.to_thread(self._drop)
+        async with kafka_errors(self._settings, f"reading topic {self._topic}"):
+            found = await topic_id(consumer, self._topic)
+            begins = await consumer.beginning_offsets(self._places)
+        done = await asyncio.to_thread(self._checkpoints)
+        missed = done and any(done.get(tp.partition, -1) + 1 < at for tp, at in begins.items())
+        if found is not None and not await asyncio.to_thread(self.store.belongs_to, str(found)):
+            missed = True
+        if missed:
+            logger.warning("the index of turns is of another log: it is fed anew")
+            await asyncio.to_thread(self._drop)
+            if found is not None:
+                await asyncio.to_thread(self.store.belongs_to, str(found))
+        await super()._go_on(consumer)
+
+    async def _step(self) -> None:
+        if self.store.damaged:
+            assert self._consumer is not None
+            await self._go_on(self._consumer)
+        await super()._step()
 
     async def has_all_of(self, key: Key | None, timeout: float = 10.0) -> None:  # noqa: ASYNC109
         """Wait until the index has all that is in a conversation's log now (None: in every log);
@@ -65,6 +127,5 @@ class TurnFeed(TopicFeed):
             return None
         if event.source != key.source:
             return None
-        claimed, recorded = parse_micros(event.time), row.timestamp * 1000
-        at = recorded if claimed is None else min(claimed, recorded)
+        at = stated_at(event.time, row.timestamp * 1000)
         return Said(key, Position(partition, row.offset), at, event)

@@ -9,34 +9,27 @@ messages only their ids are kept, because a rollback may name them.
 from __future__ import annotations
 
 import sqlite3
-import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from projections.events import types as events
 from projections.events.times import time_at
 from projections.fold.outcomes import id_hash_of
 from projections.memory.branches import Branches
-from projections.memory.identity import scope_of
+from projections.memory.identity import Scope, scope_of
 from projections.memory.raw_turns import Turn, turn_text
-from projections.memory.text_scores import TextScore
 from projections.memory.words import date_words
 from projections.names import Key, Position, parse_key
 from streams.memory import word_index
+from streams.memory.sqlite_index import SqliteIndex
+from streams.memory.sqlite_vectors import SqliteVectors
 from streams.memory.store import Filter
 from streams.memory.talks import Talk, Talks
-from streams.memory.word_index import (
-    Text,
-    add_texts,
-    find_texts,
-    merge_words,
-    remove_texts,
-    transaction,
-)
+from streams.memory.word_index import Admits, Text, add_texts, find_texts, remove_texts
 
 TABLES = """
-CREATE TABLE checkpoints (partition INTEGER PRIMARY KEY, at INTEGER NOT NULL);
+CREATE TABLE topic (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL);
 CREATE TABLE turns (
   number INTEGER PRIMARY KEY, talk INTEGER NOT NULL, at_offset INTEGER NOT NULL,
   at INTEGER NOT NULL, role TEXT NOT NULL);
@@ -54,65 +47,53 @@ class Said(NamedTuple):
 
 
 class TurnHit(NamedTuple):
-    """A turn that a search found: its score and relevance are those of its text."""
+    """A turn that a search found; all else is as :class:`streams.memory.store.Hit` has it."""
 
     turn: Turn
     score: float
     relevance: float
+    coverage: float = 1.0
+
+    @property
+    def place(self) -> str:
+        """Which turn it is."""
+        return self.turn.id
 
 
-class SqliteTurns:
-    """The turns of all conversations, in a file that goes with it. Calls may come from any thread;
-    they take turns.
-    """
+class SqliteTurns(SqliteIndex):
+    """The turns of all conversations, in a file or in one that goes with it."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._db = self._open()
+    TABLES = TABLES + Talks.TABLES
+    VERSION = 2
+    WHAT = "the index of turns"
 
-    @staticmethod
-    def _open() -> sqlite3.Connection:
-        # Without a name it is a file of this connection alone, which goes with it.
-        db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        db.executescript("PRAGMA synchronous = OFF; PRAGMA secure_delete = ON")
-        db.executescript(f"BEGIN; {TABLES} {Talks.TABLES} {word_index.TABLES} COMMIT")
-        return db
+    def __init__(self, path: Path | None = None, *, building: bool = False) -> None:
+        self.vectors = SqliteVectors(self._turn, _hit)
+        """The vectors of its texts."""
+        super().__init__(path, building=building)
 
-    def close(self) -> None:
-        """Let go of the file."""
-        with self._lock:
-            self._db.close()
+    def _begins(self) -> None:
+        self.vectors.begin()
 
-    def drop(self) -> None:
-        """Delete everything, the checkpoints too."""
-        with self._lock:
-            self._db.close()
-            self._db = self._open()
-
-    def checkpoints(self) -> dict[int, int]:
-        """Of each partition of the log the offset of the last event that was taken in."""
-        with self._lock:
-            return dict(self._db.execute("SELECT partition, at FROM checkpoints"))
-
-    # -- feeding
+    def belongs_to(self, topic: str) -> bool:
+        """Whether its turns are of the topic of this id; it is of the first that is named."""
+        with self._turn(write=True) as db:
+            db.execute("INSERT OR IGNORE INTO topic VALUES (1, ?)", (topic,))
+            (known,) = db.execute("SELECT id FROM topic").fetchone()
+            return bool(known == topic)
 
     def apply(self, said: Sequence[Said], checkpoints: Mapping[int, int]) -> None:
         """Take events in, those of each log in order, with the checkpoints after them: all of it or
         nothing.
         """
-        with self._turn() as db:
+        with self._turn(write=True) as db:
             batch = _Batch(db)
             for one in said:
                 batch.take(one)
             batch.write()
-            db.executemany("INSERT OR REPLACE INTO checkpoints VALUES (?, ?)", checkpoints.items())
-        if batch.wiped:
-            merge_words(self._turn)
-
-    @contextmanager
-    def _turn(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, transaction(self._db):
-            yield self._db
+            due = self._note(db, checkpoints, wiped=batch.wiped)
+        if due:
+            self._wipe()
 
     # -- reading
 
@@ -121,49 +102,71 @@ class SqliteTurns:
         if only.types or only.topic is not None:
             return []
         hits: list[TurnHit] = []
-        with self._lock:
+        with self._turn() as db:
             branches: dict[int, Branches] = {}
-            admits = only.admits_place
-            for score in find_texts(self._db, only.tenant, only.user, stems, admits):
-                turn = self._turn_of(score, only, branches)
-                if turn is not None and only.admits_turn(turn):
-                    hits.append(TurnHit(turn, score.score, score.relevance))
+            admits = _admits(db, only)
+            for number, *score in find_texts(db, only.tenant, only.user, stems, admits):
+                turn = _turn_of(db, only, number, branches)
+                if turn is not None:
+                    hits.append(TurnHit(turn, *score))
                     if len(hits) == limit:
                         break
         return hits
 
-    def _turn_of(
-        self, score: TextScore, only: Filter, branches: dict[int, Branches]
-    ) -> Turn | None:
-        row = self._db.execute(
-            "SELECT t.talk, t.at_offset, t.at, t.role, x.scope, x.speaker, x.text, l.log,"
-            " l.partition FROM turns t JOIN texts x USING (number)"
-            " JOIN talks l ON l.number = t.talk WHERE t.number = ?",
-            (score.number,),
-        ).fetchone()
-        if row is None:
-            return None
-        talk, offset, at, role, scope, speaker, text, log, partition = row
-        if talk not in branches:
-            branches[talk] = Talks(self._db).branches(talk, only.as_of)
-        key = parse_key(log.encode())
-        if key is None or not branches[talk].stands(offset):
-            return None
-        return Turn(
-            scope=word_index.decode_scope(scope),
-            conversation=key.conversation,
-            position=str(Position(partition, offset)),
-            role=role,
-            speaker=speaker,
-            text=text,
-            at=at,
-        )
-
     def count(self) -> int:
         """How many turns there are, those that do not stand among them."""
-        with self._lock:
-            found: int = self._db.execute("SELECT count(*) FROM turns").fetchone()[0]
+        with self._turn() as db:
+            found: int = db.execute("SELECT count(*) FROM turns").fetchone()[0]
             return found
+
+
+def _admits(db: sqlite3.Connection, only: Filter) -> Admits | None:
+    """Which texts a search may find; None where all of the tenant's or user's may be."""
+    if only == Filter(only.tenant, only.user, kinds=only.kinds, as_of=only.as_of):
+        return None
+    timed = only.since is not None or only.until is not None
+
+    def admits(number: int, scope: Scope, session: str) -> bool:
+        return only.admits_place(scope, session) and (
+            not timed or _turn_of(db, only, number, {}) is not None
+        )
+
+    return admits
+
+
+def _hit(db: sqlite3.Connection, only: Filter, text: int, cosine: float) -> TurnHit | None:
+    turn = _turn_of(db, only, text, {})
+    return None if turn is None else TurnHit(turn, cosine, cosine)
+
+
+def _turn_of(
+    db: sqlite3.Connection, only: Filter, text: int, branches: dict[int, Branches]
+) -> Turn | None:
+    """The turn that a text is, where it stands and the filter admits it."""
+    row = db.execute(
+        "SELECT t.talk, t.at_offset, t.at, t.role, x.scope, x.speaker, x.text, l.log,"
+        " l.partition FROM turns t JOIN texts x USING (number)"
+        " JOIN talks l ON l.number = t.talk WHERE t.number = ?",
+        (text,),
+    ).fetchone()
+    if row is None:
+        return None
+    talk, offset, at, role, scope, speaker, said, log, partition = row
+    if talk not in branches:
+        branches[talk] = Talks(db).branches(talk, only.as_of)
+    key = parse_key(log.encode())
+    if key is None or not branches[talk].stands(offset):
+        return None
+    turn = Turn(
+        scope=word_index.decode_scope(scope),
+        conversation=key.conversation,
+        position=str(Position(partition, offset)),
+        role=role,
+        speaker=speaker,
+        text=said,
+        at=at,
+    )
+    return turn if only.admits_turn(turn) else None
 
 
 class _Batch:
@@ -184,13 +187,18 @@ class _Batch:
         self._texts, self._turns = [], []
         self._talks.write()
 
+    def _write_before(self, talk: Talk) -> None:
+        """Write what was collected before an event that reads it, and changes its conversation."""
+        self.write()
+        talk.changed = True
+
     def take(self, one: Said) -> None:
         """What one event does."""
         talk, event, offset = self._talks.of(one.log, one.position), one.event, one.position.offset
         if talk.erased or offset <= talk.reached:
             return
         if isinstance(event, events.ErasedEvent):
-            self.write()
+            self._write_before(talk)
             self._delete(talk, None)
             self._talks.erase(talk)
             return
@@ -201,13 +209,13 @@ class _Batch:
         elif isinstance(event, events.MessageEvent):
             self._said(talk, one, event.data)
         elif isinstance(event, events.RollbackEvent):
-            self.write()
+            self._write_before(talk)
             target = self._talks.target(talk, offset, event.data.to)
             if target is not None:
                 self._talks.roll_back(talk, offset, target, one.at)
                 talk.newest = self._newest(talk)
         elif isinstance(event, events.EventDroppedEvent):
-            self.write()
+            self._write_before(talk)
             target = self._talks.target(talk, offset, event.data.position)
             if target is not None:
                 self._delete(talk, target)

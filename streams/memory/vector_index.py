@@ -37,12 +37,17 @@ INSERT INTO vectors_gone VALUES (1, 0);
 CREATE TRIGGER text_gone AFTER DELETE ON texts BEGIN
   DELETE FROM vectors WHERE text = OLD.number;
 END;
+CREATE TRIGGER text_before_gone AFTER UPDATE OF before ON texts BEGIN
+  DELETE FROM vectors WHERE text = NEW.number;
+END;
 CREATE TRIGGER vector_gone AFTER DELETE ON vectors BEGIN
   UPDATE vectors_gone SET times = times + 1;
 END;
 """
 EXACT = 1_000
 """Vectors that a search compares exactly."""
+SCANNED = 10_000
+"""Texts that are looked at in one turn, for those without a vector."""
 IN_MEMORY = 1_000_000
 """Signs that are kept in memory: 48 bytes each, of 384 numbers."""
 _encode = msgspec.json.Encoder().encode
@@ -104,15 +109,26 @@ def add_vectors(db: sqlite3.Connection, model: str, vectors: Sequence[NewVector]
     )
 
 
-def texts_without(db: sqlite3.Connection, model: str, after: int, limit: int) -> list[Any]:
-    """Rows ``(number, scope, text)`` of texts behind a number that have no vector of a model."""
-    return db.execute(
-        "SELECT t.number, t.scope, t.text FROM texts t"
-        " WHERE t.number > ?2 AND NOT EXISTS (SELECT 1 FROM vectors v"
+def texts_without(
+    db: sqlite3.Connection, model: str, after: int, limit: int
+) -> tuple[list[Any], int | None]:
+    """Rows ``(number, scope, text)`` of texts behind a number that have no vector of a model, and
+    where to go on; None: that was the last one. What is said is understood by what was said just
+    before, so that follows it in the row.
+    """
+    scanned = "SELECT number FROM texts WHERE number > ? ORDER BY number LIMIT 1 OFFSET ?"
+    row = db.execute(scanned, (after, SCANNED - 1)).fetchone()
+    last = None if row is None else int(row[0])
+    rows = db.execute(
+        "SELECT t.number, t.scope, t.text || ifnull(char(10) || b.text, '')"
+        " FROM texts t LEFT JOIN texts b ON b.number = t.before"
+        " WHERE t.number > ?2 AND (?4 IS NULL OR t.number <= ?4)"
+        " AND NOT EXISTS (SELECT 1 FROM vectors v"
         " JOIN models m ON m.number = v.model WHERE v.text = t.number AND m.name = ?1)"
         " ORDER BY t.number LIMIT ?3",
-        (model, after, limit),
+        (model, after, limit, last),
     ).fetchall()
+    return rows, last
 
 
 def model_in_use(db: sqlite3.Connection) -> str | None:

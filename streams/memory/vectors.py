@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import groupby
+from typing import Generic
 
-from projections.errors import EmbeddingsUnavailable
+from projections.errors import EmbeddingsUnavailable, ThreadfoldError
 from streams.embeddings.embedder import CachedEmbedder
 from streams.embeddings.registry import Embeddings
-from streams.memory.sqlite_vectors import SqliteVectors
-from streams.memory.store import Filter, Hit
+from streams.memory.store import Filter, H, TextVectors
 from streams.memory.vector_index import NewVector
 from streams.memory.word_index import decode_scope
 from streams.runtime.tasks import end_tasks
@@ -29,10 +29,10 @@ AGAIN = 10.0
 """Seconds until it is tried again while no vectors can be made."""
 
 
-class MemoryVectors:
-    """The vectors of one store. For one event loop; start it before use, stop it after."""
+class MemoryVectors(Generic[H]):
+    """The vectors of one index. For one event loop; start it before use, stop it after."""
 
-    def __init__(self, store: SqliteVectors, embeddings: Embeddings) -> None:
+    def __init__(self, store: TextVectors[H], embeddings: Embeddings) -> None:
         self.made = 0
         """Vectors made so far."""
         self.reason = embeddings.reason
@@ -44,6 +44,11 @@ class MemoryVectors:
         """The number up to which all texts had vectors."""
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def ready(self) -> bool:
+        """Whether all texts that there were have had their vectors made."""
+        return self._epoch is not None
+
     def start(self) -> None:
         """Begin to keep up, once, where embeddings are configured."""
         if self._task is None and self._embeddings.current is not None:
@@ -54,8 +59,8 @@ class MemoryVectors:
         await end_tasks([self._task])
         await self._embeddings.close()
 
-    async def search(self, only: Filter, queries: Sequence[str], limit: int) -> list[Hit]:
-        """The records nearest to any of the queries, best first; a hit's score is its cosine.
+    async def search(self, only: Filter, queries: Sequence[str], limit: int) -> list[H]:
+        """The hits nearest to any of the queries, best first; a hit's score is its cosine.
 
         Raises:
             EmbeddingsUnavailable: they cannot be searched now; the message says why.
@@ -69,21 +74,21 @@ class MemoryVectors:
                 self.reason or f"vectors of model {self._embeddings.current.model} are being made"
             )
         vectors = await embedder.embed(queries, only.tenant)
-        best: dict[tuple[str, str], Hit] = {}
+        best: dict[Hashable, H] = {}
         for vector in vectors:
             for hit in await asyncio.to_thread(self._store.nearest, only, vector, limit):
-                place = str(hit.record.scope), hit.record.id
-                if place not in best or hit.score > best[place].score:
-                    best[place] = hit
-        return sorted(best.values(), key=lambda hit: (-hit.score, hit.record.id))[:limit]
+                if hit.place not in best or hit.score > best[hit.place].score:
+                    best[hit.place] = hit
+        return sorted(best.values(), key=lambda hit: (-hit.score, str(hit.place)))[:limit]
 
     async def _run(self, embedder: CachedEmbedder) -> None:
         while True:
             wait = LOOK_EVERY
             try:
-                await self._catch_up(embedder)
+                if await asyncio.to_thread(self._store.hold):
+                    await self._catch_up(embedder)
                 self.reason = ""
-            except EmbeddingsUnavailable as error:
+            except ThreadfoldError as error:
                 if str(error) != self.reason:
                     logger.warning("no vectors of memories are made: %s", error)
                 self.reason, wait = str(error), AGAIN
@@ -108,10 +113,10 @@ class MemoryVectors:
             failed = await self._make(embedder, rows) or failed
         if failed is not None:
             raise failed
-        self._epoch, self._done = epoch, after
         if await asyncio.to_thread(lambda: self._store.model) != embedder.model:
             await asyncio.to_thread(self._store.use, embedder.model)
             logger.info("the long-term memory is searched by vectors of %s", embedder.model)
+        self._epoch, self._done = epoch, after
 
     async def _make(
         self, embedder: CachedEmbedder, rows: Sequence[tuple[int, str, str]]

@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from hashlib import sha256
+from heapq import nlargest
+from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
 
 from projections.memory.identity import Scope
-from projections.memory.text_scores import Corpus, Place, TextScore, text_scores
+from projections.memory.text_scores import Corpus, Place, TextScore, rarity_of, text_scores
 from projections.memory.words import stems_of
 
+BUILT_AT_ONCE = 64 << 20
+"""Bytes of words that are kept in memory while an index is built, before they are written."""
 MERGED = 500
 """Pages of the index that are merged at once."""
 TABLES = """
@@ -34,17 +38,25 @@ CREATE INDEX texts_before ON texts (before) WHERE before IS NOT NULL;
 CREATE TABLE sizes (code TEXT PRIMARY KEY, texts INTEGER NOT NULL, words INTEGER NOT NULL)
   WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5 (
-  text, dates, speaker, tags, content = '', tokenize = "ascii tokenchars '=_'");
+  text, dates, speaker, tags, content = '', columnsize = 0, tokenize = "ascii tokenchars '=_'");
 CREATE VIRTUAL TABLE places USING fts5vocab (words, 'instance');
 """
+COUNTED = 10_000
+"""Texts with a word that are counted to say how rare it is; one with more is as rare as that."""
 MOST = 2_000
-"""Places of one word that are read. A word with more says little in so large a memory: it counts
-only where all of a question's words are so common.
+"""Places of words that make a text one that may be found. The rarest words come first; a word that
+does not go in any more counts for the texts that rarer ones found.
 """
-ALL = 6_000
-"""Places of all words that are read; the rarest words come first."""
+COMMON = 12
+"""Words that count so, at most."""
+KEPT = 300
+"""Texts that are scored, those with the rarest words, and those that stand behind them."""
 _encode = msgspec.json.Encoder().encode
 _scope = msgspec.json.Decoder(tuple[str, str | None, str | None, str | None]).decode
+
+
+Admits = Callable[[int, Scope, str], bool]
+"""Whether a text may be found, by its number, scope and session."""
 
 
 class Text(NamedTuple):
@@ -117,6 +129,21 @@ def _count(sizes: dict[str, list[int]], scope: Scope, session: str, texts: int, 
         size[1] += words
 
 
+def begin_building(db: sqlite3.Connection) -> None:
+    """Write whole batches out at once, and merge them at the end: nobody reads yet."""
+    _configure(db, hashsize=BUILT_AT_ONCE, automerge=0)
+
+
+def end_building(db: sqlite3.Connection) -> None:
+    """Make the index one that is read, and written to in small batches."""
+    db.execute("INSERT INTO words (words) VALUES ('optimize')")
+    _configure(db, hashsize=1 << 20, automerge=4)  # what FTS5 has by default
+
+
+def _configure(db: sqlite3.Connection, **options: int) -> None:
+    db.executemany("INSERT INTO words (words, rank) VALUES (?, ?)", options.items())
+
+
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
     """All that is written within, or nothing of it."""
@@ -148,30 +175,45 @@ def find_texts(
     tenant: str,
     user: str | None,
     stems: Iterable[str],
-    admits: Callable[[Scope, str], bool],
+    admits: Admits | None = None,
 ) -> list[TextScore]:
     """The scores of a tenant's or user's texts that have some of the stems, best first.
 
     Args:
-        admits: whether a text of a scope and a session may be found.
+        admits: None: all of them may be found.
     """
     code = _code(tenant, "user", user) if user is not None else _code(tenant)
-    found = _places(db, code, list(dict.fromkeys(stems)))
-    numbers = {number for at in found.values() for number, _ in at}
-    if not numbers:
+    corpus = Corpus(
+        *(db.execute("SELECT texts, words FROM sizes WHERE code = ?", (code,)).fetchone() or (0, 0))
+    )
+    having = _having(db, code, set(stems))
+    found, common = _places(db, code, having)
+    rarity = {stem: rarity_of(corpus, stem, n) for stem, n in having.items()}
+    weights: dict[int, float] = {}
+    for stem, at in found.items():
+        _weigh(weights, rarity[stem], at)
+    if admits is not None:
+        weights = _admitted(db, weights, admits)
+    weights = _best(weights, 3 * KEPT)
+    for stem, at in _common_places(db, code, common, weights).items():
+        found[stem] = at
+        _weigh(weights, rarity[stem], at)
+    weights = _best(weights, KEPT)
+    if not weights:
         return []
     rows = db.execute(
-        "SELECT number, scope, session, length, before, speaker FROM texts"
-        " WHERE number IN (SELECT value FROM json_each(?1))"
-        " OR before IN (SELECT value FROM json_each(?1))",
-        (_encode(list(numbers)).decode(),),
+        "SELECT t.number, t.scope, t.session, t.length + ifnull(b.length, 0), t.before, t.speaker"
+        " FROM texts t LEFT JOIN texts b ON b.number = t.before"
+        " WHERE t.number IN (SELECT value FROM json_each(?1))"
+        " OR t.before IN (SELECT value FROM json_each(?1))",
+        (_encode(list(weights)).decode(),),
     )
     places = {
-        number: Place(number, length, session, before, frozenset(_few(speaker)))
+        number: Place(number, length, session, before, _speaker(speaker))
         for number, packed, session, length, before, speaker in rows
         if (scope := decode_scope(packed)).tenant == tenant
         and user in (None, scope.user)
-        and admits(scope, session)
+        and (admits is None or admits(number, scope, session))
     }
     sessions = {place.session for place in places.values()}
     sizes = dict(
@@ -181,27 +223,84 @@ def find_texts(
         )
     )
     lengths = {one: sizes.get(_code(tenant, "session", one), 0) for one in sessions}
-    size = db.execute("SELECT texts, words FROM sizes WHERE code = ?", (code,)).fetchone()
-    return text_scores(Corpus(*(size or (0, 0))), found, places, lengths)
+    return text_scores(corpus, having, found, places, lengths)
+
+
+def _having(db: sqlite3.Connection, code: str, stems: Iterable[str]) -> dict[str, int]:
+    """How many texts have each of these stems, the rarest first."""
+    counts = db.execute(
+        "SELECT value, (SELECT count(*) FROM"
+        " (SELECT 1 FROM words WHERE words MATCH '\"' || ?1 || value || '\"' LIMIT ?2))"
+        " FROM json_each(?3)",
+        (code, COUNTED, _encode(list(stems)).decode()),
+    )
+    return dict(sorted(counts, key=itemgetter(1, 0)))
+
+
+def _weigh(weights: dict[int, float], rarity: float, at: Iterable[tuple[int, str]]) -> None:
+    for number in {number for number, _ in at}:
+        weights[number] = weights.get(number, 0.0) + rarity
+
+
+def _best(weights: dict[int, float], most: int) -> dict[int, float]:
+    return (
+        weights
+        if len(weights) <= most
+        else dict(nlargest(most, weights.items(), key=itemgetter(1)))
+    )
 
 
 def _places(
-    db: sqlite3.Connection, code: str, stems: Sequence[str]
-) -> dict[str, list[tuple[int, str]]]:
+    db: sqlite3.Connection, code: str, having: Mapping[str, int]
+) -> tuple[dict[str, list[tuple[int, str]]], list[str]]:
+    """Where the rarest stems occur, and which stems are left."""
     found: dict[str, list[tuple[int, str]]] = {}
-    for stem in stems:
+    common: list[str] = []
+    left = MOST
+    for stem, count in having.items():
+        if not count:
+            continue
+        if found and count > left:
+            common.append(stem)
+            continue
+        left -= count
         found[stem] = db.execute(
             "SELECT doc, col FROM places WHERE term = ? LIMIT ?", (code + stem, MOST)
         ).fetchall()
-    telling = {stem: at for stem, at in found.items() if len(at) < MOST}
-    if not any(telling.values()):
+    return found, common
+
+
+def _common_places(
+    db: sqlite3.Connection, code: str, stems: Sequence[str], numbers: Iterable[int]
+) -> dict[str, list[tuple[int, str]]]:
+    """Where the rarest of these stems occur in these texts."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    if not stems:
         return found
-    left = ALL
-    for stem in sorted(telling, key=lambda stem: len(telling[stem])):
-        left -= len(telling[stem])
-        if left < 0:
-            del telling[stem]
-    return telling
+    rows = db.execute(
+        "WITH texts AS MATERIALIZED (SELECT value FROM json_each(?2))"
+        " SELECT s.value, doc, col FROM json_each(?3) s CROSS JOIN places p"
+        " ON p.term = ?1 || s.value WHERE doc IN texts",
+        (code, _encode(list(numbers)).decode(), _encode(stems[:COMMON]).decode()),
+    )
+    for stem, number, field in rows:
+        found.setdefault(stem, []).append((number, field))
+    return found
+
+
+def _admitted(
+    db: sqlite3.Connection, weights: Mapping[int, float], admits: Admits
+) -> dict[int, float]:
+    """Those of the texts by their numbers that may be found."""
+    rows = db.execute(
+        "SELECT number, scope, session FROM texts WHERE number IN (SELECT value FROM json_each(?))",
+        (_encode(list(weights)).decode(),),
+    )
+    return {
+        number: weights[number]
+        for number, packed, session in rows
+        if admits(number, decode_scope(packed), session)
+    }
 
 
 def _tokens(
@@ -223,6 +322,11 @@ def _resize(db: sqlite3.Connection, sizes: dict[str, list[int]]) -> None:
 def _few(text: str) -> tuple[str, ...]:
     """The stems of a date's words or a speaker's name."""
     return tuple(stems_of(text))
+
+
+@lru_cache(maxsize=4096)
+def _speaker(name: str) -> frozenset[str]:
+    return frozenset(_few(name))
 
 
 @lru_cache(maxsize=4096)

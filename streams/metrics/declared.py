@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["counter", "gauge", "histogram"]
-Service = Literal["worker", "gateway"]
+Service = Literal["worker", "gateway", "tenants"]
+"""Whose page has a metric. ``tenants``: what gateways report, because their own pages need no key
+and so name no tenant.
+"""
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 LONG_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 EVENTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
@@ -54,7 +57,7 @@ def _of(service: Service) -> Callable[..., Metric]:
     return declare
 
 
-_gateway, _worker = _of("gateway"), _of("worker")
+_gateway, _worker, _tenants = _of("gateway"), _of("worker"), _of("tenants")
 
 REQUESTS = _gateway(
     "counter", "http_requests_total", "Requests answered.", "route", "method", "status"
@@ -100,6 +103,15 @@ EMBEDDING_CALLS = _gateway(
     "endpoint",
     "outcome",
 )
+SEARCH_QUESTIONS = _gateway(
+    "counter",
+    "memory_model_questions_total",
+    "What searches of the long-term memory asked models, by kind (plan, hyde) and outcome: ok, or"
+    " why it was done without.",
+    "kind",
+    "endpoint",
+    "outcome",
+)
 CACHE_READS = _gateway(
     "counter",
     "window_cache_reads_total",
@@ -107,6 +119,27 @@ CACHE_READS = _gateway(
     "outcome",
 )
 CACHE_BYTES = _gateway("gauge", "window_cache_bytes", "Text of windows in the cache, about.")
+PREFIX = _gateway(
+    "counter",
+    "context_prefix_bytes_total",
+    "Messages of contexts that this gateway read before, by whether the next context begins with"
+    " them: kept, changed. Kept over both is the share that a provider's cache can take.",
+    "outcome",
+    known=("kept", "changed"),
+)
+MEMORY_FED = _gateway(
+    "gauge",
+    "memory_fed",
+    "1 while an index of the long-term memory (records, turns) is fed; from its first use on.",
+    "index",
+)
+MEMORY_BEHIND = _gateway(
+    "gauge",
+    "memory_behind",
+    "Records of the log that an index of the long-term memory does not have yet, as far as the"
+    " gateway knows.",
+    "index",
+)
 REDIS_UP = _gateway("gauge", "redis_up", "1 if Redis answers.")
 REDIS_USED = _gateway("gauge", "redis_used_bytes", "Memory that Redis uses, of all its servers.")
 REDIS_MAXIMUM = _gateway("gauge", "redis_maxmemory_bytes", "What Redis may use; 0: no limit.")
@@ -123,6 +156,15 @@ _EXPIRY = (
     "certificate",
 )
 GATEWAY_CERTIFICATES = _gateway(*_EXPIRY)
+
+QUOTA_USED = _tenants(
+    "gauge",
+    "quota_used_ratio",
+    "What a tenant used in this gateway in the last 10 s, over its quota's rate; sum over gateways."
+    " `other` is the most that any other tenant used.",
+    "quota",
+    "tenant",
+)
 
 FOLDED = _worker(
     "counter",
@@ -211,6 +253,20 @@ EXTRACTIONS = _worker(
     "summarizer",
     "outcome",
 )
+EXTRACTION_FALLBACKS = _worker(
+    "counter",
+    "memory_extraction_fallbacks_total",
+    "Spans, or parts of long ones, that the rules learnt from in place of an endpoint, by reason.",
+    "endpoint",
+    "reason",
+)
+RECORDS_REFUSED = _worker(
+    "counter",
+    "memory_records_refused_total",
+    "Records in answers of models that the long-term memory does not take, by reason.",
+    "endpoint",
+    "reason",
+)
 EXTRACTED = _worker(
     "counter",
     "memory_records_extracted_total",
@@ -240,7 +296,7 @@ FALLBACKS = _worker(
 CALLS = _worker(
     "counter",
     "model_calls_total",
-    "Attempts at a summary, by outcome: ok, or why there was none.",
+    "Attempts at a summary or an extraction, by outcome: ok, or why there was none.",
     "endpoint",
     "outcome",
 )
@@ -264,19 +320,19 @@ BREAKER_OPEN = _worker(
 TOKENS = _worker(
     "counter",
     "summary_tokens_total",
-    "Tokens of prompts and answers of summaries by models.",
+    "Tokens of prompts and answers of summaries and extractions by models.",
     "tenant",
 )
 COST = _worker(
     "counter",
     "summary_cost_total",
-    "What summaries by models cost, in the currency of the configured prices.",
+    "What summaries and extractions by models cost, in the currency of the configured prices.",
     "tenant",
 )
 OVER_BUDGET = _worker(
     "counter",
     "summaries_over_budget_total",
-    "Summaries that were extractive as the tenant's budget of the day was used up.",
+    "Summaries and extractions without a model as the tenant's budget of the day was used up.",
     "tenant",
 )
 WORKER_CERTIFICATES = _worker(*_EXPIRY)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
@@ -17,54 +19,78 @@ from projections.errors import RedisUnavailable
 from projections.redis.process_reports import ProcessReports
 from streams.metrics.declared import METRICS
 from streams.metrics.metrics import Metrics, Sample, family, page
+from streams.runtime.tasks import end_tasks
+from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 EVERY = 10.0
 """Seconds between two reports."""
-KIND = "metrics"
-"""Under which they are in Redis."""
-PROCESS = "worker"
-"""The label that says whose a sample is."""
+WORKERS, GATEWAYS = "metrics", "tenant-metrics"
+"""Under which they are in Redis: what workers count, and what gateways count by tenant."""
 Report = dict[str, list[Sample]]
 """The samples of one process, by metric."""
 
 
-async def report(metrics: Metrics, reports: ProcessReports, process: str) -> None:
-    """Report a process's metrics until cancelled; while Redis is away nobody sees them."""
-    while True:
-        try:
-            await metrics.prepare()
-            samples = {metric.name: found for metric, found in metrics.samples()}
-            await reports.put(process, msgspec.json.encode(samples))
-        except RedisUnavailable as error:
-            logger.debug("metrics are not reported: %s", error)
-        except Exception:
-            logger.exception("metrics cannot be reported; it is tried again")
-        await asyncio.sleep(EVERY)
+class Reporter:
+    """Reports the metrics of this process from :meth:`start` to :meth:`stop`; while Redis is away
+    nobody sees them.
+    """
 
+    def __init__(self, metrics: Metrics, settings: Settings, kind: str) -> None:
+        self._metrics = metrics
+        self._reports = ProcessReports(settings.redis, settings.topic_prefix, kind)
+        self._process = f"{socket.gethostname()}:{os.getpid()}"
+        self._task: asyncio.Task[None] | None = None
 
-async def end_report(reports: ProcessReports, process: str) -> None:
-    """Delete the report of a process that ends; one that cannot be deleted ends by itself."""
-    with suppress(RedisUnavailable):
-        await reports.remove(process)
+    def start(self) -> None:
+        """Begin to report."""
+        self._task = asyncio.create_task(self._report(), name="metrics-report")
+
+    async def stop(self) -> None:
+        """Delete the report (one that cannot be deleted ends by itself), and disconnect."""
+        if self._task is not None:
+            await end_tasks([self._task])
+            with suppress(RedisUnavailable):
+                await self._reports.remove(self._process)
+        await self._reports.close()
+
+    async def _report(self) -> None:
+        while True:
+            try:
+                await self._metrics.prepare()
+                samples = {metric.name: found for metric, found in self._metrics.samples()}
+                await self._reports.put(self._process, msgspec.json.encode(samples))
+            except RedisUnavailable as error:
+                logger.debug("metrics are not reported: %s", error)
+            except Exception:
+                logger.exception("metrics cannot be reported; it is tried again")
+            await asyncio.sleep(EVERY)
 
 
 class _Reported(Collector):
-    def __init__(self, reports: Mapping[str, Report]) -> None:
-        self._reports = reports
+    def __init__(self, workers: Mapping[str, Report], gateways: Mapping[str, Report]) -> None:
+        self._of = {"worker": ("worker", workers), "tenants": ("gateway", gateways)}
 
     def collect(self) -> Iterable[Family]:
         for metric in METRICS:
-            if metric.service != "worker":
-                continue
+            label, reports = self._of.get(metric.service, ("", {}))
             samples = [
-                (name, {**labels, PROCESS: process}, value)
-                for process, found in sorted(self._reports.items())
+                (name, {**labels, label: process}, value)
+                for process, found in sorted(reports.items())
                 for name, labels, value in found.get(metric.name, ())
             ]
             if samples:
                 yield family(metric, samples)
+
+
+async def reports_of(settings: Settings, kind: str) -> dict[str, bytes]:
+    """What processes of a kind reported lately, by their names; raises RedisUnavailable."""
+    found = ProcessReports(settings.redis, settings.topic_prefix, kind)
+    try:
+        return await found.all()
+    finally:
+        await found.close()
 
 
 def read_reports(reports: Mapping[str, bytes]) -> dict[str, Report]:
@@ -76,10 +102,12 @@ def read_reports(reports: Mapping[str, bytes]) -> dict[str, Report]:
         try:
             read[process] = msgspec.json.decode(value, type=Report)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            logger.warning("the metrics of worker %s cannot be read: %s", process, error)
+            logger.warning("the metrics of process %s cannot be read: %s", process, error)
     return read
 
 
-def reported_page(reports: Mapping[str, bytes]) -> bytes:
-    """What processes reported, by their names, in Prometheus' text format."""
-    return page(_Reported(read_reports(reports)))
+def reported_page(workers: Mapping[str, bytes], gateways: Mapping[str, bytes]) -> bytes:
+    """What processes reported, by their names, in Prometheus' text format: with a label `worker`
+    or `gateway` that says whose a sample is.
+    """
+    return page(_Reported(read_reports(workers), read_reports(gateways)))

@@ -55,6 +55,7 @@ from streams.partition.step import (
 from streams.partition.windows import ANNOUNCED, TAKEN_OUT, PartitionWindows, Slot, SlotCopies
 from streams.runtime.log_fields import about
 from streams.runtime.time_slices import Slice, TimeSlices
+from streams.runtime.tracing import Traced, trace_of
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +105,8 @@ class Partition(PartitionWindows):
         """Conversations erased since whoever takes snapshots emptied it: their snapshots have to go
         soon.
         """
+        self.traced: list[Traced] | None = None
+        """What was folded of traces, for whoever sets it; None: nobody does."""
         self._batch: Sequence[Row] = ()
         self._top: Row | None = None
         """The last record that was taken, folded or not."""
@@ -165,6 +168,7 @@ class Partition(PartitionWindows):
 
     async def _fold_rows(self, rows: Sequence[Row], effects: Effects, slice_: Slice) -> None:
         seals, slots, counts, touched = self.log.seals, self._slots, self.counts, self._touched
+        traced = self.traced
         pending, prepared = self._restores.pending, False
         for n, row in enumerate(rows):
             if not n % LOOK_EVERY and slice_.over:
@@ -211,6 +215,7 @@ class Partition(PartitionWindows):
                 and outcome.loop is None
                 and not outcome.accepted
                 and type(event) not in ANNOUNCED
+                and traced is None
             ):
                 counts.applied += 1
             else:
@@ -292,7 +297,7 @@ class Partition(PartitionWindows):
         key, offset = slot.window.key, spoiled.offset
         # Without the error's own text, which may quote the event: `dead-letters inspect` shows it.
         at = Position(self.number, offset)
-        logger.error("%s is quarantined at %s: %s", key, at, spoiled.cause, extra=about(key, at))
+        logger.error("%s is parked at %s: %s", key, at, spoiled.cause, extra=about(key, at))
         _, (stored,) = await self.store.reader.read(self.generation, self.number, [key])
         base, mark = (
             (Window(key, self.number, self.rules), NOTHING)
@@ -334,6 +339,9 @@ class Partition(PartitionWindows):
 
     def _noted(self, window: Window, event: AnyEvent, outcome: Outcome, effects: Effects) -> None:
         """Count what became of an event, and note what there is to say of it."""
+        if self.traced is not None and (place := trace_of(event)) is not None:
+            traced = Traced(window.key, outcome.offset, place, outcome.status.value)
+            self.traced.append(traced)
         if outcome.status is Status.APPLIED:
             self.counts.applied += 1
             if type(event) is ErasedEvent:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import get_args
@@ -317,9 +317,8 @@ class PartitionWindows(OwnedPartition):
         self.checkpoint = replace(checkpoint, revision=answer.revision, unverified=False)
         return answer.verdict
 
-    async def due_windows(self, now_ms: int, limit: int = 100) -> list[Window]:
-        """Windows whose compaction request should go out (again) now."""
-        keys = await self.store.due(self.generation, self.number, now_ms, limit)
+    async def due_windows(self, keys: Iterable[Key]) -> list[Window]:
+        """Those of these conversations' windows that are due for a summary."""
         names = [str(key).encode() for key in keys]
         await self._load(set(names))
         windows = [self._slots[name].window for name in names]

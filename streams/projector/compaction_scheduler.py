@@ -10,7 +10,8 @@ repeats one is answered, and paid for, and the others cost one look.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from projections.errors import Healing
 from projections.events.types import delta
@@ -20,14 +21,40 @@ from projections.storage.protocol import WaitingWork, WindowReader
 from projections.storage.records import stored_form
 from projections.window.window import Window
 from streams.compaction.requests import CompactionRequest, request_for
+from streams.log.group_offsets import Extent, GroupOffsets
 from streams.partition.partition import Partition
 from streams.projector.effect_sink import Publisher
+from streams.settings.settings import Settings
 
 GROWTH = 2
 LONGEST = 16
 """Each pause is so many times the one before, up to so many times the first."""
+LOOKED_AT, ASKED_AT_ONCE, LOADED_AT_ONCE = 1_000, 25, 5
+"""Of a partition, each time: conversations that are due again; requests that are sent at most;
+windows that are loaded together. Loading one takes 3 ms, and nothing is folded meanwhile.
+"""
+NO_PLACES: Mapping[Key, str] = {}
 MAX_KNOWN = 50_000
 """Conversations whose number of requests is remembered; beyond, all begin anew."""
+
+
+Answered = Callable[[Collection[int]], Awaitable[Mapping[int, Extent]]]
+"""Gives how far compactors are with the requests of partitions; raises KafkaUnavailable."""
+
+
+def answered_requests(settings: Settings) -> GroupOffsets:
+    """How far all compactors are with the requests."""
+    return GroupOffsets(
+        settings, "compactions", settings.compactor_group, "reading how far compactors are"
+    )
+
+
+@dataclass(slots=True)
+class _Asked:
+    """How often the pause has grown, and where requests ended when this one was due again."""
+
+    times: int = 0
+    end: int | None = None
 
 
 class Patience:
@@ -40,35 +67,66 @@ class Patience:
         cap.
         """
         self._first = first
-        self._times: dict[Key, int] = {}
+        self._known: dict[Key, _Asked] = {}
+
+    def unanswered(self, keys: Iterable[Key], answered: Extent) -> set[Key]:
+        """The conversations whose last request may still wait on its topic: another one would only
+        wait behind it. What has waited for the longest pause counts as lost.
+        """
+        found: set[Key] = set()
+        for key in keys:
+            one = self._known.setdefault(key, _Asked())
+            one.end = answered.end if one.end is None else one.end
+            if answered.done < one.end and one.times < LONGEST:
+                found.add(key)
+        return found
 
     def pauses(self, keys: Iterable[Key], *, again: bool) -> dict[float, list[Key]]:
         """The conversations by the seconds until they may ask once more; not ``again``: what they
         ask for is new.
         """
-        if len(self._times) >= MAX_KNOWN:
-            self._times.clear()
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
         pauses: dict[float, list[Key]] = {}
         for key in keys:
-            times = min(self._times[key] * GROWTH, LONGEST) if again and key in self._times else 1
-            self._times[key] = times
-            pauses.setdefault(self._first * times, []).append(key)
+            one = self._known.setdefault(key, _Asked())
+            one.times = max(1, min(one.times * GROWTH, LONGEST)) if again else 1
+            pauses.setdefault(self._first * one.times, []).append(key)
         return pauses
+
+    def sent(self, keys: Iterable[Key]) -> None:
+        """Another request went out: where it ends is looked at when it is due again."""
+        for key in keys:
+            if key in self._known:
+                self._known[key].end = None
 
 
 class CompactionScheduler:
     """Sends the requests of due windows, for one projector, and notes when to send them again."""
 
-    def __init__(self, publisher: Publisher, store: WaitingWork, first_pause: float) -> None:
+    def __init__(
+        self,
+        publisher: Publisher,
+        store: WaitingWork,
+        first_pause: float,
+        answered: Answered | None = None,
+    ) -> None:
+        """Args: ``answered`` is how far compactors are; None: every pause ends with a request."""
         self._publisher = publisher
         self._store = store
+        self._answered = answered
         self._patience = Patience(first_pause)
 
     async def ask(
-        self, partition: Partition, windows: Sequence[Window], *, again: bool = False
+        self,
+        partition: Partition,
+        windows: Sequence[Window],
+        places: Mapping[Key, str] = NO_PLACES,
+        *,
+        again: bool = False,
     ) -> None:
         """Ask for what these windows are due for; raises KafkaUnavailable, RedisUnavailable, and
-        comes up again then.
+        comes up again then. ``places`` are the trace parents of the events by which they are.
         """
         if not windows or partition.checkpoint.healing:
             return
@@ -77,12 +135,40 @@ class CompactionScheduler:
             for window in windows
             if (request := request_for(window, partition.generation)) is not None
         ]
+        for request in requests if places else ():
+            request.traceparent = places.get(Key(request.tenant, request.conversation))
         await self._publisher.request(requests)
-        for pause, keys in self._patience.pauses(
-            [window.key for window in windows], again=again
-        ).items():
+        keys = [window.key for window in windows]
+        self._patience.sent(keys)
+        await self._put_off(partition, keys, again=again)
+
+    async def ask_again(self, partition: Partition, now_ms: int) -> None:
+        """Ask once more for what was asked for and has not come; raises as :meth:`ask`.
+
+        Not while the request may still wait for a compactor: of a backlog of 10,000, loading each
+        window and asking again took the worker's whole time.
+        """
+        place = partition.generation, partition.number
+        keys = await self._store.due(*place, now_ms, LOOKED_AT)
+        if not keys:
+            return
+        waiting: set[Key] = set()
+        if self._answered is not None:
+            extents = await self._answered([partition.number])
+            waiting = self._patience.unanswered(keys, extents[partition.number])
+            await self._put_off(partition, waiting, again=True)
+        lost = [key for key in keys if key not in waiting][:ASKED_AT_ONCE]
+        for first in range(0, len(lost), LOADED_AT_ONCE):
+            part = lost[first : first + LOADED_AT_ONCE]
+            windows = await partition.due_windows(part)
+            await self.ask(partition, windows, again=True)
+            # What is not to be summarised, as a window in quarantine, does not stand in the way.
+            await self._put_off(partition, set(part) - {w.key for w in windows}, again=True)
+
+    async def _put_off(self, partition: Partition, keys: Iterable[Key], *, again: bool) -> None:
+        for pause, those in self._patience.pauses(keys, again=again).items():
             at_ms = int((time.time() + pause) * 1000)
-            await self._store.requested(partition.generation, partition.number, keys, at_ms)
+            await self._store.requested(partition.generation, partition.number, those, at_ms)
 
 
 class StillDue:

@@ -35,6 +35,7 @@ from streams.partition.step import RECORD
 from streams.projector.memory_announcements import announcement, memories_key
 from streams.projector.tracing import compaction_span
 from streams.runtime.log_fields import about
+from streams.runtime.tracing import Traced, fold_spans
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -45,8 +46,18 @@ _Message = tuple[int, str, bytes, bytes, list[tuple[str, bytes]]]
 class Publisher:
     """One idempotent producer for everything the projector publishes."""
 
-    def __init__(self, settings: Settings, log: Log, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        log: Log,
+        metrics: Metrics | None = None,
+        copied: Callable[[str, int, int], bool] = lambda tenant, partition, offset: False,
+    ) -> None:
+        """Args: ``copied`` says of a tenant's event, by partition and offset, whether it came with
+        a copy of another log. What is appended because of it came, too.
+        """
         self.settings = settings
+        self._copied = copied
         self._metrics = metrics or Metrics()
         self._log = log
         # Others read the summaries, with clients of their own.
@@ -91,9 +102,10 @@ class Publisher:
         messages += await self._records(partition, rows, effects.again, new)
         messages += await self._taught(partition, rows, effects.taught, new)
         for key, due in effects.extractions:
-            if new(due.offset):
-                request = msgspec.json.encode(request_of(key, partition, due))
-                messages.append((due.offset, "compactions", str(key).encode(), request, []))
+            if new(due.offset) and not self._copied(key.tenant, partition, due.offset):
+                request = request_of(key, partition, due, self.settings.memory_model)
+                value = msgspec.json.encode(request)
+                messages.append((due.offset, "compactions", str(key).encode(), value, []))
         for dead in effects.dead:
             if new(dead.position.offset):
                 letter = msgspec.json.encode(
@@ -101,7 +113,8 @@ class Publisher:
                 )
                 messages.append((dead.position.offset, "dead-letters", dead.key or b"", letter, []))
         for key, offset, loop in effects.loops:
-            record = _loop(key, Position(partition, offset), loop) if new(offset) else None
+            said = not new(offset) or self._copied(key.tenant, partition, offset)
+            record = None if said else _loop(key, Position(partition, offset), loop)
             sealed = await self._sealed(record)
             if sealed is not None:
                 # To the log itself, and only sent: it is folded when it comes back as a record.
@@ -137,12 +150,13 @@ class Publisher:
         """The records that stand at the last of these offsets, each as of the offset before it if
         that is new.
         """
-        messages: list[_Message] = []
-        for key, at, offset in news:
-            raw = await self._raw(rows, Position(partition, offset)) if new(at) else None
-            if raw is not None and raw.value is not None:
-                messages.append((at, "summaries", str(key).encode(), raw.value, HEADERS))
-        return messages
+        due = [(key, at, Position(partition, offset)) for key, at, offset in news if new(at)]
+        found = await self._raws(rows, [position for _, _, position in due])
+        return [
+            (at, "summaries", str(key).encode(), raw.value, HEADERS)
+            for key, at, position in due
+            if (raw := found.get(position)) is not None and raw.value is not None
+        ]
 
     async def _taught(
         self,
@@ -155,9 +169,10 @@ class Publisher:
         means, to each user whose memory changes.
         """
         messages: list[_Message] = []
-        for key, offset, taught in news:
-            at = Position(partition, offset)
-            raw = await self._raw(rows, at) if new(offset) else None
+        due = [(key, offset, taught) for key, offset, taught in news if new(offset)]
+        found = await self._raws(rows, [Position(partition, offset) for _, offset, _ in due])
+        for key, offset, taught in due:
+            raw = found.get(Position(partition, offset))
             if raw is not None and raw.value is not None:
                 value = announcement(key, raw, taught)
                 messages += [
@@ -183,11 +198,23 @@ class Publisher:
             self._metrics.observe(CUT_UTILIZATION, cut.utilization)
             compaction_span(key, cut.utilization, cut.steps, where="fold")
 
-    async def _raw(self, rows: dict[Position, Raw], position: Position) -> Raw | None:
-        """The record of an accepted summary: of this batch, or, when a rollback put it back in
-        force, from the log.
+    def report_folded(
+        self, partition: int, traced: Sequence[Traced], begun_ns: int
+    ) -> dict[Key, str]:
+        """Report events that are visible now, but for those of a replay
+        (:func:`streams.runtime.tracing.fold_spans`).
         """
-        return rows.get(position) or (await self._log.read([position])).get(position)
+        since = self.announced_before.get(partition, 0)
+        return fold_spans(partition, [one for one in traced if one.offset >= since], begun_ns)
+
+    async def _raws(
+        self, rows: dict[Position, Raw], positions: Sequence[Position]
+    ) -> dict[Position, Raw]:
+        """The records at these positions: of this batch, or, of summaries that a rollback put back
+        in force, from the log. Those are read at once, as the partition waits.
+        """
+        missing = [position for position in positions if position not in rows]
+        return rows | await self._log.read(missing) if missing else rows
 
     async def request(self, requests: Sequence[CompactionRequest]) -> None:
         """Send compaction requests; raises :class:`KafkaUnavailable`."""

@@ -7,22 +7,13 @@ the compactor is, is asked of the brokers by other ones.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from projections.storage.protocol import Checkpoints
-from streams.log.clients import (
-    AIOKafkaConsumer,
-    TopicPartition,
-    kafka_errors,
-    make_consumer,
-    start_client,
-    stop_client,
-)
 from streams.log.kafka_log import KafkaLog
+from streams.projector.compaction_scheduler import Answered
 from streams.projector.projector import Projector
 from streams.runtime.watchdog import Look
-from streams.settings.settings import Settings
 
 
 class FoldProgress:
@@ -99,46 +90,23 @@ class AnswerProgress:
 
     def __init__(
         self,
-        settings: Settings,
-        group: str,
+        answered: Answered,
         assigned: Callable[[], set[int]],
         mark: Callable[[], object],
     ) -> None:
-        """Args: ``assigned`` gives the partitions that this process' agents have, ``mark`` what
-        changes whenever one of their requests was answered or waits for a known cause.
+        """Args: ``answered`` is how far the group is, ``assigned`` gives the partitions that this
+        process' agents have, ``mark`` what changes whenever one of their requests was answered or
+        waits for a known cause.
         """
-        self._settings = settings
-        self._group = group
+        self._answered = answered
         self._assigned = assigned
         self._mark = mark
-        self._consumer: AIOKafkaConsumer | None = None
 
     async def __call__(self) -> dict[str, Look]:
         """One look at all of them; raises KafkaUnavailable."""
-        topic = self._settings.topic("compactions")
-        partitions = [TopicPartition(topic, number) for number in sorted(self._assigned())]
-        if not partitions:
+        extents = await self._answered(self._assigned())
+        if not extents:
             return {}
-        async with (
-            kafka_errors(self._settings, "watching the compactor"),
-            asyncio.timeout(self._settings.append_timeout),
-        ):
-            if self._consumer is None:
-                consumer = make_consumer(self._settings, group=self._group)
-                await start_client(consumer, self._settings)
-                self._consumer = consumer
-            # Assigned by hand, it joins no group; it only reads what the group has committed.
-            self._consumer.assign(partitions)
-            self._consumer.pause(*partitions)
-            ends = await self._consumer.end_offsets(partitions)
-            # Requests that are older than the topic's retention are deleted, whether anybody took
-            # them or not.
-            begins = await self._consumer.beginning_offsets(partitions)
-            done = {tp: await self._consumer.committed(tp) or 0 for tp in partitions}
-        lag = sum(max(0, ends[tp] - max(done[tp], begins[tp])) for tp in partitions)
-        return {"the compactor": Look(lag, (self._mark(), tuple(done.values())))}
-
-    async def stop(self) -> None:
-        """Close the client."""
-        if self._consumer is not None:
-            await stop_client(self._consumer, self._settings)
+        lag = sum(max(0, one.end - one.done) for one in extents.values())
+        done = tuple(one.done for one in extents.values())
+        return {"the compactor": Look(lag, (self._mark(), done))}

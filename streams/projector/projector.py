@@ -12,12 +12,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from weakref import WeakValueDictionary
 
 from projections.errors import KafkaUnavailable, KeyUnusable
 from projections.fold.outcomes import History, Outcome
+from projections.names import Key
 from projections.policy.policy import Rules
 from projections.storage.protocol import WindowStore
 from projections.storage.records import Checkpoint
@@ -33,7 +34,7 @@ from streams.partition.folder import Folder, Prepared
 from streams.partition.log_identity import Start, find_start, stored_place
 from streams.partition.partition import Partition
 from streams.partition.runtime import PartitionRuntime
-from streams.projector.compaction_scheduler import CompactionScheduler
+from streams.projector.compaction_scheduler import Answered, CompactionScheduler
 from streams.projector.effect_sink import Publisher
 from streams.projector.halts import Halts
 from streams.projector.projector_counts import ProjectorCounts
@@ -44,6 +45,7 @@ from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.recovery.snapshot_writer import SnapshotWriter
 from streams.runtime.time_slices import TimeSlices
+from streams.runtime.tracing import is_tracing
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -67,15 +69,19 @@ class Projector(Folder[Partition]):
         log: Log,
         store: WindowStore,
         metrics: Metrics | None = None,
+        answered: Answered | None = None,
     ) -> None:
-        """Args: ``metrics`` is where all is counted; None: nobody looks."""
+        """Args:
+        metrics: where all is counted; None: nobody looks.
+        answered: how far compactors are with the requests; None: that is not looked at.
+        """
         metrics = metrics or Metrics()
         self.settings = settings
         self.control = control
         self.log = log
         self.runtime = PartitionRuntime(settings, log, self, group=settings.group)
         self.partitions = self.runtime.partitions
-        self.publisher = Publisher(settings, log, metrics)
+        self.publisher = Publisher(settings, log, metrics, control.state.was_copied)
         self.share = FailureShare(settings.max_poison_share)
         self.halts = Halts(control)
         self.snapshots = KafkaSnapshots(settings, log.partitions)
@@ -87,7 +93,9 @@ class Projector(Folder[Partition]):
         )
         self.rules = Rules()
         self.generation = 0
-        self._scheduler = CompactionScheduler(self.publisher, self.store, settings.summary_time_cap)
+        self._scheduler = CompactionScheduler(
+            self.publisher, self.store, settings.summary_time_cap, answered
+        )
         self._one_heals = asyncio.Lock()
         self._restoring = asyncio.Semaphore(RESTORING)
         self._tenants: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -135,12 +143,16 @@ class Projector(Folder[Partition]):
 
     async def process(self, partition: Partition, rows: Sequence[Row]) -> None:
         async with partition.turn:
-            begun = time.perf_counter()
+            begun, begun_ns = time.perf_counter(), time.time_ns()
+            partition.traced = [] if is_tracing() else None
             await partition.fold(rows)
             folded = time.perf_counter()
             due = await partition.write()
             self._counts.batch(len(rows), folded - begun, time.perf_counter() - folded)
-            await self._scheduler.ask(partition, due)
+            places: Mapping[Key, str] = {}
+            if partition.traced:
+                places = self.publisher.report_folded(partition.number, partition.traced, begun_ns)
+            await self._scheduler.ask(partition, due, places)
         if partition.excess is not None:
             self.halts.begin(partition.number, partition.generation, partition.excess)
             partition.excess = None
@@ -164,8 +176,7 @@ class Projector(Folder[Partition]):
             self.snapshot_writer.check(partition.number)
             if self.halts.after(partition.number) is None:
                 # In a halted partition no summary would be accepted, and each request costs one.
-                due = await partition.due_windows(_now_ms())
-                await self._scheduler.ask(partition, due, again=True)
+                await self._scheduler.ask_again(partition, _now_ms())
         # While there is more to fold, or how much is not known yet, time stands where the log has
         # been folded to.
         left = await self.runtime.left(partition)

@@ -24,6 +24,7 @@ from streams.partition.log_identity import stored_place
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.projector.effect_sink import NullSink
+from streams.runtime.process_pool import cores
 from streams.settings.settings import Settings
 
 ATTEMPTS = 5
@@ -35,6 +36,8 @@ LITTLE = 2_000
 """Rounds at most, and records in one round from which on another is worth it: each folds what came
 while the one before ran.
 """
+WORTH_A_PROCESS = 50_000
+"""Records a process must fold to be worth its start."""
 
 
 class Stopped(Exception):
@@ -106,6 +109,14 @@ async def left_to_fold(
         checkpoint = await store.checkpoint(generation, partition)
         found[partition] = max(0, stop - 1 - (-1 if checkpoint is None else checkpoint.offset))
     return found
+
+
+async def worthwhile_jobs(control: Control, log: Log, store: WindowStore, generation: int) -> int:
+    """How many processes are worth to build a generation: one a processor, if each has enough to
+    fold.
+    """
+    left = sum((await left_to_fold(control, log, store, generation)).values())
+    return max(1, min(cores(), log.partitions, left // WORTH_A_PROCESS))
 
 
 class Builder:

@@ -35,6 +35,7 @@ class WouldLose(ThreadfoldError):
     """A switch would make conversations forget what their summaries hold."""
 
     exit_code = 1
+    problem = 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,8 @@ async def _check_losses(
         more = "; …" if len(lost) > NAMED else ""
         raise WouldLose(
             f"generation {generation.number} is not made live: {len(lost)} conversations would lose"
-            f" what their summaries hold ({named}{more}): --accept-loss switches all the same"
+            f" what their summaries hold ({named}{more}): accept the loss (--accept-loss) to switch"
+            " all the same"
         )
 
 

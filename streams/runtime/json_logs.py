@@ -10,8 +10,12 @@ from typing import Any
 
 import msgspec
 
+from streams.runtime.current_request import current_request
+
 FIELDS = ("tenant", "conversation", "position", "request_id")
-"""What a line may be about (``streams.runtime.log_fields``); each is there where it is known."""
+"""What a line may be about (``streams.runtime.log_fields``, ``streams.runtime.current_request``);
+each is there where it is known.
+"""
 
 
 class JsonLines(logging.Formatter):
@@ -27,6 +31,8 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if (request := current_request()) is not None:
+            line |= request.fields()
         line |= {name: str(record.__dict__[name]) for name in FIELDS if name in record.__dict__}
         if record.exc_info and record.exc_info[0] is not None:
             line["error"] = record.exc_info[0].__name__

@@ -45,12 +45,14 @@ class Processes:
         size: int = 0,
         weight: Callable[[str], float] = lambda tenant: 1.0,
         prepare: Callable[[], None] | None = None,
+        niceness: int = NICENESS,
     ) -> None:
         """Args: ``size`` is how many, 0: as many as there are cores; none starts before a call.
-        ``prepare`` is called in each before its first call.
+        ``prepare`` is called in each before its first call, ``niceness`` is how much lower their
+        priority is from then on.
         """
         self.size = size or cores()
-        self._pool = ProcessPool(self.size, PROCESS_BYTES, prepare, NICENESS)
+        self._pool = ProcessPool(self.size, PROCESS_BYTES, prepare, niceness)
         self._turns = FairLimit(self.size + AHEAD, weight)
 
     async def run(self, tenant: str, function: Callable[..., T], *args: object) -> T:

@@ -23,6 +23,11 @@ OWN = (
 )
 """Modules of ours that log it for each partition, each time they try again."""
 
+CHATTER = ("aiokafka.consumer.subscription_state", "aiokafka.conn")
+"""Loggers of aiokafka that tell of each look at the brokers, at INFO: an idle worker looks every
+30 s.
+"""
+
 
 class ThrottledLogs(logging.Filter):
     """Lets a warning or an error pass that was not logged lately; tracebacks and what is critical
@@ -58,7 +63,8 @@ _THEIRS, _OURS = ThrottledLogs(by_form=True), ThrottledLogs(by_form=False)
 
 
 def throttle_logs() -> None:
-    """Throttle aiokafka's loggers, as far as it is imported, and ours.
+    """Throttle aiokafka's loggers, as far as it is imported, and ours; :data:`CHATTER` is not
+    written unless at DEBUG.
 
     A service that begins calls it; a further call costs nothing.
     """
@@ -67,5 +73,9 @@ def throttle_logs() -> None:
     ]
     for name in names:
         logging.getLogger(name).addFilter(_THEIRS)
+    for name in CHATTER:
+        chatter = logging.getLogger(name)
+        if chatter.getEffectiveLevel() == logging.INFO:
+            chatter.setLevel(logging.WARNING)
     for name in OWN:
         logging.getLogger(name).addFilter(_OURS)

@@ -7,7 +7,7 @@ from typing import Any
 
 from projections.errors import InvalidSettings
 
-SECRETS = ("kafka_password", "redis", "token_secret")
+SECRETS = ("kafka_password", "redis", "token_secret", "accepted_token_secrets")
 """Settings of which each may stand in a file: the setting's name with ``_file`` behind it names the
 file. Master keys have a file of their own form (``master_keys_file``).
 """

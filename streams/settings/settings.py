@@ -26,12 +26,12 @@ from streams.settings.callables import read_callables
 from streams.settings.endpoints import (
     CHEAP,
     EXTRACTIVE,
-    MINILM,
     EmbeddingsSettings,
     EndpointSettings,
     read_endpoints,
 )
-from streams.settings.kafka_login import KafkaLogin, check_addresses, check_kafka_login
+from streams.settings.kafka_login import check_addresses, check_kafka_login
+from streams.settings.memory_settings import MemorySettings, check_memory
 from streams.settings.policy_file import read_policy
 from streams.settings.quotas import Quota, read_quota
 from streams.settings.secret_files import FILES, read_secrets
@@ -68,7 +68,7 @@ _SERVICE_LINK = re.compile(
 """What Kubernetes sets for a service whose name begins with threadfold."""
 
 
-class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(MemorySettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything a service of threadfold is configured with; each field is ``THREADFOLD_<NAME>``
     in the environment.
 
@@ -94,36 +94,25 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
     ``summary_breaker_seconds``. ``callables`` are the functions that policies may name, as ``NAME =
     "package.module:function"`` (``streams.settings.callables``).
 
-    ``embeddings`` are endpoints that make vectors, as ``summarizers`` are. ``memory_embeddings``
-    names the one of the long-term memory, or ``minilm``, whose files are in ``embeddings_folder``
-    (``streams.embeddings``); empty: it has no vectors.
+    ``embeddings`` are endpoints that make vectors, as ``summarizers`` are. They, and the rest of
+    the long-term memory: ``streams.settings.memory_settings``.
 
     ``master_keys`` (``id:base64,id2:base64``, the first is the current one) or ``master_keys_file``
     (one a line) wrap the data keys of encrypted conversations (``streams.encryption.master_keys``);
     within ``key_compaction_lag`` seconds of an erasure the broker begins to drop its keys.
 
-    ``memory_turns``: whether searches of the long-term memory find what was said word for word.
-    ``memory_store`` is the folder of this process' store of the long-term memory
-    (``streams.memory.store_folder``); without it a gateway feeds a temporary one at every start.
-
     A worker that has something to do, does nothing of it and does not say why ends after
-    ``watchdog_seconds`` (``streams.runtime.watchdog``; 0: it never does so).
-
-    A worker serves its metrics at ``metrics_host`` and ``metrics_port``; 0: it does not.
+    ``watchdog_seconds`` (``streams.runtime.watchdog``; 0: it never does so). It serves its metrics
+    at ``metrics_host`` and ``metrics_port``; 0: it does not.
 
     ``gateway_certificate`` and ``gateway_private_key`` are PEM files with which the gateway speaks
-    TLS (``threadfold.gateway.tls``).
-
-    ``cors_origins`` and ``gateway_hosts`` are lists joined by commas
-    (``threadfold.gateway.origins``). ``token_secret`` is part of what signs the tokens of end
-    users; ``user_requests_per_second`` and ``user_streams`` are one user's share in a gateway, 0:
-    no limit.
-
-    A context that misses events which have been in the log for more than ``stale_after`` seconds
-    says so (``"stale"``); 0: never.
-
-    ``public_codec`` compresses what is written to the topic of summaries, which clients of any kind
-    read.
+    TLS (``threadfold.gateway.tls``). ``cors_origins`` and ``gateway_hosts`` are lists joined by
+    commas (``threadfold.gateway.origins``). ``token_secret`` is part of what signs the tokens of
+    end users; those of ``accepted_token_secrets``, joined by commas, count as well.
+    ``user_requests_per_second`` and ``user_streams`` are one user's share in a gateway; 0: no
+    limit. A context that misses events which have been in the log for more than ``stale_after``
+    seconds says so (``"stale"``); 0: never. ``public_codec`` compresses what is written to the
+    topic of summaries, which clients of any kind read.
 
     A stream is silent for ``stream_heartbeat`` seconds at most. Assistant text in progress of which
     nothing more came for ``partial_timeout`` seconds is kept as an interrupted message
@@ -149,10 +138,8 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
     master_keys: str = ""
     master_keys_file: str = ""
     key_compaction_lag: int = 86_400
-    memory_store: str = ""
     compress: bool = False
     read_cache_bytes: int = 64 << 20
-    memory_turns: bool = True
     stale_after: float = 10.0
     snapshot_events: int = 5_000
     accept_truncated_log: bool = False
@@ -165,11 +152,7 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
     summary_output_tokens: int = 4_000
     summary_breaker_failures: int = 5
     summary_breaker_seconds: float = 60.0
-    summarizers: dict[str, EndpointSettings] = msgspec.field(default_factory=dict)
     callables: dict[str, str] = msgspec.field(default_factory=dict)
-    embeddings: dict[str, EmbeddingsSettings] = msgspec.field(default_factory=dict)
-    embeddings_folder: str = ""
-    memory_embeddings: str = ""
     session_timeout: float = 10.0
     watchdog_seconds: float = 300.0
     stream_heartbeat: float = 10.0
@@ -193,6 +176,7 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
     jwt_scopes_claim: str = "scope"
     jwt_admin: bool = False
     token_secret: str = ""
+    accepted_token_secrets: str = ""
     cors_origins: str = ""
     gateway_hosts: str = ""
     user_requests_per_second: float = 10.0
@@ -285,11 +269,7 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
                 raise InvalidSettings(
                     f"setting {name!r} is {getattr(self, name)}: it must be {least} to {most}"
                 )
-        if self.memory_embeddings not in ("", MINILM, *self.embeddings):
-            raise InvalidSettings(
-                f"setting 'memory_embeddings' is {self.memory_embeddings[:60]!r}: it must be one of"
-                f" {', '.join((MINILM, *self.embeddings))}, or empty for none"
-            )
+        check_memory(self)
         self._check_access()
         return self
 
@@ -301,8 +281,11 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
             self.quota()
         except (InvalidName, InvalidQuota) as error:
             raise InvalidSettings(f"settings: {error}") from None
-        if self.token_secret and len(self.token_secret) < 32:
-            raise InvalidSettings("setting 'token_secret': expected 32 characters or more")
+        if any(0 < len(secret) < 32 for secret in self.token_secrets):
+            raise InvalidSettings(
+                "setting 'token_secret': expected 32 characters or more, also of each of"
+                " 'accepted_token_secrets'"
+            )
         for together in (
             ("jwt_issuer", "jwt_audience", "jwt_keys"),
             ("kafka_user", "kafka_password"),
@@ -315,6 +298,12 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
                     f"setting {missing[0]!r} is missing: {', '.join(together)} are needed together"
                 )
         check_kafka_login(self)
+
+    @property
+    def token_secrets(self) -> list[str]:
+        """What tokens of end users may be made with; the first makes new ones."""
+        others = re.split(r"[,\s]+", self.accepted_token_secrets)
+        return [self.token_secret, *filter(None, others)]
 
     def quota(self) -> Quota:
         """The quota of tenants that have none of their own; raises :class:`InvalidQuota`."""
@@ -344,6 +333,11 @@ class Settings(KafkaLogin, frozen=True, forbid_unknown_fields=True, kw_only=True
         ``cheap``, which stands for ``extractive`` where no endpoint has that name.
         """
         return frozenset((EXTRACTIVE, CHEAP, *self.summarizers))
+
+    @property
+    def compactor_group(self) -> str:
+        """The consumer group that reads compaction requests."""
+        return f"{self.group}.agents"
 
     def topic(self, name: str) -> str:
         """The full name of a topic: ``events`` → ``threadfold.events``."""

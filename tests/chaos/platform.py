@@ -22,17 +22,21 @@ import psutil
 from streams.control.control_topic import Control
 from streams.control.state import Generation
 from streams.log.topics import create_topics
+from streams.memory.store_folder import REDIS_STORE
 from streams.settings.settings import Settings
 from tests.chaos.model_server import Troubled, troubled_model
 from tests.chaos.proxy import Proxy, proxied
 from tests.chaos.schedule import Plan
 from tests.chaos.services import Service, wake
 from tests.support.commands import clean_env
+from tests.support.search_module import search_module
 from threadfold.embedded.kafka import EmbeddedKafka
 from threadfold.embedded.ports import free_port
 from threadfold.embedded.redis import EmbeddedRedis
 
 SCOPES = ["append", "read", "subscribe", "admin", "erase"]
+STARTS = 180.0
+"""Seconds that the services have to come up: on a machine whose load is 18 they take over 60."""
 # Of the settings, what a service is told.
 _ENV = (
     "kafka",
@@ -62,12 +66,20 @@ class ProxiedKafka(EmbeddedKafka):
         return super().properties(port, controller) | advertised
 
 
+class SearchRedis(EmbeddedRedis):
+    """A Redis with the query engine, where its module is installed."""
+
+    def properties(self, port: int) -> dict[str, str]:
+        module = search_module()
+        return super().properties(port) | ({"loadmodule": str(module)} if module else {})
+
+
 class Stack:
     """A Kafka behind a proxy and a Redis, whose data outlive their ends; one for a whole run."""
 
     def __init__(self, folder: Path) -> None:
         self.kafka = ProxiedKafka(folder / "kafka")
-        self.redis = EmbeddedRedis(folder / "redis")
+        self.redis = SearchRedis(folder / "redis")
         self.kafka_proxy = Proxy(0, 1)
         self._server: asyncio.Server | None = None
 
@@ -170,7 +182,8 @@ class Platform:
     def environment(self) -> dict[str, str]:
         """The settings as services and commands are given them."""
         own = {f"THREADFOLD_{name.upper()}": str(getattr(self.settings, name)) for name in _ENV}
-        own["THREADFOLD_MEMORY_STORE"] = str(self.folder / "memories")
+        shared = self.plan.shared_memory and search_module() is not None
+        own["THREADFOLD_MEMORY_STORE"] = REDIS_STORE if shared else str(self.folder / "memories")
         return clean_env({**own, "THREADFOLD_SUMMARIZERS": json.dumps(_endpoints(self.model))})
 
     @property
@@ -334,10 +347,10 @@ async def _prepare(made: Platform) -> None:
         await control.stop()
 
 
-async def until_ready(made: Platform, limit: float = 60.0) -> None:
+async def until_ready(made: Platform) -> None:
     """Wait until every gateway says it is ready; raises TimeoutError."""
     async with (
-        asyncio.timeout(limit),
+        asyncio.timeout(STARTS),
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as http,
     ):
         for url in made.urls:

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -226,11 +226,18 @@ async def _drop_topics(settings: Settings) -> None:
         await admin.close()
 
 
-async def run_seeds(seeds: Sequence[int], say: Say = print, *, verbose: bool = False) -> int:
+async def run_seeds(
+    seeds: Sequence[int],
+    say: Say = print,
+    *,
+    verbose: bool = False,
+    shared_memory: bool | None = None,
+) -> int:
     """Run seeds one after the other on one stack, print each and the sums; returns the exit code, 0
     only when all are clean.
 
-    ``verbose``: also the steps of each with their times.
+    ``verbose``: also the steps of each with their times. ``shared_memory``: whether the memory
+    store is in Redis; None: each seed chooses.
     """
     total, failed = Findings(), list[Outcome]()
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
@@ -238,6 +245,8 @@ async def run_seeds(seeds: Sequence[int], say: Say = print, *, verbose: bool = F
         try:
             for seed in seeds:
                 plan = plan_of(seed)
+                if shared_memory is not None:
+                    plan = replace(plan, shared_memory=shared_memory)
                 say(f"seed {seed}: {plan}")
                 outcome = await run_seed(plan, stack, _timed(say) if verbose else _unsaid)
                 found = outcome.findings

@@ -66,7 +66,7 @@ class Plan:
     """All that a seed decides. ``load`` is for how many seconds producers append, at least;
     ``pause`` how long each waits between two; ``rollbacks`` how many of about a hundred requests
     are some; ``garbage`` how many records are no events; ``patient``: with the time-outs that are
-    the defaults.
+    the defaults; ``shared_memory``: with the memory store in Redis, where it has the query engine.
     """
 
     seed: int
@@ -90,6 +90,7 @@ class Plan:
     rollbacks: int
     policy: dict[str, object]
     faults: tuple[Fault, ...]
+    shared_memory: bool
 
     def __str__(self) -> str:
         extras = [
@@ -98,6 +99,7 @@ class Plan:
             *(["repeats"] if self.repeats else []),
             *([f"{self.garbage} records of garbage"] if self.garbage else []),
             *(["default time-outs"] if self.patient else []),
+            *(["memories in Redis"] if self.shared_memory else []),
             *([f"sleep after {self.hibernate_after:g} s"] if self.hibernate_after < HOUR else []),
         ]
         return (
@@ -157,4 +159,5 @@ def plan_of(seed: int, *, load: float = 7.0) -> Plan:
             "summarizer": summarizer,
         },
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        shared_memory=rng.random() < 0.5,
     )

@@ -51,6 +51,21 @@ async def test_the_last_line_has_the_sums_and_the_exit_code_follows_it(
     assert ("make chaos SEED=4" in "\n".join(said)) == (code == 1)
 
 
+@pytest.mark.parametrize(("given", "expected"), [(True, {True}), (None, {True, False})])
+async def test_a_seed_chooses_where_the_memory_store_lies_unless_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, given: bool | None, expected: set[bool]
+) -> None:
+    found: set[bool] = set()
+
+    async def played(plan: Plan, stack: object, say: object) -> Outcome:
+        found.add(plan.shared_memory)
+        return Outcome(plan.seed)
+
+    monkeypatch.setattr(run, "run_seed", played)
+    assert await run.run_seeds(range(10), lambda text: None, shared_memory=given) == 0
+    assert found == expected
+
+
 async def test_the_proxy_forwards_stalls_and_cuts() -> None:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(100):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from projections.memory.identity import Scope, memory_id, normalize
+from projections.names import users_log
 
 Said = tuple[str, dict[str, Any]]
 """A conversation, and an event as it is appended."""
@@ -270,6 +271,25 @@ TAUGHT: list[dict[str, Any]] = [
         **_EXTRACTED,
     ),
 ]
+_COUNTS: dict[str, Any] = {
+    "user": "u-19",
+    "channel": "web",
+    "records": [
+        {"memory_id": _TEA["memory_id"], "retrieved": 3, "hits": 2},
+        {"memory_id": _MINT["memory_id"], "retrieved": 1},
+    ],
+}
+USED: list[dict[str, Any]] = [
+    _memory("memory.retrieved", id="counts", **_COUNTS),
+    _memory(
+        "memory.retrieved",
+        **{**_COUNTS, "user": None, "taught_by": "nobodys"},
+        origin="model",
+        model="model-e",
+        positions=["@counts"],
+        rollback="@counts",
+    ),
+]
 LETTERS: list[dict[str, Any]] = [
     {"type": "conversation.opened", "user": "u-18"},
     _user("My number is 0000, keep it to yourself."),
@@ -296,4 +316,5 @@ STORIES: list[tuple[str, str, list[dict[str, Any]]]] = [
     ("sealed", "letters", LETTERS),
     ("sealed", "gone", GONE),
     ("acme", "taught", TAUGHT),
+    ("acme", users_log("acme", "u-19").conversation, USED),
 ]

@@ -19,6 +19,13 @@ from tests.support.ports import own_ports
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 """The name under which the protocol gives an element's id."""
 ENTER, TAB = "\ue007", "\ue004"
+FOCUS = """
+    const one = document.activeElement;
+    const text = one.labels && one.labels[0] ? one.labels[0].innerText : one.innerText;
+    const name = ["BODY", "MAIN"].includes(one.tagName) ? one.tagName : one.ariaLabel || text;
+    return [name || one.tagName, getComputedStyle(one).outlineStyle];
+"""
+"""What has the focus, by its name, and the outline that shows it."""
 PROGRAMS = {
     "chromium": ("chromium", "chromium-browser", "google-chrome"),
     "driver": ("chromedriver",),
@@ -88,6 +95,29 @@ class Browser:
         steps = [{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]
         keys = {"type": "key", "id": "keys", "actions": steps}
         self.command("POST", "actions", {"actions": [keys]})
+
+    def type(self, text: str) -> None:
+        """Type over all that the field with the focus holds."""
+        control = "\ue009"
+        steps = [{"type": "keyDown", "value": control}]
+        for key in ("a", control, *text):
+            steps += [{"type": "keyDown", "value": key}] if key != control else []
+            steps.append({"type": "keyUp", "value": key})
+        self.command(
+            "POST", "actions", {"actions": [{"type": "key", "id": "keys", "actions": steps}]}
+        )
+
+    def tab_to(self, name: str, most: int = 40) -> None:
+        """Press Tab until what has this name (its label or text) has the focus, and shows it."""
+        seen: list[str] = []
+        for _ in range(most):
+            self.press(TAB)
+            found, outline = self.run(FOCUS)
+            seen.append(found)
+            if found.startswith(name):
+                assert outline != "none", f"{name} does not show that it has the focus"
+                return
+        raise AssertionError(f"Tab does not lead to {name!r}; it led to {seen}")
 
     def shows(self, *texts: str) -> None:
         """Wait until the page shows all these texts."""

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from projections.errors import EmbeddingsUnavailable
-from streams.embeddings.embedder import Vectors, unit_vectors
+from streams.embeddings.embedder import CachedEmbedder, Vectors, unit_vectors
 from streams.embeddings.encoder_graph import Shape
+from streams.embeddings.registry import Embeddings
+from streams.settings.settings import Settings
 
 SMALL = Shape(layers=2, heads=4)
 WIDTH = 64
@@ -115,3 +117,13 @@ class WordVectors:
             seed = int.from_bytes(blake2b(name, digest_size=8).digest(), "big")
             total += np.random.default_rng(seed).normal(size=self._width)
         return total
+
+
+class Fixed(Embeddings):
+    """Embeddings of these embedders; the first is the one to use."""
+
+    def __init__(self, *inner: WordVectors) -> None:
+        super().__init__(Settings())
+        self._by_model = {one.model: CachedEmbedder(one) for one in inner}
+        self.current = self._by_model[inner[0].model]
+        self.reason = ""

@@ -184,6 +184,7 @@ EVENT_OF = {
     events.MemorySuperseded: events.MemorySupersededEvent,
     events.MemoryDeleted: events.MemoryDeletedEvent,
     events.MemoryOutcome: events.MemoryOutcomeEvent,
+    events.MemoryRetrieved: events.MemoryRetrievedEvent,
     events.SkillSaved: events.SkillSavedEvent,
 }
 

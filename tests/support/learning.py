@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from projections.errors import WaitTimedOut
 from projections.events.validation import make_record
 from projections.memory.news import read_news
 from projections.memory.resolution import Record
@@ -20,9 +21,12 @@ from projections.storage.records import Checkpoint
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import request_for
+from streams.embeddings.registry import Embeddings
 from streams.log.log import Raw
 from streams.memory.encoder import Encoder
 from streams.memory.extraction_requests import ExtractionRequest, request_of
+from streams.memory.neighbours import Neighbours
+from streams.memory.sqlite_store import SqliteMemories
 from streams.metrics.metrics import Metrics
 from streams.partition.effects import Effects
 from streams.partition.partition import Partition
@@ -40,24 +44,41 @@ SETTINGS = Settings(kafka="unused", redis="unused")
 class Learning:
     """One partition whose conversations teach. It is the sink of its own fold."""
 
-    def __init__(self, policy: dict[str, Any], **options: Any) -> None:
+    def __init__(
+        self,
+        policy: dict[str, Any],
+        embeddings: Embeddings | None = None,
+        *,
+        model: str = "",
+        **options: Any,
+    ) -> None:
+        """Args: ``model`` is the endpoint that is to extract; ``options`` are the encoder's."""
         self.log, self.store, self.memory = MemoryLog(1), MemoryStore(), PlainMemories()
-        self.rules, self.metrics = Rules(policy), Metrics()
+        self.records = SqliteMemories()
+        self.rules, self.metrics = Rules(policy), options.pop("metrics", None) or Metrics()
+        self.late = False
+        self.model = model
         self.requests: list[ExtractionRequest] = []
         self.partition = self._partition(Checkpoint())
 
         async def rules(generation: int, tenants: set[str]) -> Rules:
             return self.rules
 
-        self.encoder = Encoder(
-            SETTINGS,
-            self.log,
-            lambda: self.store.reader,
-            rules,
-            lambda: 1,
-            self.metrics,
-            **options,
-        )
+        def encoder() -> Encoder:
+            return Encoder(
+                SETTINGS,
+                self.log,
+                lambda: self.store.reader,
+                rules,
+                lambda: 1,
+                Neighbours(self.records, self._has_all, embeddings),
+                self.metrics,
+                **options,
+            )
+
+        self.new_encoder = encoder
+        """Gives the encoder of another worker."""
+        self.encoder = encoder()
 
     def _partition(self, checkpoint: Checkpoint) -> Partition:
         async def learn(tenant: str) -> None:
@@ -73,11 +94,19 @@ class Learning:
         """Cuts are of no interest here."""
 
     async def publish(self, partition: int, effects: Effects, batch: Sequence[Raw]) -> None:
-        self.requests += [request_of(key, partition, due) for key, due in effects.extractions]
+        self.requests += [
+            request_of(key, partition, due, self.model) for key, due in effects.extractions
+        ]
         rows = {raw.position.offset: raw for raw in batch}
         for key, offset, taught in effects.taught:
             news = read_news(key, announcement(key, rows[offset], taught))
             self.memory.take([news] if news is not None else [])
+            self.records.apply([news] if news is not None else [], {})
+
+    async def _has_all(self, tenant: str, user: str | None) -> None:
+        """What is folded is in the memory already, unless a test says that it is ``late``."""
+        if self.late:
+            raise WaitTimedOut("the memory is being fed")
 
     # -- what tests do
 
@@ -92,6 +121,12 @@ class Learning:
             found += await self.log.append([record])
         await self.fold()
         return found
+
+    async def replay(self) -> None:
+        """Fold the log from its beginning into an empty store and memory."""
+        self.store, self.memory = MemoryStore(), PlainMemories()
+        self.partition = self._partition(Checkpoint())
+        await self.fold()
 
     async def fold(self) -> None:
         """Fold what is new."""

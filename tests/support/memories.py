@@ -37,6 +37,8 @@ TIMES = (
     "no time",
 )
 OWN = users_log("acme", USER)
+TENANTS_OWN = users_log("acme", None)
+ANONYMOUS = Key("acme", "anonymous")
 
 
 def saved(key: Key, text: str, *, user: str | None = USER, **more: Any) -> events.MemorySaved:
@@ -52,6 +54,35 @@ def saved(key: Key, text: str, *, user: str | None = USER, **more: Any) -> event
     )
     data.memory_id = id_of(key, data) or ""
     return data
+
+
+def fused(
+    key: Key, *sources: events.MemorySaved, user: str | None = USER, **more: Any
+) -> events.MemoryFused:
+    """A composite of records as its writer makes it."""
+    ids = sorted({one.memory_id for one in sources})
+    data = events.MemoryFused(
+        memory_id="",
+        memory_type="fact",
+        text="",
+        normalized_text=" ".join(ids),
+        trust="user",
+        user=user,
+        source_record_ids=ids,
+        **more,
+    )
+    data.memory_id = id_of(key, data) or ""
+    return data
+
+
+def given_out(key: Key, text: str, retrieved: int, hits: int) -> events.MemoryRetrieved:
+    """Use counts of one record, as the log of a user's own has them; the tenant's own has those of
+    what an anonymous conversation taught.
+    """
+    user, conversation = (USER, None) if key == OWN else (None, ANONYMOUS.conversation)
+    record = saved(OWN if conversation is None else ANONYMOUS, text, user=user)
+    count = events.RetrievedRecord(record.memory_id, retrieved, hits)
+    return events.MemoryRetrieved(records=[count], user=user, taught_by=conversation)
 
 
 def value_of(key: Key, event_id: str, data: Any, time: str | None = None) -> bytes:
@@ -118,12 +149,13 @@ class TaughtLog:
 
 
 def random_logs(rng: random.Random, length: int) -> list[TaughtLog]:
-    """Two conversations of one user, one of nobody, and the user's own log."""
+    """Two conversations of one user, one of nobody, the user's own log, and the tenant's own."""
     logs = [
         TaughtLog(Key("acme", "c1"), 0),
         TaughtLog(Key("acme", "c2"), 1),
-        TaughtLog(Key("acme", "anonymous"), 0, next_offset=500),
+        TaughtLog(ANONYMOUS, 0, next_offset=500),
         TaughtLog(OWN, 2),
+        TaughtLog(TENANTS_OWN, 2, next_offset=500),
     ]
     for log in logs[:2]:
         log.put(events.Opened(user=USER))
@@ -133,7 +165,7 @@ def random_logs(rng: random.Random, length: int) -> list[TaughtLog]:
 
 
 def _step(rng: random.Random, log: TaughtLog) -> None:
-    user = None if log.key.conversation == "anonymous" else USER
+    user = None if log.key in (ANONYMOUS, TENANTS_OWN) else USER
     own = log.key.of_user
     roll = rng.random()
     offsets = [raw.position.offset for raw in log.raws]
@@ -158,11 +190,12 @@ def _step(rng: random.Random, log: TaughtLog) -> None:
             said.memory_id = id_of(log.key, said) or ""
         log.put(said, time=_time(rng))
     elif roll < 0.68:
-        log.put(events.MemorySuperseded(by=said.memory_id, **about), time=_time(rng))
+        over = events.MemorySuperseded(by=said.memory_id, **about)
+        log.put(rng.choice([_fused(rng, log, user), over]), time=_time(rng))
     elif roll < 0.74:
         log.put(events.MemoryDeleted(hard=rng.random() < 0.3, **about), time=_time(rng))
     elif roll < 0.8:
-        log.put(events.MemoryOutcome(succeeded=rng.random() < 0.5, **about))
+        log.put(_use(rng, log, about), time=_time(rng))
     elif roll < 0.92 and offsets and not own:
         target = rng.choice(offsets if rng.random() < 0.5 else offsets[-4:])
         log.put(events.Rollback(log.position(target)), time=_time(rng))
@@ -178,6 +211,18 @@ def _step(rng: random.Random, log: TaughtLog) -> None:
         again = raw._replace(position=at, timestamp=START + 60_000 * at.offset)
         log.raws.append(again)
         log.fold(again)
+
+
+def _fused(rng: random.Random, log: TaughtLog, user: str | None) -> events.MemoryFused:
+    """A composite of some of the texts, of each of which there may be a record or not."""
+    texts = rng.sample(TEXTS, rng.choice([2, 3]))
+    return fused(log.key, *(saved(log.key, text, user=user) for text in texts), user=user)
+
+
+def _use(rng: random.Random, log: TaughtLog, about: dict[str, Any]) -> events.Learnt:
+    if log.key.of_user and rng.random() < 0.7:
+        return given_out(log.key, rng.choice(TEXTS), rng.randint(1, 3), 1)
+    return events.MemoryOutcome(succeeded=rng.random() < 0.5, **about)
 
 
 def _time(rng: random.Random) -> str | None:

@@ -13,7 +13,7 @@ def register() -> None:
     settings.register_profile(
         "thorough", max_examples=100, deadline=None, suppress_health_check=SLOW
     )
-    settings.register_profile("fast", max_examples=20, deadline=None, suppress_health_check=SLOW)
+    settings.register_profile("fast", max_examples=10, deadline=None, suppress_health_check=SLOW)
     settings.load_profile("thorough")
 
 

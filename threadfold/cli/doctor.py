@@ -1,72 +1,63 @@
-"""``doctor``: checks all that a stack needs; each line says ``ok``, or ``wrong`` and what to do."""
+"""``doctor``: checks all that a stack needs; each line says ``ok``, or what to look at or to do."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import re
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import click
 
-from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldError, TopicMismatch
+from projections.errors import KafkaUnavailable, TopicMismatch
 from projections.redis.store import RedisStore
 from projections.storage.records import Checkpoint
+from streams.compaction.summarizers.failures import AttemptFailed, EndpointBusy
+from streams.compaction.summarizers.trial import try_endpoints
 from streams.control.control_topic import Control
 from streams.control.state import Generation, State
 from streams.log.clients import admin_client
 from streams.log.kafka_log import KafkaLog
 from streams.log.login import why_refused
 from streams.log.topics import check_topics, partition_count, replication_for
+from streams.maintenance.dead_letters import DeadLetters
+from streams.memory.store_folder import LANCE, LANCE_STORES, REDIS_STORE
+from streams.memory.stores import local_stores, redis_store
+from streams.projector.effect_sink import NullSink
+from streams.settings.callables import load_callables
 from streams.settings.certificates import certificate_ends
 from streams.settings.kafka_login import login_of
+from streams.settings.memory_settings import ASKED
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, run
+from threadfold.cli.findings import Findings
 from threadfold.gateway.connections import descriptors, most_connections, most_descriptors
 
 REDIS_MINIMUM = (6, 2)
 FEW_DESCRIPTORS = 4_096
 FEW_DAYS = 14
 """Days before the end of a certificate from which on it is a fault."""
+TOO_MANY_CALLS = 429
+MODEL_PATIENCE = 10.0
+"""Seconds within which a model's endpoint has to answer."""
 PATIENCE = 3.0
 """Seconds after which a lagging partition that does not move stands still."""
-
-
-@dataclass(slots=True)
-class Findings:
-    """Counts the findings and prints each at once."""
-
-    wrong: int = 0
-    unreachable: int = 0
-
-    def ok(self, what: str, text: str) -> None:
-        """A check passed."""
-        click.echo(f"ok    {what}: {text}")
-
-    def fault(self, what: str, text: str) -> None:
-        """A check failed; the text says what to do."""
-        self.wrong += 1
-        click.echo(f"wrong {what}: {text}")
-
-    @property
-    def exit_code(self) -> int:
-        """0 all well, 1 something is wrong, 2 a service is unreachable."""
-        return 2 if self.unreachable else 1 if self.wrong else 0
 
 
 @click.command()
 @data_option
 @click.pass_context
 def doctor(ctx: click.Context, data: Path | None) -> None:
-    """Check brokers, topics, Redis, the live generation and the lag; each line says `ok`, or
-    `wrong` and what to do.
+    """Check brokers, topics, Redis, models, the live generation, dead letters and the lag. Each
+    line says `ok`, `note` and where to look, or `wrong` and what to do.
 
-    Exit 1 if something is wrong, 2 if Kafka or Redis cannot be reached.
+    It asks each summarizer's endpoint one short question. Exit 1 if something is wrong, 2 if Kafka
+    or Redis cannot be reached.
     """
     ctx.exit(run(examine(load_settings(data))).exit_code)
 
@@ -76,37 +67,31 @@ async def examine(settings: Settings) -> Findings:
     found = Findings()
     found.ok("versions", _versions())
     found.ok("descriptors", _descriptors())
-    await _check(found, "certificates", lambda: _certificates(found, settings))
+    await found.check("certificates", lambda: _certificates(found, settings))
+    await found.check("memory models", lambda: _memory_models(found, settings))
+    await _summarizers(found, settings)
     async with AsyncExitStack() as closing:
         store = RedisStore(settings.redis, settings.topic_prefix)
         closing.push_async_callback(store.close)
-        redis_answers = await _check(found, "redis", lambda: _redis(found, store))
-        if await _check(found, "kafka", lambda: _brokers(found, settings)):
-            await _check(found, "topics", lambda: _topics(found, settings))
+        redis_answers = await found.check("redis", lambda: _redis(found, store))
+        if redis_answers or settings.memory_store != REDIS_STORE:
+            await found.check("memory store", lambda: _memory_store(found, settings))
+        if await found.check("kafka", lambda: _brokers(found, settings)):
+            await found.check("topics", lambda: _topics(found, settings))
+            if not await found.check("callables", lambda: _callables(settings)):
+                return found
             control = Control(settings)
             closing.push_async_callback(control.stop)
             if (
-                await _check(found, "generation", lambda: _generation(found, settings, control))
+                await found.check("generation", lambda: _generation(found, settings, control))
                 and redis_answers
             ):
                 log = KafkaLog(settings, control.state.live_generation.partitions)
                 closing.push_async_callback(log.stop)
-                await _check(found, "lag", lambda: _lag(found, control.state, log, store))
+                letters = partial(_dead_letters, found, settings, control.state, log, store)
+                await found.check("dead letters", letters)
+                await found.check("lag", lambda: _lag(found, control.state, log, store))
     return found
-
-
-async def _check(found: Findings, what: str, check: Callable[[], Awaitable[None]]) -> bool:
-    """Run one check; returns whether it could be made."""
-    try:
-        await check()
-    except (KafkaUnavailable, RedisUnavailable) as error:
-        found.unreachable += 1
-        found.fault(what, str(error))
-        return False
-    except ThreadfoldError as error:
-        found.fault(what, str(error))
-        return False
-    return True
 
 
 def _versions() -> str:
@@ -136,6 +121,37 @@ async def _certificates(found: Findings, settings: Settings) -> None:
             found.ok("certificates", f"{name} ends in {days:.0f} days")
 
 
+async def _memory_models(found: Findings, settings: Settings) -> None:
+    """Which models the long-term memory asks. Raises InvalidSettings where one has no key."""
+    named = {
+        name: endpoint
+        for name in ("memory_embeddings", *ASKED)
+        if (endpoint := getattr(settings, name))
+    }
+    for setting, endpoint in named.items():
+        table = settings.embeddings if setting == "memory_embeddings" else settings.summarizers
+        if endpoint in table:
+            table[endpoint].find_key(endpoint, os.environ)
+    if named:
+        found.ok(
+            "memory models", ", ".join(f"{name} asks {which}" for name, which in named.items())
+        )
+
+
+async def _summarizers(found: Findings, settings: Settings) -> None:
+    tried = await try_endpoints(settings.summarizers, os.environ, MODEL_PATIENCE)
+    for name, answer in tried.items():
+        if isinstance(answer, float):
+            model = settings.summarizers[name].model
+            found.ok("summarizers", f"{name} ({model}) answered in {answer:.1f} s")
+        elif isinstance(answer, EndpointBusy) and answer.status == TOO_MANY_CALLS:
+            found.note("summarizers", f"{answer}: it is there, and takes no more calls now")
+        elif isinstance(answer, AttemptFailed):
+            found.fault("summarizers", f"{answer}; until then summaries are extractive")
+        else:
+            found.fault("summarizers", str(answer))
+
+
 async def _redis(found: Findings, store: RedisStore) -> None:
     server = await store.ping()
     shown = str(server["version"])
@@ -154,6 +170,22 @@ async def _redis(found: Findings, store: RedisStore) -> None:
         used, most = server["used_memory"] >> 20, server["maxmemory"] >> 20
         limit = f"{used} of {most} MiB (maxmemory)" if most else f"{used} MiB"
         found.ok("redis", f"version {shown}, noeviction, {limit} used")
+
+
+async def _memory_store(found: Findings, settings: Settings) -> None:
+    if settings.memory_store != REDIS_STORE:
+        if settings.memory_store.startswith(LANCE_STORES):
+            local_stores(LANCE)
+            found.ok("memory store", f"LanceDB {version('lancedb')}")
+        return
+    store = redis_store(settings)
+    try:
+        engine = await asyncio.to_thread(store.place.server.check)
+        there = await asyncio.to_thread(lambda: store.place.exists)
+    finally:
+        store.close()
+    more = "" if there else "; it is made with the first call of a gateway"
+    found.ok("memory store", f"in Redis, query engine {engine}{more}")
 
 
 async def _brokers(found: Findings, settings: Settings) -> None:
@@ -188,6 +220,11 @@ async def _topics(found: Findings, settings: Settings) -> None:
         found.ok("topics", f"all of {settings.topic_prefix}.* have the shape they need")
 
 
+async def _callables(settings: Settings) -> None:
+    """Raises InvalidSettings where one cannot be imported: then no policy can be read."""
+    load_callables(settings.callables)
+
+
 async def _generation(found: Findings, settings: Settings, control: Control) -> None:
     await control.start()
     generation = control.state.live_generation
@@ -200,8 +237,51 @@ async def _generation(found: Findings, settings: Settings, control: Control) -> 
         others = len(control.state.generations) - 1
         more = f", {others} {'other exists' if others == 1 else 'others exist'}" if others else ""
         found.ok("generation", f"{generation.number} is live, {partitions} partitions{more}")
+    if missing := control.state.rules(generation).missing_callables():
+        found.fault(
+            "callables",
+            f"policies name {', '.join(missing)}, which these settings do not register: the default"
+            " template is taken in their place. Set THREADFOLD_CALLABLES as for the workers",
+        )
     for number, halt in control.state.halted().items():
         found.fault("halted", halt.sentence(number))
+    for tenant, record in sorted(control.state.maintenance.items()):
+        whose = f"of tenant {tenant}" if tenant else "of all tenants"
+        option = f" --tenant {tenant}" if tenant else ""
+        why = f" ({record.reason})" if record.reason else ""
+        found.fault(
+            "maintenance",
+            f"appends {whose} are refused since {record.since}{why}: `threadfold maintenance"
+            f" off{option}` takes them again",
+        )
+    unfinished = [name for name, copy in control.state.copies.items() if copy.ends is None]
+    for tenant in sorted(unfinished):
+        found.fault("maintenance", f"the import of tenant {tenant} is not finished: repeat it")
+
+
+async def _dead_letters(
+    found: Findings, settings: Settings, state: State, log: KafkaLog, store: RedisStore
+) -> None:
+    """Count what is parked and what is nobody's: a tenant's trouble, not the deployment's."""
+    generation = state.live_generation
+    topic = KafkaLog(settings, await partition_count(settings, "dead-letters"), "dead-letters")
+    letters = DeadLetters(log, topic, store, generation.number, state.rules(generation), NullSink())
+    try:
+        parked, records = await letters.count()
+    finally:
+        await topic.stop()
+    if parked or records:
+        found.note(
+            "dead letters",
+            f"{_count(parked, 'conversation')} parked, {_count(records, 'record')} of no"
+            " conversation: see `threadfold dead-letters list`",
+        )
+    else:
+        found.ok("dead letters", "none")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 async def _lag(found: Findings, state: State, log: KafkaLog, store: RedisStore) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from projections.errors import ThreadfoldError
 from streams.settings.settings import PREFIX, Settings
 from threadfold.cli.common import CONFIG_FILE, say
-from threadfold.cli.restarts import Kept, cause, is_full
+from threadfold.cli.restarts import Kept, is_full
 from threadfold.embedded.folder import make_private
 from threadfold.embedded.process import GuardedProcess, rotate_log
 from threadfold.embedded.server import EmbeddedServer
@@ -162,7 +162,7 @@ class Fleet:
             if kept.deaths >= ATTEMPTS:
                 raise ServiceDied(
                     f"{kept.name} ended {kept.deaths} times (exit code {kept.code}) and is given"
-                    f" up: {cause(kept.log, kept.code or 1)}"
+                    f" up: {kept.cause}"
                 )
 
     def stop(self) -> None:

@@ -14,7 +14,7 @@ import click
 
 from streams.control.generations import candidate, drop
 from streams.control.state import Generation
-from streams.rebuild.build import left_to_fold
+from streams.rebuild.build import worthwhile_jobs
 from streams.rebuild.preview import SAMPLE, Preview
 from streams.rebuild.rebuild import RebuildReport
 from streams.rebuild.rebuild import rebuild as rebuild_windows
@@ -36,9 +36,6 @@ from threadfold.cli.common import (
 from threadfold.cli.policy_report import policy_report
 from threadfold.cli.progress import Meter, metered
 from threadfold.cli.whole_help import Group
-
-WORTH_A_PROCESS = 50_000
-"""Records a process must fold to be worth its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,13 +227,7 @@ async def _jobs(stack: Stack, options: _Options, number: int | None) -> int:
     if options.jobs is not None:
         return min(options.jobs, stack.log.partitions)
     number = candidate(stack.control.state, options.policy)[0].number if number is None else number
-    left = sum((await left_to_fold(stack.control, stack.log, stack.store, number)).values())
-    return max(1, min(_processors(), stack.log.partitions, left // WORTH_A_PROCESS))
-
-
-def _processors() -> int:
-    """Processors this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return await worthwhile_jobs(stack.control, stack.log, stack.store, number)
 
 
 def with_estimate(meter: Meter) -> Callable[[int, int], None]:

@@ -22,7 +22,8 @@ COMMANDS = {
     "up": ("up", "Start everything here: Kafka, Redis, topics, workers and the gateway."),
     "worker": ("services", "Run one worker: projector and compactor."),
     "gateway": ("services", "Run the HTTP gateway."),
-    "topics": ("topics", "Create or check the topics."),
+    "topics": ("topics", "Create or check the topics, or copy them into more partitions."),
+    "maintenance": ("maintenance", "Refuse appends for a while."),
     "top": ("top", "Show what the workers do, live, in the terminal."),
     "doctor": ("doctor", "Check brokers, Redis, topics and lag, and say what to do."),
     "conversations": ("conversations", "List conversations over budget, parked or waiting."),
@@ -44,7 +45,7 @@ COMMANDS = {
     "schemas": ("schemas", "Print the events' JSON Schemas and the topics' AsyncAPI document."),
     "erase": ("erase", "Erase a conversation, or all of a user's, and print the receipts."),
     "keys": ("keys", "Make master keys, and wrap data keys with the current one."),
-    "tenants": ("tenants", "Add and list tenants, revoke their keys."),
+    "tenants": ("tenants", "Add, list and move tenants, revoke their keys."),
     "config": ("config", "Show the settings in force, and where each comes from."),
     "completion": ("completion", "Print what makes a shell complete commands."),
 }

@@ -19,13 +19,14 @@ from streams.log.retention import check_whole
 from streams.maintenance.extraction_preview import extracted
 from streams.maintenance.republish import republish
 from streams.memory.sqlite_store import SqliteMemories
+from streams.memory.store import MemoryStore
 from streams.memory.store_build import (
     Built,
     StoreReport,
     copy_of,
-    folder_of,
     live_copy,
     rebuild_store,
+    require_store,
     verify_store,
 )
 from streams.memory.store_differences import (
@@ -59,7 +60,7 @@ def rebuild(from_logs: bool, data: Path | None) -> None:
     """
 
     async def work(settings: Settings, control: Control, keys: KeyRing) -> Built:
-        folder_of(settings)
+        require_store(settings)
         if from_logs:
             count = await _republish(settings, control, keys)
             say(f"published again: {count} records")
@@ -167,7 +168,7 @@ async def _rules_differences(
 ) -> list[Difference]:
     async with AsyncExitStack() as opened:
         if before is None:
-            one = await opened.enter_async_context(live_copy(settings))
+            one: MemoryStore = await opened.enter_async_context(live_copy(settings))
         else:
             one = opened.enter_context(closing(await copy_of(before)))
         other = opened.enter_context(closing(SqliteMemories()))

@@ -4,6 +4,7 @@ pauses that grow, for as long as it takes.
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import time
@@ -21,6 +22,13 @@ STEADY = 60.0
 LITTLE_SPACE = 16 << 20
 """Bytes left on a disk below which it is named as the cause."""
 LONGEST_LINE = 600
+LAST_LINES = 400
+"""Of a log, the lines that are searched for an error: stack traces are long."""
+_LEVEL = re.compile(r"\b(ERROR|FATAL|CRITICAL)\b|\"level\":\"(error|critical)\"|^threadfold: ")
+_EXCEPTION = re.compile(
+    r"(Caused by: |Exception in thread \S+ )?([A-Za-z_]\w*\.)*\w*(Error|Exception|Panic)\b(:|$)"
+)
+_STACK = re.compile(rf"at |\.\.\. |Suppressed: |{_EXCEPTION.pattern}")
 SIGNALLED = 128
 """Added to a signal's number in the exit code of a process that it ended."""
 
@@ -46,6 +54,7 @@ class Kept:
         self._started = time.monotonic()
         self._again_at: float | None = None
         self._starting: Future[None] | None = None
+        self._since = self._size()
 
     @property
     def is_starting(self) -> bool:
@@ -57,6 +66,11 @@ class Kept:
         """Whether it ended and does not run again yet."""
         return self._starting is not None or self._again_at is not None
 
+    @property
+    def cause(self) -> str:
+        """Why it ended the last time."""
+        return cause(self.log, self.code or 1, self._since)
+
     def look(self, pool: Executor) -> str | None:
         """Start it again when its pause is over; returns one sentence when it ended or could not be
         started, with the cause and what is done about it.
@@ -66,6 +80,7 @@ class Kept:
             return self._look_at_start(self._starting, now) if self._starting.done() else None
         if self._again_at is not None:
             if now >= self._again_at:
+                self._since = self._size()
                 self._again_at, self._starting = None, pool.submit(self._launch)
             return None
         code = self._poll()
@@ -76,7 +91,7 @@ class Kept:
             self.deaths = 0
         pause = self._pause(now)
         return (
-            f"{self.name} ended with exit code {code} ({cause(self.log, code)}): starting it again"
+            f"{self.name} ended with exit code {code} ({self.cause}): starting it again"
             f" in {pause:g} s"
         )
 
@@ -89,7 +104,12 @@ class Kept:
         if not isinstance(error, ThreadfoldError | OSError):
             raise error
         pause = self._pause(now)
-        return f"{self.name} cannot be started ({cause(self.log, 1)}): trying again in {pause:g} s"
+        why = cause(self.log, 1, self._since)
+        return f"{self.name} cannot be started ({why}): trying again in {pause:g} s"
+
+    def _size(self) -> int:
+        """Where in its log begins what its next run says."""
+        return self.log.stat().st_size if self.log.exists() else 0
 
     def _pause(self, now: float) -> float:
         self.deaths += 1
@@ -98,16 +118,17 @@ class Kept:
         return pause
 
 
-def cause(log: Path, code: int) -> str:
+def cause(log: Path, code: int, since: int = 0) -> str:
     """Why a process ended with this exit code, as far as it shows: a full disk, a signal that left
-    no time for a last word, else what its log says last.
+    no time for a last word, else the last error in its log from byte ``since`` on.
     """
     free = shutil.disk_usage(log.parent).free
     if free < LITTLE_SPACE:
         return f"the disk of {log.parent} is full: {free / 1e6:.1f} MB are free"
     if code == SIGNALLED + signal.SIGKILL:
         return f"SIGKILL ended it; see {log}"
-    return f"{last_message(log)}; see {log}"
+    error = last_error(log, since)
+    return f"{error}; see {log}" if error else f"see {log}"
 
 
 def is_full(folder: Path) -> bool:
@@ -115,12 +136,20 @@ def is_full(folder: Path) -> bool:
     return shutil.disk_usage(folder).free < LITTLE_SPACE
 
 
-def last_message(log: Path) -> str:
-    """The last line of a log that has words and is not of a table; of a Java stack trace its first
-    line.
+def last_error(log: Path, since: int = 0) -> str:
+    """The last line of a log from byte ``since`` on that says an error: one of a level from ERROR
+    on, what a command of ours or an interpreter says at its end, or an exception with the line
+    that announces it. Empty where there is none: the line that happens to be last explains nothing.
     """
-    for line in reversed(last_lines(log, 50)):
-        text = line.strip()
-        if any(map(str.isalnum, text)) and not text.startswith(("at ", "... ", "|", "+")):
-            return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}…"
-    return "its log is empty"
+    lines = [line.strip() for line in last_lines(log, LAST_LINES, since)]
+    for at in range(len(lines) - 1, -1, -1):
+        if _EXCEPTION.match(lines[at]):
+            above = next((one for one in reversed(lines[:at]) if not _STACK.match(one)), "")
+            raised = lines[at].removeprefix("Caused by: ")
+            text = f"{above}: {raised}" if _LEVEL.search(above) else raised
+        elif _LEVEL.search(lines[at]):
+            text = lines[at]
+        else:
+            continue
+        return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}…"
+    return ""

@@ -1,4 +1,6 @@
-"""``tenants add|policy|list|show|revoke``: the tenants, their policies, quotas and keys."""
+"""``tenants add|policy|list|show|revoke|export|import``: the tenants, their policies, quotas and
+keys, and the way into another deployment.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ from projections.names import check_name
 from projections.redis.daily_counts import DailyCounts
 from streams.compaction.summarizers.budgets import Spending, spent_today
 from streams.control.state import State
+from streams.maintenance.tenant_move import export_tenant, import_tenant
 from streams.settings.policy_file import of_policy_file, read_layer
 from streams.settings.quotas import (
     DEFAULT_SCOPES,
@@ -37,13 +40,14 @@ from threadfold.cli.common import (
     run,
     say,
 )
+from threadfold.cli.progress import metered
 from threadfold.cli.whole_help import Group
 from threadfold.quotas.quotas import shown_quota
 
 
 @click.group(cls=Group)
 def tenants() -> None:
-    """Add and list tenants, change their policies, revoke their keys."""
+    """Add and list tenants, change their policies, revoke their keys, move them elsewhere."""
 
 
 @tenants.command()
@@ -299,3 +303,42 @@ def revoke(name: str, key: str | None, data: Path | None) -> None:
             return await control.revoke_keys(name, key)
 
     click.echo(f"revoked: {run(drop())}")
+
+
+@tenants.command("export")
+@click.argument("name")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@data_option
+def export_(name: str, folder: Path, data: Path | None) -> None:
+    """Write all that a tenant has into a new FOLDER, for `tenants import` elsewhere.
+
+    Refuse its appends before (`threadfold maintenance on --tenant NAME`): what comes later stays
+    behind. FOLDER has its texts and the hashes of its API keys; master keys are not in it.
+    """
+    check_name("tenant", name)
+    settings = load_settings(data)
+    with metered("export", "records") as meter:
+        manifest = run(export_tenant(settings, name, folder, meter))
+    events = sum(saved.records for saved in manifest.topics["events"])
+    click.echo(f"exported tenant {name}: {events} events")
+
+
+@tenants.command("import")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@data_option
+def import_(folder: Path, data: Path | None) -> None:
+    """Write the tenant of FOLDER into this deployment, which must not have it.
+
+    Stop the workers before; gateways go on. An interrupted import goes on when it is repeated.
+    """
+    settings = load_settings(data)
+    with metered("import", "records") as meter:
+        moved = run(import_tenant(settings, folder, meter))
+    if moved.resumed:
+        click.echo(f"of an earlier try: {moved.resumed} events")
+    click.echo(f"imported tenant {moved.tenant}: {moved.events} events")
+    if moved.differing:
+        say(
+            "the deployment's policy is another than where it came from:"
+            f" {', '.join(moved.differing)}; the tenant's windows may differ"
+        )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from projections.errors import RedisUnavailable
-from projections.redis.process_reports import ProcessReports
 from projections.redis.store import RedisStore
 from streams.metrics import declared, reports
 from streams.metrics.declared import Metric
@@ -24,6 +23,11 @@ if TYPE_CHECKING:
 
 Figures = Mapping[str, reports.Report]
 """What each worker reported."""
+QUOTAS = 3
+"""Quotas that are shown: those that are used most."""
+NO_WORKER = "none reports: start one, or see why it hangs (`threadfold doctor`)"
+NO_GATEWAY = "no gateway reports"
+UNKNOWN = "unknown"
 ROWS = 20
 """Partitions that are shown: those farthest behind."""
 
@@ -35,19 +39,21 @@ ROWS = 20
 @click.option("--once", is_flag=True, help="Print it once, without rates, and end.")
 @data_option
 def top(every: float, once: bool, data: Path | None) -> None:
-    """Show events a second, lag by partition, summaries that wait, dead letters and Redis' memory.
+    """Show events a second, lag by partition, summaries that wait, dead letters, the quotas that
+    are used most, and Redis' memory.
 
-    Workers report every 10 s; rates are between two reports. Ctrl-C ends it.
+    Workers and gateways report every 10 s; rates are between two reports. Ctrl-C ends it.
     """
     run(_show(load_settings(data), every, once))
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was reported at a time."""
+    """What workers reported at a time, and gateways of tenants."""
 
     at: float
     found: Figures
+    tenants: Figures = field(default_factory=dict)
 
     def total(self, metric: Metric, **labels: str) -> float:
         """The sum over all workers of the samples that have these labels."""
@@ -66,6 +72,16 @@ class Look:
                 values[has[label]] = max(values.get(has[label], 0.0), value)
         return values
 
+    def quotas(self) -> list[str]:
+        """The quotas that are used most, over all gateways, each with its tenant and share."""
+        used: dict[tuple[str, str], float] = {}
+        for report in self.tenants.values():
+            for _, has, value in report.get(declared.QUOTA_USED.name, ()):
+                place = has["tenant"], has["quota"]
+                used[place] = used.get(place, 0.0) + value
+        most = sorted(used.items(), key=lambda one: -one[1])[:QUOTAS]
+        return [f"{tenant} {quota} {share:.0%}" for (tenant, quota), share in most]
+
 
 def rate(before: Look | None, now: Look, metric: Metric, **labels: str) -> float | None:
     """How much a counter grew in a second; None: unknown, or workers came or went meanwhile."""
@@ -76,33 +92,41 @@ def rate(before: Look | None, now: Look, metric: Metric, **labels: str) -> float
 
 
 def figures(before: Look | None, now: Look, redis: Mapping[str, Any] | None) -> list[list[str]]:
-    """The rows of the upper table: a name and a value."""
+    """The rows of the upper table: a name and a value. What only workers know is unknown while none
+    reports: a worker that hangs is no idle one.
+    """
 
     def per_second(metric: Metric, **labels: str) -> str:
         value = rate(before, now, metric, **labels)
         return "-" if value is None else f"{value:,.1f}/s"
 
-    breakers = [
-        name for name, open_ in now.most(declared.BREAKER_OPEN, "endpoint").items() if open_
+    def total(metric: Metric, shown: str = ",.0f", **labels: str) -> str:
+        return format(now.total(metric, **labels), shown) if now.found else UNKNOWN
+
+    open_ = [
+        name for name, is_open in now.most(declared.BREAKER_OPEN, "endpoint").items() if is_open
     ]
+    breakers = ", ".join(open_) or "none"
+    owned = len(now.most(declared.LAG, "partition"))
     memory = "does not answer"
     if redis is not None:
         used, most = redis["used_memory"] >> 20, redis["maxmemory"] >> 20
         memory = f"{used:,} of {most:,} MiB" if most else f"{used:,} MiB"
         memory += ", refuses writes" if redis["refuses"] else ""
     return [
-        ["workers", f"{len(now.found)}"],
+        ["workers", f"{len(now.found)}" if now.found else NO_WORKER],
         ["events applied", per_second(declared.FOLDED, outcome="applied")],
         ["duplicates", per_second(declared.FOLDED, outcome="duplicate")],
-        ["events behind", f"{now.total(declared.LAG):,.0f}"],
-        ["conversations due", f"{now.total(declared.DUE):,.0f}"],
-        ["summaries waiting", f"{now.total(declared.WAITING):,.0f}"],
+        ["events behind", f"{total(declared.LAG)} in {owned} partitions" if owned else UNKNOWN],
+        ["conversations due", total(declared.DUE)],
+        ["summaries waiting", total(declared.WAITING)],
         ["summaries accepted", per_second(declared.SUMMARIES, outcome="accepted")],
-        ["summaries failed", f"{now.total(declared.COMPACTIONS, outcome='failed'):,.0f}"],
-        ["breakers open", ", ".join(breakers) or "none"],
-        ["model cost", f"{now.total(declared.COST):,.4f}"],
-        ["dead letters", f"{now.total(declared.DEAD_LETTERS):,.0f}"],
-        ["fenced writes", f"{now.total(declared.FENCED):,.0f}"],
+        ["summaries failed", total(declared.COMPACTIONS, outcome="failed")],
+        ["breakers open", breakers if now.found else UNKNOWN],
+        ["model cost", total(declared.COST, ",.4f")],
+        ["dead letters", total(declared.DEAD_LETTERS)],
+        ["fenced writes", total(declared.FENCED)],
+        ["quotas used", ", ".join(now.quotas()) or ("none" if now.tenants else NO_GATEWAY)],
         ["redis", memory],
     ]
 
@@ -125,22 +149,20 @@ def partitions(now: Look) -> list[list[str]]:
 
 
 async def _show(settings: Settings, every: float, once: bool) -> None:
-    reported = ProcessReports(settings.redis, settings.topic_prefix, reports.KIND)
     store = RedisStore(settings.redis, settings.topic_prefix)
     try:
-        now = await _look(reported)
+        now = await _look(settings)
         if once:
             from rich.console import Console
 
             Console().print(*_tables(None, now, await _memory(store)), sep="\n")
             return
-        await _follow(reported, store, now, every)
+        await _follow(settings, store, now, every)
     finally:
-        await reported.close()
         await store.close()
 
 
-async def _follow(reported: ProcessReports, store: RedisStore, now: Look, every: float) -> None:
+async def _follow(settings: Settings, store: RedisStore, now: Look, every: float) -> None:
     from rich.console import Group
     from rich.live import Live
 
@@ -150,15 +172,19 @@ async def _follow(reported: ProcessReports, store: RedisStore, now: Look, every:
             live.update(Group(*_tables(before, now, await _memory(store))), refresh=True)
             await asyncio.sleep(every)
             try:
-                latest = await _look(reported)
+                latest = await _look(settings)
             except RedisUnavailable:
                 continue  # its row says so
             if latest.found != now.found:
                 before, now = now, latest
 
 
-async def _look(reported: ProcessReports) -> Look:
-    return Look(time.monotonic(), reports.read_reports(await reported.all()))
+async def _look(settings: Settings) -> Look:
+    workers, gateways = [
+        reports.read_reports(await reports.reports_of(settings, kind))
+        for kind in (reports.WORKERS, reports.GATEWAYS)
+    ]
+    return Look(time.monotonic(), workers, gateways)
 
 
 async def _memory(store: RedisStore) -> Mapping[str, Any] | None:

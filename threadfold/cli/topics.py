@@ -1,4 +1,6 @@
-"""``topics create|check``: the topics with the settings that correctness needs."""
+"""``topics create|check|copy|drop``: the topics with the settings that correctness needs, and with
+another number of partitions.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,16 @@ from pathlib import Path
 import click
 
 from streams.log.topics import check_topics, create_topics, partition_count
+from streams.maintenance.repartition import copy_topics, drop_topics
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, open_control, run
+from threadfold.cli.progress import metered
 from threadfold.cli.whole_help import Group
 
 
 @click.group(cls=Group)
 def topics() -> None:
-    """Create or check the topics."""
+    """Create or check the topics, or copy their log into more partitions."""
 
 
 @topics.command()
@@ -34,6 +38,45 @@ def create(ctx: click.Context, data: Path | None) -> None:
 def check(ctx: click.Context, data: Path | None) -> None:
     """Check that every topic exists with the settings it needs; exit 1 if not."""
     ctx.exit(_report(run(check_topics(load_settings(data)))))
+
+
+@topics.command("copy")
+@click.option("--to", "prefix", required=True, metavar="PREFIX", help="The new topics' prefix.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(1, 10_000),
+    required=True,
+    metavar="N",
+    help="The new topics' partitions.",
+)
+@data_option
+def copy_(prefix: str, partitions: int, data: Path | None) -> None:
+    """Copy the log into topics of another prefix, with N partitions, and compare what was written.
+
+    Stop the workers before. From its beginning on appends are refused (503), also when it is done:
+    then start workers and gateways with THREADFOLD_TOPIC_PREFIX=PREFIX. `threadfold maintenance
+    off` takes the old topics back. An interrupted copy goes on when it is repeated.
+    """
+    settings = load_settings(data)
+    with metered("copy", "records") as meter:
+        report = run(copy_topics(settings, prefix, partitions, meter))
+    if report.resumed:
+        click.echo(f"of an earlier try: {report.resumed} events")
+    if report.strays:
+        click.echo(f"left behind: {report.strays} records that are no events of a conversation")
+    click.echo(f"copied: {report.events} events, in the same order, into {partitions} partitions")
+    click.echo(f"start workers and gateways with THREADFOLD_TOPIC_PREFIX={prefix}")
+
+
+@topics.command()
+@click.argument("prefix")
+@data_option
+def drop(prefix: str, data: Path | None) -> None:
+    """Delete the topics of PREFIX, and what Redis has of them: an unfinished copy, or a log that
+    `topics copy` has copied elsewhere. Others are refused.
+    """
+    for name in run(drop_topics(load_settings(data), prefix)):
+        click.echo(f"deleted {name}")
 
 
 async def prepare(settings: Settings) -> tuple[list[str], list[str]]:

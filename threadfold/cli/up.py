@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import socket
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -15,6 +16,7 @@ import msgspec
 from projections.errors import EmbeddedUnavailable, InvalidSettings, TopicMismatch
 from streams.encryption.master_keys import new_master
 from streams.log.topics import check_shapes, create_topics, lost_beginning, partition_count
+from streams.memory.store_folder import absolute_store
 from streams.settings.settings import PREFIX, Settings
 from threadfold.cli.common import CONFIG_FILE, DEFAULT_DATA, open_control, run, say
 from threadfold.cli.configuration import write_config
@@ -100,7 +102,7 @@ def up(port: int | None, data: Path, workers: int, metrics_port: int | None) -> 
             hold=(folder.descriptor,),
         )
         fleet.start()
-        fleet.wait_ready(lambda: click.echo(f"ready: {settings.gateway_url}"))
+        fleet.wait_ready(partial(_announce, settings))
         fleet.watch()
     except _Stop:
         say("stopping")
@@ -154,6 +156,20 @@ def configured(data: Path) -> Settings:
     return Settings.load(env)
 
 
+def _announce(settings: Settings) -> None:
+    """Say where it serves, and how to sign in to the console. The key itself was printed by the
+    first start: only its hash is kept.
+    """
+    how = (
+        "no key is needed"
+        if settings.auth == "off"
+        else f"sign in with the key that the first start printed for tenant {DEMO_TENANT}; another:"
+        f" `threadfold tenants add {DEMO_TENANT}`"
+    )
+    say(f"console: {settings.gateway_url}/console ({how})")
+    click.echo(f"ready: {settings.gateway_url}")
+
+
 def _start(stack: EmbeddedStack, base: Settings, data: Path, port: int) -> Settings:
     """Start the servers, create topics, generation and demo tenant, and write the configuration;
     returns the settings.
@@ -174,7 +190,7 @@ def _start(stack: EmbeddedStack, base: Settings, data: Path, port: int) -> Setti
         "gateway_port": port,
         "gateway_url": url,
         "metrics_port": 0,  # each worker has its own
-        "memory_store": str(Path(base.memory_store or data / MEMORIES).absolute()),
+        "memory_store": absolute_store(base.memory_store or str(data / MEMORIES)),
     }
     if not base.kafka:
         changes |= {"replication": 1, "min_isr": 1}

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from streams.log.retention import check_whole
+from streams.maintenance.callable_failures import failure_lines
 from streams.maintenance.verify import VerifyReport
 from streams.maintenance.verify import verify as verify_windows
 from streams.runtime.tune_gc import tune_gc
@@ -50,10 +51,15 @@ def verify(
     if sample is not None and everything:
         raise click.UsageError("--sample and --all exclude each other")
     report = run(_verify(load_settings(data), sample, deep, repair))
+    for line in failure_lines(report.failures):
+        click.echo(line)
     for found in report.differences:
         click.echo(f"differs: {found.key} at {found.position or '-'}: {found.what}")
+    failed = set(map(str, report.failures))
     for name in report.differing if repair else ():
-        click.echo(f"repaired: {name}" if name in report.repaired else f"not repaired: {name}")
+        why = " (a callable of its policy failed here)" if name in failed else ""
+        done = name in report.repaired
+        click.echo(f"repaired: {name}" if done else f"not repaired: {name}{why}")
     click.echo(f"verified: {report.verified}, differing: {len(report.differing)}")
     ctx.exit(1 if report.differing else 0)
 

@@ -40,12 +40,15 @@ def rotate_log(log: Path) -> None:
         shutil.move(log, log.with_suffix(".log.1"))
 
 
-def last_lines(log: Path, count: int) -> list[str]:
-    """The last lines of a log, of its last 16 KiB; empty if there is none."""
+def last_lines(log: Path, count: int, since: int = 0) -> list[str]:
+    """The last lines of a log, of its last 64 KiB and from byte ``since`` on (all of them if it is
+    shorter: it was moved aside); empty if there is none.
+    """
     if not log.exists():
         return []
+    size = log.stat().st_size
     with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 16384))
+        file.seek(max(0, size - 65_536, since if since <= size else 0))
         return file.read().decode(errors="replace").splitlines()[-count:]
 
 

@@ -112,15 +112,10 @@ class EmbeddedRedis(EmbeddedServer):
         login = f":{self.password}@" if self.password else ""
         return f"redis://{login}{self.address}/0"
 
-    def _launch(self, port: int | None) -> tuple[int, GuardedProcess]:
-        chosen = free_port() if port is None else port
-        server = (
-            find_server(skip_system=self.skip_system)
-            if self.server is None
-            else _require(self.server, "server")
-        )
-        settings = {
-            "port": str(chosen),
+    def properties(self, port: int) -> dict[str, str]:
+        """What the server's configuration file says."""
+        found = {
+            "port": str(port),
             "bind": HOST,
             "protected-mode": "yes",
             "daemonize": "no",
@@ -129,10 +124,17 @@ class EmbeddedRedis(EmbeddedServer):
             "appendfsync": "everysec",
             "maxmemory-policy": "noeviction",
         }
-        if self.password:
-            settings["requirepass"] = self.password
+        return found | ({"requirepass": self.password} if self.password else {})
+
+    def _launch(self, port: int | None) -> tuple[int, GuardedProcess]:
+        chosen = free_port() if port is None else port
+        server = (
+            find_server(skip_system=self.skip_system)
+            if self.server is None
+            else _require(self.server, "server")
+        )
         # A file, because anybody can read a command line.
-        lines = (f"{name} {value}\n" for name, value in settings.items())
+        lines = (f"{name} {value}\n" for name, value in self.properties(chosen).items())
         write_private(self.data / _CONFIG_FILE, "".join(lines))
         command = [str(server.absolute()), _CONFIG_FILE]
         process = GuardedProcess(command, log=self.log, cwd=self.data, pass_fds=self.hold)

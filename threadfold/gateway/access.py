@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from streams.metrics.declared import EMBEDDING_CALLS
+from streams.metrics.declared import EMBEDDING_CALLS, SEARCH_QUESTIONS
 from streams.settings.settings import Settings
 from threadfold.gateway.credentials import Credentials
 from threadfold.gateway.metrics import GatewayMetrics
@@ -17,7 +17,9 @@ from threadfold.gateway.tokens import EndUser
 from threadfold.quotas import Quotas
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
+from threadfold.service.generation_tasks import GenerationTasks
 from threadfold.service.memories import Memories
+from threadfold.service.memory_models import ModelCounts
 from threadfold.streaming import Live
 
 INSIDE = "threadfold.caller"
@@ -85,6 +87,7 @@ class GatewayState:
     metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
     live: Live | None = None
     memory: Memories | None = None
+    tasks: GenerationTasks | None = None
     ending: bool = False
     openapi: Callable[[], dict[str, Any]] = dict
 
@@ -93,11 +96,22 @@ class GatewayState:
         backend.
         """
         if self.memory is None:
-            self.memory = Memories(
-                backend, hold=True, count=partial(self.metrics.add, EMBEDDING_CALLS)
+            counts = ModelCounts(
+                partial(self.metrics.add, EMBEDDING_CALLS),
+                partial(self.metrics.add, SEARCH_QUESTIONS),
             )
+            self.memory = Memories(backend, hold=True, counts=counts)
             backend.on_stop = self.memory.stop
+            self.metrics.follow_memory(
+                {"records": self.memory.feed, "turns": self.memory.turn_feed}
+            )
         return self.memory
+
+    def generation_tasks(self, backend: ConversationService) -> GenerationTasks:
+        """What operators do with generations; it is there once it is first asked for."""
+        if self.tasks is None:
+            self.tasks = GenerationTasks(backend)
+        return self.tasks
 
     def streams(self) -> Live:
         """The gateway's streams; raises :class:`NotConnected` before they are there."""

@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from projections.errors import Forbidden, Overloaded, QuotaExceeded, ThreadfoldError
 from streams.control.state import State
+from streams.runtime.current_request import current_request
 from streams.settings.quotas import NO_QUOTA, Quota
 from threadfold.gateway.access import CREDENTIAL, INSIDE, PRINCIPAL, Caller, Connection
 from threadfold.gateway.back_pressure import BackPressure
@@ -90,6 +91,10 @@ class Admission:
             await problem_of(error)(scope, receive, send)
             return
         scope[PRINCIPAL], scope[CREDENTIAL] = principal, given
+        if (current := current_request()) is not None:
+            current.tenant = principal.tenant
+            named = dict(zip(route.names, parts, strict=False))
+            current.conversation = named.get("conversation")
         end_user = principal.end_user
         try:
             if end_user is None:

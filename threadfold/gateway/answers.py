@@ -144,8 +144,8 @@ class Step(Struct):
 
 
 class Parked(Struct):
-    """A quarantine: the position of the event that could not be applied, the cause, and how many
-    events wait behind it.
+    """Where a conversation is parked: at the position of the event that could not be applied, with
+    the cause, and how many events wait behind it.
     """
 
     position: Position

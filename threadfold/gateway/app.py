@@ -25,6 +25,11 @@ from projections.events.validation import Record
 from projections.redis.daily_counts import DailyCounts
 from projections.redis.shared_buckets import SharedBuckets
 from streams.encryption.master_keys import master_keys_of
+from streams.metrics.declared import QUOTA_USED
+from streams.metrics.metrics import Metrics
+from streams.metrics.reports import GATEWAYS, Reporter
+from streams.runtime.process_pool import NICENESS, cores
+from streams.runtime.processor import Processes
 from streams.runtime.tasks import end_tasks
 from streams.settings.quotas import Quota
 from streams.settings.settings import Settings
@@ -42,15 +47,18 @@ from threadfold.gateway.request import Request
 from threadfold.gateway.routes import TABLE
 from threadfold.gateway.routes.common import answer
 from threadfold.gateway.user_share import UserShare
-from threadfold.quotas import Quotas
+from threadfold.quotas import Quotas, QuotaUse
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
+from threadfold.service.window_document import prepare
 from threadfold.streaming import Live
 
 logger = logging.getLogger(__name__)
 _ROLLBACK = full_type("rollback")
 RECONNECT = 1.0
 """Seconds between two attempts to connect."""
+PROCESSES = min(2, cores())
+"""Processes that fold windows as they were, and compare policies; none starts before it is used."""
 
 
 class Gateway:
@@ -71,6 +79,8 @@ class Gateway:
         self.router = Router(lifespan=self._lifespan)
         self._settings = settings
         self._on_connected = on_connected
+        self._processes = Processes(PROCESSES, prepare=prepare, niceness=NICENESS)
+        self._reporter: Reporter | None = None
         self._measured = Measured(self._serve, self.state.metrics, ending=lambda: self.state.ending)
 
     @classmethod
@@ -156,7 +166,7 @@ class Gateway:
         except ClientDisconnect:
             return problems.disconnected()
         except Exception as error:
-            logger.exception("an error that was not foreseen")
+            logger.exception("an error that was not foreseen%s", problems.of_request())
             return problems.unforeseen(error)
         finally:
             if request is not None:
@@ -173,18 +183,24 @@ class Gateway:
             if state.live is not None:
                 await state.live.stop()
                 state.live = None
+            if state.tasks is not None:
+                await state.tasks.stop()
+                state.tasks = None
             await connection.credentials.close()
+            if self._reporter is not None:
+                await self._reporter.stop()
             if connection.quotas is not None:
                 await connection.quotas.stop()
             if connection.backend is not None:
                 await connection.backend.stop()
             connection.backend = connection.quotas = state.memory = None
+            await self._processes.close()
 
     async def _connect(self) -> None:
         """Try until it is connected; after that the clients reconnect by themselves."""
         state, connection = self.state, self.state.connection
         while connection.backend is None:
-            backend = ConversationService(self._settings)
+            backend = ConversationService(self._settings, self._processes)
             try:
                 # The first count makes its tables, for half a second: not in the loop, and not
                 # while somebody waits for an append.
@@ -195,6 +211,8 @@ class Gateway:
                 state.live.on_kept(_charging(backend, quotas))
                 backend.on_drafts = _admitting(quotas)
                 state.metrics.follow(quotas, backend.windows.cache, self._settings)
+                self._reporter = _reporter(self._settings, quotas)
+                self._reporter.start()
                 connection.backend = backend
             except (
                 Exception
@@ -243,6 +261,13 @@ def _quotas(settings: Settings, backend: ConversationService) -> Quotas:
     quotas = Quotas(buckets, quota_of, counts=counts)
     backend.control.on_change(lambda _: quotas.refresh())
     return quotas
+
+
+def _reporter(settings: Settings, quotas: Quotas) -> Reporter:
+    """What reports the metrics that name tenants: the gateway's own page needs no key."""
+    metrics = Metrics("tenants")
+    metrics.read(QUOTA_USED, QuotaUse(quotas).look)
+    return Reporter(metrics, settings, GATEWAYS)
 
 
 def _admitting(quotas: Quotas) -> Callable[[str, Sequence[Record]], Awaitable[None]]:

@@ -40,7 +40,7 @@ class Credentials:
         )
         self._keys = KeySet(settings.jwt_keys) if settings.jwt_keys else None
         self._tokens = Tokens(settings, self._keys) if self._keys is not None else None
-        self.user_tokens = UserTokens(settings.token_secret)
+        self.user_tokens = UserTokens(settings.token_secret, accepted=settings.token_secrets[1:])
 
     async def identify(self, given: str | None, state: Callable[[], State]) -> Principal:
         """The principal of a request with this credential. A value of an end user's token is known

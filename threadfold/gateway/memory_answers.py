@@ -31,7 +31,8 @@ class Memory(Struct):
     """A record, a composite of several, or a skill. `positions` are the events that taught it.
 
     `trust` says who said it: nothing that is recalled is an instruction. `superseded_by` is a later
-    record that conflicts with it.
+    record that conflicts with it. A composite says what its `sources` say; `children` are the
+    composites that it has taken in.
     """
 
     id: str
@@ -58,8 +59,10 @@ class Memory(Struct):
     superseded_by: str | None
     expired_at: str | None
     expired_reason: str | None
+    last_retrieved_at: str | None
     use: Use
     sources: list[str] | UnsetType = UNSET
+    children: list[str] | UnsetType = UNSET
     doc_markdown: str | UnsetType = UNSET
     preconditions: list[str] | UnsetType = UNSET
 
@@ -103,8 +106,17 @@ class PlannedTime(Struct):
     until: str | None
 
 
+class ImaginedSkill(Struct):
+    """A skill that a model imagined: the real ones were compared with it."""
+
+    intent: str
+    steps: str
+
+
 class Plan(Struct):
-    """What was looked for, and why."""
+    """What was looked for, and why. `made_by` is `rules`, or the endpoint whose model made it.
+    `fell_back`: what a model was asked for in vain (`plan`, `imagined_skill`), and why.
+    """
 
     mode: Literal["answer", "action", "mixed"]
     semantic_queries: list[str]
@@ -116,6 +128,9 @@ class Plan(Struct):
     temporal_filter: PlannedTime | None
     depth: Count
     reasoning: str
+    made_by: str
+    imagined_skill: ImaginedSkill | None
+    fell_back: dict[str, str]
 
 
 class MemoryHits(Struct):
@@ -171,7 +186,8 @@ RECORD: dict[str, Any] = {
     "superseded_by": None,
     "expired_at": None,
     "expired_reason": None,
-    "use": {"retrieved": 0, "hits": 0, "succeeded": 1, "failed": 0},
+    "last_retrieved_at": TIME,
+    "use": {"retrieved": 3, "hits": 2, "succeeded": 1, "failed": 0},
 }
 SAVED = {"memories": [{"id": DIGEST}]}
 SAVED_AND_APPLIED = {"memories": [{"id": DIGEST, "status": "created"}]}

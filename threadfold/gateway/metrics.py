@@ -1,5 +1,5 @@
 """What the gateway counts of itself, for Prometheus: requests and their seconds by route, method
-and status.
+and status. Each gets its id where it is counted.
 
 ``GET /metrics`` shows it in the text format. No label names a tenant or a conversation, so the
 number of series is bounded by the routes: what no route has is counted as the route `none`, a
@@ -17,12 +17,16 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from streams.memory.topic_feed import TopicFeed
 from streams.metrics.declared import (
     BEHIND,
     CACHE_BYTES,
     CACHE_READS,
     GATEWAY_CERTIFICATES,
     HALTED,
+    MEMORY_BEHIND,
+    MEMORY_FED,
+    PREFIX,
     QUOTA_REFUSALS,
     REDIS_MAXIMUM,
     REDIS_REFUSES,
@@ -34,9 +38,10 @@ from streams.metrics.declared import (
     UNDER_WAY,
 )
 from streams.metrics.metrics import Metrics
+from streams.runtime.current_request import CURRENT, request_of
 from streams.settings.certificates import known_ends
 from streams.settings.settings import Settings
-from threadfold.gateway.problems import cut_off, unforeseen
+from threadfold.gateway.problems import cut_off, of_request, unforeseen
 from threadfold.quotas import Quotas
 from threadfold.service.window_cache import WindowCache
 
@@ -60,6 +65,15 @@ class GatewayMetrics(Metrics):
         self.read(QUOTA_REFUSALS, lambda: {(kind,): n for kind, n in quotas.refused.items()})
         self.read(CACHE_READS, lambda: {("hit",): cache.hits, ("miss",): cache.misses})
         self.read(CACHE_BYTES, lambda: {(): cache.size})
+        self.read(
+            PREFIX, lambda: {("kept",): cache.prefix_kept, ("changed",): cache.prefix_changed}
+        )
+
+    def follow_memory(self, feeds: Mapping[str, TopicFeed | None]) -> None:
+        """Show how the indexes of the long-term memory are fed, by their names, from now on."""
+        there = {(name,): feed for name, feed in feeds.items() if feed is not None}
+        self.read(MEMORY_FED, lambda: {name: not feed.reason for name, feed in there.items()})
+        self.read(MEMORY_BEHIND, lambda: {name: feed.behind for name, feed in there.items()})
 
     def answered(self, route: str, method: str, status: int | str, seconds: float | None) -> None:
         """Count one request; None for the seconds of a stream, which are not observed."""
@@ -89,7 +103,9 @@ class GatewayMetrics(Metrics):
 
 
 class Measured:
-    """ASGI middleware that counts each request once it is answered, whatever answered it."""
+    """ASGI middleware that gives each request its id (``X-Request-Id`` of the answer), and counts
+    it once it is answered, whatever answered it.
+    """
 
     def __init__(
         self, app: ASGIApp, metrics: GatewayMetrics, ending: Callable[[], bool] = lambda: False
@@ -105,11 +121,15 @@ class Measured:
             await self._app(scope, receive, send)
             return
         status, began, metrics = 0, time.perf_counter(), self._metrics
+        request = request_of(scope["headers"])
+        before = CURRENT.set(request)
 
         async def noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                named = (b"x-request-id", request.id.encode())
+                message["headers"] = [*message.get("headers", ()), named]
             await send(message)
 
         metrics.under_way += 1
@@ -124,9 +144,11 @@ class Measured:
             if status:
                 raise
             # From before the routes, which answer their own.
-            logger.exception("an error that was not foreseen")
+            logger.exception("an error that was not foreseen%s", of_request())
             await unforeseen(error)(scope, receive, noted)
         finally:
+            request.over = True
+            CURRENT.reset(before)
             metrics.under_way -= 1
             route = scope.get("route")
             path, method = ("none", "any") if route is None else (route.path, route.method)

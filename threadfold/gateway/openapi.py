@@ -27,6 +27,10 @@ _ABOUT = """The window of a conversation, its log, and its events, over HTTP.
 The key determines the tenant. Errors are RFC 9457 problem documents. After a 503 on an append it is
 unknown whether the events are in the log: repeat the request with the same ids (or the same
 `Idempotency-Key`), and they land once. A position is opaque: use it as `after` or `to`.
+
+Each answer has a header `X-Request-Id`, under which the gateway's log has the request: the caller's
+own, if it sent one of 1 to 128 of `A-Z a-z 0-9 . _ : / + = @ -`, or the trace id of its
+`traceparent`.
 """
 _TAGS = {
     "Appending": "Append events and messages to the log.",

@@ -24,9 +24,9 @@ from threadfold.gateway.problems import problem_of
 METHODS = "DELETE, GET, PATCH, POST, PUT"
 HEADERS = (
     "authorization, content-type, fencing-token, idempotency-key, if-match, if-none-match,"
-    " last-event-id"
+    " last-event-id, traceparent, x-request-id"
 )
-EXPOSED = "Retry-After"
+EXPOSED = "Retry-After, X-Request-Id"
 MAX_AGE = 600
 """Seconds that a browser may remember the answer to a preflight."""
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")

@@ -11,7 +11,14 @@ from http import HTTPStatus
 import msgspec
 from starlette.responses import Response
 
-from projections.errors import QuotaExceeded, ThreadfoldError, Unauthorized, WaitTimedOut
+from projections.errors import (
+    QuotaExceeded,
+    ThreadfoldError,
+    Unauthorized,
+    UnderMaintenance,
+    WaitTimedOut,
+)
+from streams.runtime.current_request import current_request
 
 logger = logging.getLogger(__name__)
 RETRY_AFTER = 1
@@ -79,12 +86,12 @@ def problem_of(error: ThreadfoldError) -> Response:
         headers["WWW-Authenticate"] = 'Bearer realm="threadfold"'
         # Nobody without a key keeps a connection, or has a body read.
         headers["Connection"] = "close"
-    elif isinstance(error, QuotaExceeded | WaitTimedOut):
+    elif isinstance(error, QuotaExceeded | UnderMaintenance | WaitTimedOut):
         headers["Retry-After"] = str(error.retry_after)
     elif isinstance(error, MethodNotAllowed):
         headers["Allow"] = error.allowed
     if error.problem >= 500:
-        logger.warning("%s: %s", type(error).__name__, error)
+        logger.warning("%s: %s%s", type(error).__name__, error, of_request())
     return problem(error.problem, type(error).__name__, str(error), headers)
 
 
@@ -104,9 +111,18 @@ def disconnected() -> Response:
 
 
 def unforeseen(error: Exception) -> Response:
-    """The problem of an unforeseen error: it shows the error's class, and nothing else of it."""
+    """The problem of an unforeseen error: it shows the error's class, and nothing else of it but
+    where the log has it.
+    """
     return problem(
         500,
         "InternalError",
-        f"an error that was not foreseen ({type(error).__name__}): the gateway's log has it",
+        f"an error that was not foreseen ({type(error).__name__}): the gateway's log has it"
+        f"{of_request()}",
     )
+
+
+def of_request() -> str:
+    """How errors and log lines end that name the request; empty outside of one."""
+    request = current_request()
+    return "" if request is None else f", request {request.id}"

@@ -110,9 +110,18 @@ class UserTokens:
     as long as it holds.
     """
 
-    def __init__(self, secret: str, clock: Callable[[], float] = time.time) -> None:
-        """Args: ``secret`` is the setting ``token_secret``, the same in all gateways."""
+    def __init__(
+        self,
+        secret: str,
+        clock: Callable[[], float] = time.time,
+        *,
+        accepted: Sequence[str] = (),
+    ) -> None:
+        """Args: ``secret`` is the setting ``token_secret``, the same in all gateways. Tokens made
+        with one of the ``accepted`` count as well: a secret changes while tokens are in use.
+        """
         self._secret = secret.encode()
+        self._secrets = [self._secret, *(other.encode() for other in accepted)]
         self._clock = clock
         self._verified: OrderedDict[bytes, Verified] = OrderedDict()
         self._sets: dict[str, tuple[TokenKeys, dict[str | None, list[SigningKey]]]] = {}
@@ -140,7 +149,7 @@ class UserTokens:
         payload = _encoded(
             msgspec.json.encode(_Payload(tenant, key_id(key), user, known, until, names))
         )
-        token = f"{PREFIX}{payload}.{_encoded(self._mac(key, payload))}"
+        token = f"{PREFIX}{payload}.{_encoded(_mac(self._secret, key, payload))}"
         if len(token) > MAX_LENGTH:
             raise InvalidKey(
                 f"the token is over {MAX_LENGTH} characters: name fewer conversations, or none for"
@@ -174,7 +183,8 @@ class UserTokens:
         keys = [
             (hashed, key)
             for hashed, key in state.keys_by_id(said.k)
-            if key.tenant == said.t and hmac.compare_digest(self._mac(hashed, payload), mac)
+            if key.tenant == said.t
+            and any(hmac.compare_digest(_mac(s, hashed, payload), mac) for s in self._secrets)
         ]
         if not keys:
             raise Unauthorized(
@@ -229,9 +239,10 @@ class UserTokens:
             held = self._sets[tenant] = (known, keys_by_id(known.keys))
         return held[1]
 
-    def _mac(self, hashed: str, payload: str) -> bytes:
-        key = hmac.digest(self._secret, f"token of an end user\n{hashed}".encode(), "sha256")
-        return hmac.digest(key, payload.encode(), "sha256")
+
+def _mac(secret: bytes, hashed: str, payload: str) -> bytes:
+    key = hmac.digest(secret, f"token of an end user\n{hashed}".encode(), "sha256")
+    return hmac.digest(key, payload.encode(), "sha256")
 
 
 def is_user_token(given: str) -> bool:

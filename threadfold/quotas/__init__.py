@@ -3,5 +3,6 @@ leases portions before it runs out.
 """
 
 from threadfold.quotas.quotas import KINDS, Quotas
+from threadfold.quotas.use import QuotaUse
 
-__all__ = ["KINDS", "Quotas"]
+__all__ = ["KINDS", "QuotaUse", "Quotas"]

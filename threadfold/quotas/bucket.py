@@ -65,6 +65,8 @@ class Lease:
     asked: float = -math.inf
     used_at: float = -math.inf
     waiting: int = 0
+    charged: float = 0.0
+    """All that was charged here, less what was given back."""
     _asked_debt: float = 0.0
     _paying: float = 0.0
     _returned: float = 0.0
@@ -98,6 +100,7 @@ class Lease:
         """Charge what was admitted."""
         self.balance -= units
         self._used += units
+        self.charged += units
         self.used_at = now
 
     def give_back(self, units: float) -> None:
@@ -113,6 +116,7 @@ class Lease:
         if self._paying:
             self._returned += units - here
         self._used -= units
+        self.charged -= units
 
     @property
     def dry(self) -> bool:

@@ -17,7 +17,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -123,6 +123,12 @@ class Quotas:
     def of(self, name: str) -> Quota:
         """A tenant's quota in force."""
         return self._tenant(name).quota
+
+    def leases(self) -> Iterator[tuple[str, str, Lease]]:
+        """Tenants that use this gateway, their limited kinds, and what is leased of each."""
+        for name, tenant in self._tenants.items():
+            for kind, lease in tenant.leases.items():
+                yield name, kind, lease
 
     async def spent_today(self, name: str) -> Spending | None:
         """What a tenant's summaries have used of its daily budgets; None where that is unknown."""

@@ -284,7 +284,7 @@ def _schemas() -> dict[str, Schema]:
     made["DeadLetter"] = {
         "type": "object",
         "description": (
-            "Kinds: `record` is no valid event; `poison` put its conversation into quarantine;"
+            "Kinds: `record` is no valid event; `poison` parked its conversation;"
             " `waiting` came after such an event. `closed`: an operator closed the letter."
         ),
         "properties": {

@@ -62,6 +62,7 @@ def _openai(message: Schema, call: Schema, result: Schema) -> Schema:
                 "content": _or_null(said),
                 "name": result["name"],
                 "model": _NULL,
+                **none,
             },
             "role",
             "tool_call_id",

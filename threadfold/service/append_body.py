@@ -123,6 +123,15 @@ class AppendBody(NamedTuple):
         pairs = [(self.conversation, flat) for flat in flats]
         return drafter.drafts(pairs, self.form.value, False, id_seed, conditions)
 
+    def drafts_apart(
+        self, drafter: Drafter, id_seed: str | None, conditions: Conditions = UNCONDITIONED
+    ) -> Drafts | bytes:
+        """:meth:`drafts`, in another process. Those of a shared body are put in its place: whoever
+        owns it receives them with the bytes that this returns (``SharedBytes.received``).
+        """
+        drafts = self.drafts(drafter, id_seed, conditions)
+        return self.text.put_back(drafts) if isinstance(self.text, SharedBytes) else drafts
+
     def _of_this(self, number: int, flat: Any) -> Any:
         if (
             isinstance(flat, dict)

@@ -7,7 +7,6 @@ one that does not exist.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from projections.errors import (
@@ -35,6 +34,7 @@ from streams.projector.tracing import compaction_span
 from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
+from streams.runtime.processor import Processor, Threads
 from streams.settings.settings import Settings
 from threadfold.service.checkpoint_waits import CheckpointWaits
 from threadfold.service.documents import check_format, document_of
@@ -66,8 +66,10 @@ class ConversationReader:
     snapshots: KafkaSnapshots
     """They exist once the service is started."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, processor: Processor | None = None) -> None:
+        """Args: ``processor`` works out what takes a processor for long; None: threads do."""
         self.settings = settings
+        self.processor = processor or Threads()
         self.control = Control(settings)
         self.keys = KeyRing(settings, encrypting(self.control))
         self.store = RedisStore(settings.redis, settings.topic_prefix)
@@ -88,8 +90,7 @@ class ConversationReader:
         Raises:
             InvalidSettings: an address is missing.
             KafkaUnavailable: Kafka does not answer.
-            TopicMismatch: topics or the live generation are missing, or the log's partition count
-                was changed.
+            TopicMismatch: topics or the live generation are missing, or have other partitions.
         """
         self.settings.require()
         try:
@@ -102,8 +103,9 @@ class ConversationReader:
             await self.keys.stop()
             await self.control.stop()
             raise
-        self.log = KafkaLog(self.settings, partitions, seals=self.keys)
-        self.past = PastWindows(self.log, self._window_at)
+        admit = self.control.state.check_appends
+        self.log = KafkaLog(self.settings, partitions, seals=self.keys, admit=admit)
+        self.past = PastWindows(self.log, self._window_at, self.processor, self.settings.callables)
         self.ledger = Ledger(self.settings, self.control, self.log, self.past)
         self.snapshots = KafkaSnapshots(self.settings, partitions)
         cache = self.settings.read_cache_bytes // 4
@@ -131,12 +133,7 @@ class ConversationReader:
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def wait_for(

@@ -18,6 +18,9 @@ from projections.policy.policy import Rules
 from projections.window.recent_ids import RecentIds
 from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.process_pool import ProcessPool
+from streams.runtime.processor import Processor
+from streams.runtime.shared_bytes import SharedBytes
+from streams.runtime.tracing import Span, append_span, note_appended, present_traceparent
 from streams.settings.settings import Settings
 from threadfold.service.append_body import AppendBody, Place, prepare
 from threadfold.service.append_result import Appended, Applied, applied_of, make_appended
@@ -44,8 +47,8 @@ class ConversationService(ConversationReader):
     Start it before use (or ``async with``), and stop it after.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: Settings, processor: Processor | None = None) -> None:
+        super().__init__(settings, processor)
         self._pool = ProcessPool(PROCESSES, PROCESS_BYTES, prepare)
         self._turns_to_read = KeyedLimit(AT_A_TIME)
         self.on_appended: (
@@ -103,14 +106,15 @@ class ConversationService(ConversationReader):
             KafkaUnavailable: Kafka did not answer within ``append_timeout`` seconds. The events may
                 be in the log: repeat the call with the same ids.
         """
-        drafter = self._drafter(tenant)
-        if is_heavy(items):
-            drafts = await asyncio.to_thread(
-                drafter.drafts, items, noun, operator, id_seed, conditions
-            )
-        else:
-            drafts = drafter.drafts(items, noun, operator, id_seed, conditions)
-        return await self._append(tenant, drafts)
+        with append_span(tenant) as span:
+            drafter = self._drafter(tenant)
+            if is_heavy(items):
+                drafts = await asyncio.to_thread(
+                    drafter.drafts, items, noun, operator, id_seed, conditions
+                )
+            else:
+                drafts = drafter.drafts(items, noun, operator, id_seed, conditions)
+            return await self._append(tenant, drafts, span)
 
     async def append_body(
         self,
@@ -133,11 +137,12 @@ class ConversationService(ConversationReader):
             WorkerLost: the process that read it ended.
             All that :meth:`append` raises.
         """
-        drafts = await self._drafts_of(tenant, body, id_seed, conditions)
-        names = [record.key.conversation for record in drafts.records]
-        if first is not None:
-            await first()
-        return names, await self._append(tenant, drafts)
+        with append_span(tenant) as span:
+            drafts = await self._drafts_of(tenant, body, id_seed, conditions)
+            names = [record.key.conversation for record in drafts.records]
+            if first is not None:
+                await first()
+            return names, await self._append(tenant, drafts, span)
 
     async def _drafts_of(
         self, tenant: str, body: AppendBody, id_seed: str | None, conditions: Conditions
@@ -147,13 +152,7 @@ class ConversationService(ConversationReader):
             return body.drafts(self._drafter(tenant), id_seed, conditions)
         async with self._turns_to_read.of(f"{place.name} {tenant}"):
             if place is Place.PROCESS:
-                drafter = self._drafter(tenant, self.live_rules().alone(tenant))
-                try:
-                    return await self._pool.run(body.drafts, drafter, id_seed, conditions)
-                except MemoryError:
-                    raise RequestTooLarge(
-                        "the body takes too much memory to read: send it in several requests"
-                    ) from None
+                return await self._read_apart(tenant, body, id_seed, conditions)
             drafter = self._drafter(tenant)
             if place is Place.THREAD:
                 return await asyncio.to_thread(body.drafts, drafter, id_seed, conditions)
@@ -165,11 +164,29 @@ class ConversationService(ConversationReader):
                 if took > TURN:
                     await asyncio.sleep(PAUSE * took)
 
+    async def _read_apart(
+        self, tenant: str, body: AppendBody, id_seed: str | None, conditions: Conditions
+    ) -> Drafts:
+        drafter = self._drafter(tenant, self.live_rules().alone(tenant))
+        try:
+            made = await self._pool.run(body.drafts_apart, drafter, id_seed, conditions)
+        except MemoryError:
+            raise RequestTooLarge(
+                "the body takes too much memory to read: send it in several requests"
+            ) from None
+        if isinstance(made, Drafts):
+            return made
+        assert isinstance(body.text, SharedBytes)
+        drafts: Drafts = await asyncio.to_thread(body.text.received, made)
+        body.text.close()
+        return drafts
+
     def _drafter(self, tenant: str, rules: Rules | None = None) -> Drafter:
         rules = self.live_rules() if rules is None else rules
-        return Drafter(tenant, rules, self.log.partitions, self.settings.max_event_bytes)
+        bounds = self.log.partitions, self.settings.max_event_bytes
+        return Drafter(tenant, rules, *bounds, present_traceparent())
 
-    async def _append(self, tenant: str, drafts: Drafts) -> list[Appended]:
+    async def _append(self, tenant: str, drafts: Drafts, span: Span | None) -> list[Appended]:
         if not drafts.records:
             return []
         if self.on_drafts is not None:
@@ -185,6 +202,8 @@ class ConversationService(ConversationReader):
                 f" {self.settings.append_timeout:g} s; unknown whether it is in: repeat it with the"
                 " same ids"
             ) from None
+        if span is not None:
+            note_appended(span, drafts.records, positions)
         if self.on_appended is not None:
             await self.on_appended(drafts.records, positions)
         ids = [record.id for record in drafts.records]

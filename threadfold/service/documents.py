@@ -10,9 +10,11 @@ from projections.errors import InvalidRequest
 from projections.formats.anthropic import anthropic_document
 from projections.formats.context_document import context_document
 from projections.formats.events import rendered_events, window_events
+from projections.render.fit_to_limit import DoesNotFit
 from projections.render.parts import Render
 from projections.render.render import render_openai
 from projections.window.window import Window
+from streams.compaction.requests import policy_version
 
 Format = Literal["openai", "anthropic", "events", "rendered"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -79,3 +81,22 @@ def messages_of(document: bytes) -> Messages:
     """The messages of a context document; they are not parsed."""
     found = msgspec.json.decode(document, type=_Document)
     return Messages(found.messages.copy(), found.system, found.tokens, found.render_digest)
+
+
+class Again(NamedTuple):
+    """What a call's window is now: its messages, or why it is ``refused`` to render it."""
+
+    messages: Messages | None
+    refused: str
+    policy: str
+    summary_id: str | None
+
+
+def messages_again(window: Window, fmt: str, max_tokens: int | None) -> Again:
+    """The messages that a recorded call would have of this window."""
+    summary = window.meta.summary
+    rest = policy_version(window.policy), None if summary is None else summary.summary_id
+    try:
+        return Again(messages_of(document(window, fmt, max_tokens)), "", *rest)
+    except DoesNotFit as error:
+        return Again(None, str(error), *rest)

@@ -50,10 +50,19 @@ class Drafter:
         rules: those of the live generation.
         partitions: how many the log has.
         max_bytes: the limit of one event.
+        traceparent: of the events that have none.
     """
 
-    def __init__(self, tenant: str, rules: Rules, partitions: int, max_bytes: int) -> None:
+    def __init__(
+        self,
+        tenant: str,
+        rules: Rules,
+        partitions: int,
+        max_bytes: int,
+        traceparent: str | None = None,
+    ) -> None:
         self._tenant = tenant
+        self._traceparent = traceparent
         self._rules = rules
         self._partitions = partitions
         self._max_bytes = max_bytes
@@ -102,6 +111,7 @@ class Drafter:
             operator=operator,
             expect=conditions.expect,
             fence=conditions.fence,
+            traceparent=self._traceparent,
         )
         previews: list[tuple[int, Preview, Policy]] = []
         self._pinned = []

@@ -7,15 +7,10 @@ from __future__ import annotations
 from typing import Any
 
 from projections.errors import InvalidPosition
-from projections.fold.quarantine import quarantine_of
-from projections.formats.context_document import summary_of, suspension_of
 from projections.names import make_key, parse_position, partition_of
-from projections.render.inspection import inspect
-from projections.render.read_header import guard_of, state_of
-from projections.window.window import Window
-from streams.compaction.requests import policy_version
 from threadfold.service.conversation_reader import ConversationReader, unknown
 from threadfold.service.past_windows import MOST_EVENTS
+from threadfold.service.window_document import past_document, window_document
 
 
 async def inspected(
@@ -31,17 +26,20 @@ async def inspected(
         Others: as ``ConversationReader.window`` says.
     """
     if at is None:
-        return _document(await backend.window(tenant, conversation), None)
+        return window_document(await backend.window(tenant, conversation))
     key, position = make_key(tenant, conversation), parse_position(at)
     partitions = backend.log.partitions
     if position.partition != partition_of(key, partitions):
         raise InvalidPosition(f"position {at} is not one of conversation {conversation}")
     if (await backend.log.end_offsets())[position.partition] <= position.offset:
         raise InvalidPosition(f"the log ends before position {at}")
-    window = await backend.past.fold(key, position, backend.live_rules(), most=MOST_EVENTS)
-    if window.meta.position < 0:
+    past = backend.past
+    shown = await past.read(
+        key, position, backend.live_rules(), past_document, at, most=MOST_EVENTS
+    )
+    if shown is None:
         raise unknown(key)
-    return _document(window, at)
+    return shown
 
 
 async def positions(
@@ -53,29 +51,3 @@ async def positions(
     window = await backend.window(tenant, conversation)
     found, complete = await backend.past.positions(window, limit)
     return {"positions": found, "all": complete}
-
-
-def _document(window: Window, at: str | None) -> dict[str, Any]:
-    meta, found = window.meta, inspect(window)
-    document = {
-        "at": at,
-        "position": window.position_of(meta.position) if meta.position >= 0 else None,
-        "count": meta.count,
-        "digest": meta.digest.hex(),
-        "render_digest": found.render.digest,
-        "tokens": found.render.tokens,
-        "tools_tokens": window.state.tools_tokens,
-        "budget": window.limits.budget,
-        "ceiling": window.limits.ceiling,
-        "state": state_of(window.state),
-        "policy": policy_version(window.policy),
-        "guard": guard_of(window),
-        "summary": None if meta.summary is None else summary_of(window.partition, meta.summary),
-        "suspensions": [suspension_of(window.partition, s) for s in window.state.suspensions],
-        "trace": [step.to_dict() for step in found.render.trace],
-        "messages": found.items,
-        "left_out": found.left_out,
-    }
-    if meta.quarantine is not None:
-        document["parked"] = quarantine_of(window.partition, meta.quarantine)
-    return document

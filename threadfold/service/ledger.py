@@ -13,16 +13,13 @@ from typing import Any
 from projections.errors import Erased, InvalidPosition, UnknownRender
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.policy.policy import Rules
-from projections.render.fit_to_limit import DoesNotFit
-from projections.window.window import Window
-from streams.compaction.requests import policy_version
 from streams.control.control_topic import Control
 from streams.log.history import event_of
 from streams.log.kafka_log import KafkaLog
 from streams.log.log import Log
 from streams.log.topics import partition_count
 from streams.settings.settings import Settings
-from threadfold.service.documents import Messages, document, messages_of
+from threadfold.service.documents import Again, messages_again
 from threadfold.service.model_call import (
     ModelCalled,
     StoredCall,
@@ -119,20 +116,18 @@ class Ledger:
             nothing = {"messages": None, "render_digest": None}
             return {**shown, **nothing, "agrees": False, "why": why}
         rules, why = self.rules_of(called)
-        window = await self._past.fold(key, at, rules)
-        try:
-            again: Messages | None = await asyncio.to_thread(
-                lambda: messages_of(document(window, called.format, called.max_tokens))
-            )
-        except DoesNotFit as error:
-            again = None
-            why.append(str(error))
+        found = await self._past.read(
+            key, at, rules, messages_again, called.format, called.max_tokens
+        )
+        again = found.messages
+        if found.refused:
+            why.append(found.refused)
         agrees = again is not None and again.digest == called.render_digest
         if again is not None and again.system is not None:
             shown["system"] = again.system
         shown["messages"] = None if again is None else again.messages
         shown["render_digest"] = None if again is None else again.digest
-        why = [] if agrees else why + await self._differences(key, at, called, window, again)
+        why = [] if agrees else why + await self._differences(key, at, called, found)
         return {**shown, "agrees": agrees, "why": why}
 
     async def last(
@@ -222,24 +217,23 @@ class Ledger:
         return state.rules(live), [deleted]
 
     async def _differences(
-        self, key: Key, at: Position, called: ModelCalled, window: Window, again: Messages | None
+        self, key: Key, at: Position, called: ModelCalled, found: Again
     ) -> list[str]:
         """The reasons found for a render that differs from the recorded one."""
         why = []
         raw = (await self._log.read([at])).get(at)
         if raw is None or event_of(raw, key, self._log.seals) is None:
             why.append(f"position {called.position} is not one of an event of this conversation")
-        version = policy_version(window.policy)
-        if called.policy is not None and called.policy != version:
+        if called.policy is not None and called.policy != found.policy:
             why.append(
-                f"the policy was {called.policy} then, and is {version} in what is folded now"
+                f"the policy was {called.policy} then, and is {found.policy} in what is folded now"
             )
-        active = None if window.meta.summary is None else window.meta.summary.summary_id
-        if called.summary_id is not None and called.summary_id != active:
+        if called.summary_id is not None and called.summary_id != found.summary_id:
             why.append(
-                f"the summary was {called.summary_id} then, and is {active or 'none'} at that"
-                " position"
+                f"the summary was {called.summary_id} then, and is {found.summary_id or 'none'} at"
+                " that position"
             )
+        again = found.messages
         if again is not None and again.tokens != called.tokens:
             why.append(f"the tokens were {called.tokens} then, and are {again.tokens} now")
         return why or [

@@ -23,17 +23,17 @@ from projections.memory.private_text import without_private
 from projections.memory.resolution import Record
 from projections.names import Key, make_key, users_log
 from projections.policy.policy import Policy
-from streams.memory.folder_feed import feed_of
-from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter, Stats
+from streams.memory.stores import open_store
 from streams.memory.turn_feed import TurnFeed
 from streams.memory.turns import SqliteTurns
 from threadfold.service.append_result import Appended
 from threadfold.service.conversation_reader import unknown
 from threadfold.service.conversations import ConversationService
 from threadfold.service.cursors import read_cursor, write_cursor
-from threadfold.service.memory_vectors import ServedVectors
+from threadfold.service.memory_models import MemoryModels, ModelCounts
 from threadfold.service.recall import Answer, Question, Recall
+from threadfold.service.use_counts import UseCounts
 
 MAX_LISTED = 200
 """Records of one page, and hits of one search."""
@@ -101,30 +101,42 @@ class Memories:
         backend: ConversationService,
         *,
         hold: bool = False,
-        count: Callable[[str, str], None] = lambda endpoint, outcome: None,
+        counts: ModelCounts | None = None,
     ) -> None:
-        """Args: ``hold`` the folder of the setting ``memory_store`` if nobody else does; else the
-        store is a copy, and goes with the process. ``count`` is told each call of an endpoint of
-        embeddings and its outcome.
+        """Args: ``hold`` the folder of the setting ``memory_store`` if nobody else does; else store
+        and index of turns are copies, and go with the process. ``counts`` is called for what
+        models are asked.
         """
         self._backend = backend
-        self.store = SqliteMemories()
-        self.feed = feed_of(backend.settings, backend.keys, self.store, hold=hold)
+        self.store, self.feed = open_store(backend.settings, backend.keys, hold=hold)
         self.turns = SqliteTurns() if backend.settings.memory_turns else None
         self.turn_feed = (
-            None if self.turns is None else TurnFeed(backend.settings, backend.keys, self.turns)
+            None
+            if self.turns is None
+            else TurnFeed(backend.settings, backend.keys, self.turns, hold=hold)
         )
-        self.vectors = (
-            ServedVectors(backend, self.store.vectors, count)
-            if backend.settings.memory_embeddings
+        turn_vectors = (
+            self.turns.vectors
+            if self.turns is not None and backend.settings.memory_turn_vectors
             else None
         )
-        self.recall = Recall(self.store, self.turns, self.turn_feed, self.vectors)
+        self.models = MemoryModels(
+            backend, self.store.vectors, turn_vectors, counts or ModelCounts()
+        )
+        self.recall = Recall(
+            self.store,
+            self.turns,
+            self.turn_feed,
+            self.models.vectors,
+            self.models.turn_vectors,
+            self.models.searches,
+        )
+        self.use_counts = UseCounts(backend.append, wanted=backend.settings.memory_use_counts)
 
     async def stop(self) -> None:
-        """Stop feeding, and close the store."""
-        if self.vectors is not None:
-            await self.vectors.stop()
+        """Write the use counts, stop feeding, and close the store."""
+        await self.use_counts.stop()
+        await self.models.stop()
         await self.feed.stop()
         if self.turn_feed is not None and self.turns is not None:
             await self.turn_feed.stop()
@@ -189,33 +201,14 @@ class Memories:
         self, whose: Whose, memory_id: str, charge: Charge, *, hard: bool = False
     ) -> Record:
         """Delete a record or a skill, and return it as it was. It is gone from this store when this
-        returns, and so are the composites that it is a source of.
+        returns, and from the composites that it is a source of.
 
         Raises:
             UnknownMemory: there is none that the caller may see.
         """
         found = await self.get(whose, memory_id)
-        for one in [found, *await self._composites_of(found)]:
-            await self._about(one, events.MemoryDeleted(memory_id=one.id, hard=hard), charge)
+        await self._about(found, events.MemoryDeleted(memory_id=memory_id, hard=hard), charge)
         return found
-
-    async def _composites_of(self, record: Record) -> list[Record]:
-        """The composites that say what a record says, deleted ones too."""
-        only = Filter(
-            record.scope.tenant,
-            record.scope.user,
-            record.scope.channel,
-            kinds=("composite",),
-            expired=True,
-        )
-        found: list[Record] = []
-        after: tuple[int, str] | None = None
-        while True:
-            page = await asyncio.to_thread(self.store.page, only, after, MAX_LISTED)
-            found += [one for one in page if record.id in one.sources]
-            if len(page) < MAX_LISTED:
-                return found
-            after = page[-1].created, page[-1].id
 
     async def outcome(
         self, whose: Whose, memory_id: str, charge: Charge, *, succeeded: bool
@@ -361,8 +354,7 @@ class Memories:
 
     async def _fed(self) -> None:
         self.feed.start()
-        if self.vectors is not None:
-            self.vectors.start()
+        self.models.start()
         await self.feed.ready()
 
 

@@ -1,43 +1,68 @@
 """Windows as they were: folded from the log, up to one of its positions.
 
 Nothing is stored of them. The positions of a conversation's events come from its present window
-and its summaries, so no partition is scanned.
+and its summaries, so no partition is scanned. They are folded and read in another process: a fold
+of 20,000 events takes a core for two seconds, and other tenants' requests wait for none of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import TypeVar
 
 from projections.errors import InvalidRequest
-from projections.fold.replay import replay
+from projections.events.codec import Undecodable, decode_event, decode_opaque
+from projections.fold.replay import Logged, replay
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.window.window import Window
-from streams.log.history import pieces_backwards, read_events
-from streams.log.log import Log
+from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, open_value
+from streams.log.history import offsets_of, pieces_backwards
+from streams.log.log import Log, Row
 from streams.runtime.keyed_limit import KeyedLimit
+from streams.runtime.processor import Processor
+from streams.settings.callables import load_callables
 
+T = TypeVar("T")
 MOST_EVENTS = 20_000
 """Events that a caller may have folded for one answer: about two seconds of a core."""
 AT_A_TIME = 1
 """Folds of one tenant at a time."""
+Record = tuple[int, bytes, bool]
+"""An event's offset and value, and whether its payload is opaque: its key is deleted."""
 
 
 class PastWindows:
-    """Folds windows as they were. ``window_at`` returns a conversation's window once it includes a
-    position.
+    """Folds windows as they were, where ``processor`` works. ``window_at`` returns a conversation's
+    window once it includes a position; ``callables`` are those of the settings.
     """
 
-    def __init__(self, log: Log, window_at: Callable[[Key, str], Awaitable[Window]]) -> None:
+    def __init__(
+        self,
+        log: Log,
+        window_at: Callable[[Key, str], Awaitable[Window]],
+        processor: Processor,
+        callables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._log = log
         self._window_at = window_at
+        self._processor = processor
+        self._callables = dict(callables)
         self._turns = KeyedLimit(AT_A_TIME)
 
-    async def fold(
-        self, key: Key, at: Position, rules: Rules, *, most: int | None = None
-    ) -> Window:
-        """The window after the conversation's last event at or before ``at``.
+    async def read(
+        self,
+        key: Key,
+        at: Position,
+        rules: Rules,
+        look: Callable[..., T],
+        *args: object,
+        most: int | None = None,
+    ) -> T:
+        """What ``look(window, *args)`` returns for the window after the conversation's last event
+        at or before ``at``. ``look`` is a function of a module, without any effect.
 
         Args:
             most: events that may be folded; None: any number.
@@ -46,18 +71,23 @@ class PastWindows:
             InvalidRequest: there are more.
             UnknownConversation, Erased, WaitTimedOut, Healing, CorruptWindow, RedisUnavailable: the
                 present window cannot be read.
-            KafkaUnavailable: the log cannot be read now.
+            KafkaUnavailable, KeyUnusable: the log cannot be read now.
+            Others: as ``look`` and the processor do.
         """
         async with self._turns.of(key.tenant):
             now = await self._window_at(key, str(at))
-            offsets = await self._offsets(now, at.offset + 1, most)
+            offsets = await offsets_of(self._log, now, below=at.offset + 1, most=most)
             if offsets is None:
                 raise InvalidRequest(
                     f"the window at {at} is the fold of more than {most} events: choose an earlier"
                     " position"
                 )
-            found = await read_events(self._log, key, at.partition, offsets)
-            return await asyncio.to_thread(replay, key, at.partition, rules, found)
+            rows = await self._log.read(Position(at.partition, offset) for offset in offsets)
+            records = await asyncio.to_thread(_records, rows, key, self._log.seals)
+            alone = rules.alone(key.tenant)
+            return await self._processor.run(
+                key.tenant, _look, key, at.partition, alone, self._callables, records, look, args
+            )
 
     async def positions(self, window: Window, most: int) -> tuple[list[str], bool]:
         """The positions of the conversation's newest ``most`` events, oldest first, and whether
@@ -74,13 +104,41 @@ class PastWindows:
         kept = sorted(set(found))[-most:]
         return [window.position_of(offset) for offset in kept], len(found) <= most
 
-    async def _offsets(self, window: Window, below: int, most: int | None) -> list[int] | None:
-        """The offsets of the conversation's events before ``below``, ascending; None if there are
-        more than ``most``.
-        """
-        offsets: set[int] = set()
-        async for _, piece in pieces_backwards(self._log, window, below=below):
-            offsets.update(piece)
-            if most is not None and len(offsets) > most:
-                return None
-        return sorted(offsets)
+
+def _records(rows: Mapping[Position, Row], key: Key, seals: PayloadCipher) -> list[Record]:
+    """The conversation's records as another process can read them, ascending: what is sealed is
+    opened here, where the keys are.
+    """
+    name, found = str(key).encode(), []
+    for position in sorted(rows):
+        row = rows[position]
+        if row.key != name or row.value is None:
+            continue
+        try:
+            value = open_value(seals, name, row.value)
+        except NotAuthentic:
+            continue
+        found.append((position.offset, row.value if value is None else value, value is None))
+    return found
+
+
+def _look(
+    key: Key,
+    partition: int,
+    rules: Rules,
+    callables: dict[str, str],
+    records: list[Record],
+    look: Callable[..., T],
+    args: tuple[object, ...],
+) -> T:
+    # Functions do not travel with the rules: they are imported where they are called.
+    rules.callables = load_callables(callables)
+    events: list[Logged] = []
+    for offset, value, opaque in records:
+        try:
+            event = decode_opaque(value) if opaque else decode_event(value)
+        except Undecodable:
+            continue
+        if event.source == key.source:
+            events.append((offset, event))
+    return look(replay(key, partition, rules, events), *args)

@@ -8,48 +8,42 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
-from msgspec import to_builtins
-
-from projections.errors import EmbeddingsUnavailable, KafkaUnavailable, WaitTimedOut
-from projections.events.times import time_at
-from projections.events.tokenizer import count
-from projections.memory.background import background
+from projections.errors import EmbeddingsUnavailable, Healing, KafkaUnavailable, WaitTimedOut
 from projections.memory.planner import ActionState, Mode, SearchPlan, TemporalFilter, make_plan
-from projections.memory.recall import CHANNELS, Channel, Recalled, joined, scored
+from projections.memory.recall import (
+    CHANNELS,
+    Channel,
+    Recalled,
+    best_statements,
+    correcting,
+    joined,
+    scored,
+)
 from projections.memory.resolution import Record
-from projections.memory.words import stems_of, tag_word
+from projections.memory.words import is_common, stems_of, tag_word
 from projections.names import Key, make_key, parse_position
 from projections.policy.recall_weights import RecallWeights
+from streams.memory.search_models import Imagined, Planned, SearchModels
 from streams.memory.store import Filter, Hit, MemoryStore
 from streams.memory.turn_feed import TurnFeed
 from streams.memory.turns import SqliteTurns, TurnHit
+from threadfold.service.imagined_skills import VectorSearch, near_hit, skills_like
 
 FOUND = 50
 """Hits of a channel, at least; more where more are asked for."""
+CORRECTIONS = 20
+"""Texts of which it is looked whether they correct what was found."""
 PATIENCE = 5.0
 BUSY = 0.25
 """Seconds that a search waits for turns that are in the log already: soon after the start, and
 later, while the index is built of a long log.
 """
 STARTING = 20.0
-BACKGROUND_TOKENS = 800
-"""Tokens of a background, where nobody says how many."""
 NO_VECTORS = "no embeddings are configured"
-
-
-class VectorSearch(Protocol):
-    """Finds records by the meaning of their texts, where embeddings are configured."""
-
-    async def search(self, only: Filter, queries: Sequence[str], limit: int) -> list[Hit]:
-        """The records nearest to any of the queries, best first; a hit's score is its cosine.
-
-        Raises:
-            EmbeddingsUnavailable: they cannot be searched now.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +62,30 @@ class Question:
     facts: bool = False
 
 
-class Answer(NamedTuple):
-    """What was found, best first, by which plan, and which channels were away and why."""
+class Sought(NamedTuple):
+    """By which plan it was looked for, and which channels were away and why.
 
-    found: list[Recalled]
+    ``planned_by`` made the plan: ``rules``, or an endpoint. ``fell_back``: what a model was asked
+    for in vain, and why.
+    """
+
     plan: SearchPlan
     away: dict[str, str]
+    planned_by: str
+    imagined: Imagined | None
+    fell_back: dict[str, str]
+
+
+class Answer(NamedTuple):
+    """What was found, best first, and how it was looked for."""
+
+    found: list[Recalled]
+    sought: Sought
+
+    @property
+    def away(self) -> dict[str, str]:
+        """The channels that were away, and why."""
+        return self.sought.away
 
 
 DEFAULT_WEIGHTS = RecallWeights()
@@ -93,25 +105,40 @@ class Recall:
         store: MemoryStore,
         turns: SqliteTurns | None,
         feed: TurnFeed | None = None,
-        vectors: VectorSearch | None = None,
-        plan: Callable[[ActionState], Awaitable[SearchPlan]] | None = None,
+        vectors: VectorSearch[Hit] | None = None,
+        turn_vectors: VectorSearch[TurnHit] | None = None,
+        models: SearchModels | None = None,
     ) -> None:
         """Args:
         turns: None: turns are switched off.
         feed: brings the index up to date; None: it is.
-        plan: makes the plans, with a model for example; None: the rules do.
+        models: make the plans, and imagine skills; None: the rules make the plans.
         """
         self._store = store
         self._turns = turns
         self._feed = feed
         self._vectors = vectors
-        self._plan = plan
+        self._turn_vectors = turn_vectors
+        self._models = models
         self._since: float | None = None
 
     async def ask(self, question: Question, weights: RecallWeights = DEFAULT_WEIGHTS) -> Answer:
         """What fits a question. The store must have caught up."""
+        now = time.time_ns() // 1000 if question.only.as_of is None else question.only.as_of
+        channels, sought = await self.channels(question, now)
+        if not question.facts:
+            channels.append(("text", await self._corrections(question, sought, channels)))
+        wanted = replace(question.only, kinds=_kinds(question))
+        composites = await asyncio.to_thread(self._composites, wanted, channels)
+        one_list = joined(channels, composites)
+        found = scored(one_list, sought.plan, weights, now, facts=question.facts)
+        return Answer(found[: question.limit], sought)
+
+    async def channels(
+        self, question: Question, now: int
+    ) -> tuple[list[tuple[Channel, list[Recalled]]], Sought]:
+        """What each channel finds by itself; ``now`` is in microseconds since 1970."""
         only = question.only
-        now = time.time_ns() // 1000 if only.as_of is None else only.as_of
         state = ActionState(
             query=question.query,
             now=now,
@@ -121,20 +148,70 @@ class Recall:
             failures=list(question.failures),
             mode=question.mode,
         )
-        plan = make_plan(state) if self._plan is None else await self._plan(state)
-        kinds = tuple(kind for name in question.kinds for kind in KINDS_OF[name])
+        planned, (imagined, why_not) = await asyncio.gather(
+            self._planned(question, state), self._imagined(question, state)
+        )
+        plan = planned.plan
         count = max(FOUND, 4 * question.limit)
         away: dict[str, str] = {}
         channels: list[tuple[Channel, list[Recalled]]] = []
-        if kinds:
+        if kinds := _kinds(question):
             wanted = replace(only, kinds=kinds)
             channels += await asyncio.to_thread(self._of_records, wanted, plan, count, question)
             for channel, hits in await self._by_vectors(wanted, plan, count, away, question):
                 channels.append((channel, hits))
+        if imagined is not None:
+            best = max((one.fit for _, several in channels for one in several), default=0.0)
+            channels += await skills_like(imagined, self._store, self._vectors, only, count, best)
         if "turn" in question.kinds:
-            channels.append(("text", await self._of_turns(only, plan, count, away)))
-        found = scored(joined(channels), plan, weights, now, facts=question.facts)
-        return Answer(found[: question.limit], plan, away)
+            channels += await self._of_turns(only, plan, count, away, question)
+        fell_back = {"plan": planned.fell_back, "imagined_skill": why_not}
+        why = {name: reason for name, reason in fell_back.items() if reason is not None}
+        return channels, Sought(plan, away, planned.made_by, imagined, why)
+
+    async def _corrections(
+        self,
+        question: Question,
+        sought: Sought,
+        channels: Sequence[tuple[Channel, Sequence[Recalled]]],
+    ) -> list[Recalled]:
+        """What corrects the best of what was found, and has other words than the question."""
+        best = best_statements(channels)
+        stems = (stem for one in best for stem in stems_of(one.found.text))
+        words = list(dict.fromkeys(stem for stem in stems if not is_common(stem)))
+        if not words:
+            return []
+        only, others = question.only, list[Recalled]()
+        if kinds := _kinds(question):
+            wanted = replace(only, kinds=kinds)
+            hits = await asyncio.to_thread(self._store.search, wanted, words, CORRECTIONS)
+            others += [_recalled(hit) for hit in hits]
+        if self._turns is not None and "turn" in question.kinds and "turns" not in sought.away:
+            said = await asyncio.to_thread(self._turns.search, only, words, CORRECTIONS)
+            gone = await self._gone(only, said)
+            others += [Recalled(hit.turn) for hit in said if _event(hit, only) not in gone]
+        return correcting(best, others, sought.plan)
+
+    async def _gone(self, only: Filter, hits: Iterable[TurnHit]) -> set[tuple[Key, int]]:
+        """The turns among them that taught what no longer stands."""
+        said = {_event(hit, only) for hit in hits}
+        return await asyncio.to_thread(self._store.superseded_turns, only.tenant, said, only.as_of)
+
+    async def _planned(self, question: Question, state: ActionState) -> Planned:
+        if self._models is None or question.facts:
+            return Planned(make_plan(state))
+        return await self._models.plan(question.only.tenant, state)
+
+    async def _imagined(
+        self, question: Question, state: ActionState
+    ) -> tuple[Imagined | None, str | None]:
+        """The skill that a model imagines, where there are any to compare it with."""
+        models, only = self._models, replace(question.only, kinds=KINDS_OF["skill"])
+        if models is None or not models.imagines or question.facts or "skill" not in question.kinds:
+            return None, None
+        if not await asyncio.to_thread(self._store.page, only, None, 1):
+            return None, None
+        return await models.imagine(only.tenant, state)
 
     def _of_records(
         self, only: Filter, plan: SearchPlan, count: int, question: Question
@@ -155,6 +232,13 @@ class Recall:
             page = self._store.page(_within(only, asked), None, count)
             channels.append(("time", [Recalled(record) for record in page]))
         return channels
+
+    def _composites(
+        self, only: Filter, channels: Sequence[tuple[Channel, Sequence[Recalled]]]
+    ) -> list[Record]:
+        """The composites of what was found."""
+        found = {one.id for _, hits in channels for one in hits if one.kind == "record"}
+        return self._store.composites_of(only, found) if found else []
 
     async def _by_vectors(
         self,
@@ -180,51 +264,75 @@ class Recall:
                 except EmbeddingsUnavailable as error:
                     away[channel] = str(error)
                     continue
-                near = [
-                    Recalled(hit.record, relevance=hit.relevance, cosine=hit.score) for hit in hits
-                ]
-                found.append((channel, near))
+                found.append((channel, [near_hit(hit) for hit in hits]))
         return found
 
     async def _of_turns(
-        self, only: Filter, plan: SearchPlan, count: int, away: dict[str, str]
-    ) -> list[Recalled]:
+        self,
+        only: Filter,
+        plan: SearchPlan,
+        count: int,
+        away: dict[str, str],
+        question: Question,
+    ) -> list[tuple[Channel, list[Recalled]]]:
         """The turns that fit. None at all where the index does not have all of the log: what was
         taken back or erased meanwhile would be among them.
         """
         if self._turns is None:
             away["turns"] = "they are switched off"
             return []
-        if self._feed is not None:
-            key = None if only.conversation is None else make_key(only.tenant, only.conversation)
-            try:
+        near: Sequence[TurnHit] = ()
+        try:
+            if self._feed is not None:
+                key = (
+                    None if only.conversation is None else make_key(only.tenant, only.conversation)
+                )
                 await self._caught_up(self._feed, key)
-            except (WaitTimedOut, KafkaUnavailable) as error:
-                away["turns"] = str(error)
-                return []
-        hits = await asyncio.to_thread(self._turns.search, only, _words(plan), count)
-        said = {(Key(only.tenant, hit.turn.conversation), _offset(hit)) for hit in hits}
-        gone = await asyncio.to_thread(self._store.superseded_turns, only.tenant, said, only.as_of)
-        return [
-            Recalled(hit.turn, hit.score, hit.relevance)
-            for hit in hits
-            if (Key(only.tenant, hit.turn.conversation), _offset(hit)) not in gone
+            hits = await asyncio.to_thread(self._turns.search, only, _words(plan), count)
+            if self._turn_vectors is not None and not question.facts:
+                near = await self._turn_vectors.search(only, plan.semantic_queries, count)
+        except (WaitTimedOut, KafkaUnavailable, Healing) as error:
+            away["turns"] = str(error)
+            return []
+        except EmbeddingsUnavailable as error:
+            away.setdefault("vectors", f"of turns: {error}")
+        gone = await self._gone(only, (*hits, *near))
+        left = [hit for hit in hits if _event(hit, only) not in gone]
+        found: list[tuple[Channel, list[Recalled]]] = [
+            ("text", [Recalled(hit.turn, *hit[1:]) for hit in left])
         ]
+        by_meaning = [hit for hit in near if _event(hit, only) not in gone]
+        if by_meaning:
+            near_turns = [
+                Recalled(hit.turn, relevance=hit.relevance, cosine=hit.score) for hit in by_meaning
+            ]
+            found.append(("vectors", near_turns))
+        return found
 
     async def _caught_up(self, feed: TurnFeed, key: Key | None) -> None:
         if self._since is None:
             self._since = time.monotonic()
             feed.start()
         starting = time.monotonic() < self._since + STARTING
-        await feed.has_all_of(key, PATIENCE if starting or feed.is_ready else BUSY)
+        patience = PATIENCE if starting or feed.is_ready else BUSY
+        try:
+            # A log that hangs answers later than that.
+            async with asyncio.timeout(patience + BUSY):
+                await feed.has_all_of(key, patience)
+        except TimeoutError:
+            raise WaitTimedOut(f"the log does not answer within {patience:g} s") from None
+
+
+def _kinds(question: Question) -> tuple[str, ...]:
+    return tuple(kind for name in question.kinds for kind in KINDS_OF[name])
 
 
 def _recalled(hit: Hit) -> Recalled:
-    return Recalled(hit.record, hit.score, hit.relevance)
+    return Recalled(hit.record, *hit[1:])
 
 
-def _offset(hit: TurnHit) -> int:
-    return parse_position(hit.turn.position).offset
+def _event(hit: TurnHit, only: Filter) -> tuple[Key, int]:
+    return Key(only.tenant, hit.turn.conversation), parse_position(hit.turn.position).offset
 
 
 def _words(plan: SearchPlan) -> list[str]:
@@ -248,58 +356,3 @@ def _within(only: Filter, asked: TemporalFilter) -> Filter:
     before = None if asked.until is None else asked.until - 1
     until = min((at for at in (only.until, before) if at is not None), default=None)
     return replace(only, since=since, until=until)
-
-
-def search_document(
-    answer: Answer, max_tokens: int | None, *, explain: bool = False
-) -> dict[str, Any]:
-    """An answer as the public interface has it: the first hits whose texts have at most so many
-    tokens.
-    """
-    tokens, kept = 0, list[Recalled]()
-    for one in answer.found:
-        more = count(one.found.text)
-        if max_tokens is not None and tokens + more > max_tokens:
-            break
-        tokens += more
-        kept.append(one)
-    for_prompt = background(kept, BACKGROUND_TOKENS if max_tokens is None else max_tokens)
-    document: dict[str, Any] = {
-        "results": [hit_document(one, explain=explain) for one in kept],
-        "background_context": None if for_prompt is None else for_prompt.text,
-        "tokens": tokens,
-        "away": answer.away,
-    }
-    if explain:
-        document["plan"] = _plan_document(answer.plan)
-    return document
-
-
-def _plan_document(plan: SearchPlan) -> dict[str, Any]:
-    asked = plan.temporal_filter
-    shown: dict[str, Any] = to_builtins(plan)
-    shown["temporal_filter"] = asked and {
-        "since": None if asked.since is None else time_at(asked.since),
-        "until": None if asked.until is None else time_at(asked.until),
-    }
-    return shown
-
-
-def hit_document(one: Recalled, *, explain: bool) -> dict[str, Any]:
-    """A hit as the public interface has it."""
-    record = one.found if isinstance(one.found, Record) else None
-    found: dict[str, Any] = {
-        "kind": one.kind,
-        "id": one.id,
-        "text": one.found.text,
-        "score": one.score,
-        "channels": one.channels,
-        "conversation": one.found.conversation,
-        "position": one.position,
-        "trust": one.found.trust,
-    }
-    if record is not None:
-        found["record"] = record.document()
-    if explain:
-        found["scores"] = one.scores
-    return found

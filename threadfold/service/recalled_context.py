@@ -71,6 +71,8 @@ async def recalled_context(
                 document = await _document(backend, reader, max(1, limit - need))
             except DoesNotFit:
                 recalled = None
+    if recalled is not None:
+        memories.use_counts.note(recalled.kept, recalled)
     return msgspec.json.encode(_joined(document, recalled, away, reader.fmt))
 
 

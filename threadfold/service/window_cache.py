@@ -9,24 +9,34 @@ not used.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from projections.formats.context_document import Piece, is_joined, join_context, piece_of
+from projections.formats.context_document import (
+    Piece,
+    bodies_of,
+    is_joined,
+    join_context,
+    piece_of,
+)
 from projections.names import Key
 from projections.storage.layout import BASE, HEAD, Base, Head, checksum, decode_base
 
+_OPENING = b'{"messages":['
 Place = tuple[int, Key]
 """A window's generation and conversation."""
 
 
 @dataclass(slots=True)
 class Kept:
-    """The cached parts of one window: the base with its checksum, and pieces by chunk number."""
+    """The cached parts of one window: the base with its checksum, pieces by chunk number, and the
+    messages of its context that was read last.
+    """
 
     base_checksum: bytes
     base: Base
     pieces: dict[int, Piece]
+    bodies: list[bytes]
     size: int
     names: list[bytes] = field(init=False)
     """The fields to read: the head, the newest cached chunk, and the chunk after it."""
@@ -61,6 +71,10 @@ class WindowCache:
         self._kept: OrderedDict[Place, Kept] = OrderedDict()
         self.size = 0
         self.hits = self.misses = 0
+        self.prefix_kept = self.prefix_changed = 0
+        """Bytes of messages of contexts that were read before, by whether the next context begins
+        with them.
+        """
 
     def get(self, place: Place) -> Kept | None:
         """The cached parts of a window, None if there are none."""
@@ -119,9 +133,15 @@ class WindowCache:
             base = decode_base(fields[BASE])
         else:
             return None
+        bodies = bodies_of(partition, head, base, list(pieces.values()))
+        document = join_context(partition, head, base, list(pieces.values()), bodies)
+        if kept is not None:
+            same = begins_with(document, kept.bodies)
+            self.prefix_kept += same
+            self.prefix_changed += sum(map(len, kept.bodies)) - same
         if kept is None or base is not kept.base or pieces != kept.pieces:
-            self._keep(place, Kept(head.base, base, pieces, _size(base, pieces)))
-        return join_context(partition, head, base, list(pieces.values()))
+            self._keep(place, Kept(head.base, base, pieces, bodies, _size(base, pieces)))
+        return document
 
     def _keep(self, place: Place, kept: Kept) -> None:
         self.drop(place)
@@ -131,6 +151,28 @@ class WindowCache:
         self.size += kept.size
         while self.size > self._max:
             self.size -= self._kept.popitem(last=False)[1].size
+
+
+def begins_with(document: bytes, bodies: Sequence[bytes]) -> int:
+    """How many bytes of these messages a context document begins with; one that differs counts as
+    far as it is the same.
+    """
+    same, at = 0, len(_OPENING)
+    for body in bodies:
+        if not document.startswith(body, at):
+            return same + _same(body, document[at : at + len(body)])
+        same += len(body)
+        at += len(body) + 1
+    return same
+
+
+def _same(one: bytes, other: bytes) -> int:
+    """The length of what both begin with."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle - 1)
+    return low
 
 
 def _piece(

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 
 from projections.events.types import MemoryDeleted, MemorySaved, SkillSaved
 from projections.memory.branches import Branches
+from projections.memory.composites import composed
 from projections.memory.identity import Scope
-from projections.memory.news import Dropped, Fact, LogErased, News, WentBack
-from projections.memory.resolution import Record, digest, resolve
+from projections.memory.news import Dropped, Fact, LogErased, News, Used, WentBack
+from projections.memory.resolution import NEVER, Record, Retrievals, digest, resolve
 from projections.names import Key
 
 
@@ -21,6 +22,7 @@ class PlainMemories:
 
     def __init__(self) -> None:
         self.facts: dict[tuple[Key, int], Fact] = {}
+        self.used: dict[tuple[Key, int], Used] = {}
         self.rollbacks: defaultdict[Key, set[tuple[int, int, int]]] = defaultdict(set)
         self.dropped: set[tuple[Key, int]] = set()
         self.erased: set[Key] = set()
@@ -30,6 +32,8 @@ class PlainMemories:
         for one in news:
             if isinstance(one, Fact):
                 self.facts[one.log, one.offset] = one
+            elif isinstance(one, Used):
+                self.used[one.log, one.offset] = one
             elif isinstance(one, WentBack):
                 self.rollbacks[one.log].add((one.by, one.to, one.at))
             elif isinstance(one, Dropped):
@@ -63,8 +67,33 @@ class PlainMemories:
         def stands(fact: Fact) -> bool:
             return fact.log not in branches or branches[fact.log].stands(fact.anchor)
 
-        found = (resolve(facts, stands, as_of) for facts in by_record.values())
-        return [record for record in found if record is not None]
+        given = self._given(as_of)
+        found = {
+            place: resolve(facts, stands, as_of, given.get(place, NEVER))
+            for place, facts in by_record.items()
+        }
+        whole = (
+            composed(one, [found.get((one.scope, source)) for source in one.sources])
+            if one is not None and one.kind == "composite"
+            else one
+            for one in found.values()
+        )
+        return [record for record in whole if record is not None]
+
+    def _given(self, as_of: int | None) -> dict[tuple[Scope, str], Retrievals]:
+        found: dict[tuple[Scope, str], Retrievals] = {}
+        for one in self.used.values():
+            if one.log in self.erased or (one.log, one.offset) in self.dropped:
+                continue
+            if as_of is None or one.at <= as_of:
+                for name, retrieved, hits in one.counts:
+                    before = found.get((one.scope, name), NEVER)
+                    found[one.scope, name] = Retrievals(
+                        before.retrieved + retrieved,
+                        before.hits + hits,
+                        max(one.at, before.last or one.at),
+                    )
+        return found
 
     def digests(self) -> dict[Scope, str]:
         """The digest of each scope that has records."""

@@ -39,7 +39,7 @@ export declare function pause(milliseconds: number, signal?: AbortSignal): Promi
 /**
  * The path of a conversation; throws Invalid if it is not a name, or one that a URL cannot carry.
  */
-export declare function conversationPath(conversation: string): string;
+export declare function conversationPath(conversation: string, below?: string): string;
 /** The conditions of an append. */
 export interface Conditions {
     /** A position; Conflict if anything was appended after it. */
@@ -55,3 +55,8 @@ export interface Conditions {
 export declare function conditions({ expect, onlyIfNew, fence }: Conditions): Record<string, string>;
 /** The header of a turn's fencing token, if any. */
 export declare function fencing(fence: number | undefined): Record<string, string>;
+/**
+ * What `work` returns, once `end` has run after it, however it ended. `end`'s error is thrown only
+ * where `work` had none.
+ */
+export declare function closing<T>(work: () => T | Promise<T>, end: () => Promise<unknown>): Promise<T>;

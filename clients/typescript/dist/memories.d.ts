@@ -22,10 +22,10 @@ export declare class MemoryCalls {
     memory(memoryId: string, options?: {
         asOf?: string;
     }): Promise<Memory>;
-    /** A record between its neighbours in time, oldest first. */
-    memoryTimeline(memoryId: string, { before, after }?: {
-        before?: number | undefined;
-        after?: number | undefined;
+    /** A record between its neighbours in time, five on each side if nothing is said; oldest first. */
+    memoryTimeline(memoryId: string, around?: {
+        before?: number;
+        after?: number;
     }): Promise<TimedMemories>;
     /** The records that stand, page by page, newest first. */
     memories(filters?: Filters<"/v1/memories">): AsyncGenerator<Memory, void, undefined>;

@@ -12,12 +12,12 @@ export interface AnyEvent {
 }
 /**
  * What makes a stream: where it is, the query with which it begins, and the name by which an event
- * is known again.
+ * is known again among those of its kind; one without a name is always new.
  */
 export interface Source {
     path: string;
     query: Query;
-    identity(event: AnyEvent): string | null;
+    nameOf(event: AnyEvent): string | null;
 }
 /**
  * One subscription; iterate it with `for await`. `lastId` is where another may resume.
@@ -33,13 +33,10 @@ export declare class Subscription<E extends AnyEvent> implements AsyncIterableIt
     [Symbol.asyncIterator](): this;
     next(): Promise<IteratorResult<E, void>>;
     return(): Promise<IteratorResult<E, void>>;
-    /** End it and its connection; who waits for the next event is told that there is none. */
+    /** End it and its connection; a wait for the next event ends without one. */
     close(): void;
 }
-/**
- * Two events of a conversation are the same if their kind and position are; one without a position
- * is always new.
- */
-export declare function conversationIdentity({ event, id }: AnyEvent): string | null;
-/** Summaries are delivered at least once: the same summary, voiding or erasure is given once. */
-export declare function summaryIdentity({ event, id, data }: AnyEvent): string | null;
+/** An event of a conversation is known by its position. */
+export declare function positionOf({ id }: AnyEvent): string | null;
+/** Summaries are delivered at least once: a summary, voiding or erasure is known by its own id. */
+export declare function summaryOf({ id, data }: AnyEvent): string | null;

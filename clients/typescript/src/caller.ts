@@ -110,14 +110,14 @@ export function pause(milliseconds: number, signal?: AbortSignal): Promise<void>
 /**
  * The path of a conversation; throws Invalid if it is not a name, or one that a URL cannot carry.
  */
-export function conversationPath(conversation: string): string {
+export function conversationPath(conversation: string, below = ""): string {
   if (!/^(?!\.\.?$)[\w.:-]{1,128}$/.test(conversation)) {
     throw new Invalid(
       `conversation '${conversation}' is not a name: 1 to 128 of A-Z a-z 0-9 . _ : -, not . or ..`,
       { status: 422, type: "invalid-name" },
     );
   }
-  return `/conversations/${conversation}`;
+  return `/conversations/${conversation}${below}`;
 }
 
 /** The conditions of an append. */
@@ -147,6 +147,26 @@ export function conditions({ expect, onlyIfNew, fence }: Conditions): Record<str
 /** The header of a turn's fencing token, if any. */
 export function fencing(fence: number | undefined): Record<string, string> {
   return fence === undefined ? {} : { "Fencing-Token": `${fence}` };
+}
+
+/**
+ * What `work` returns, once `end` has run after it, however it ended. `end`'s error is thrown only
+ * where `work` had none.
+ */
+export async function closing<T>(
+  work: () => T | Promise<T>,
+  end: () => Promise<unknown>,
+): Promise<T> {
+  let done = false;
+  try {
+    const result = await work();
+    done = true;
+    return result;
+  } finally {
+    await end().catch((error: unknown) => {
+      if (done) throw error;
+    });
+  }
 }
 
 /** Whether another attempt may succeed and can do no harm; of the 4xx only 429 is repeated. */

@@ -36,7 +36,7 @@ import type {
   WorkingMemory,
 } from "./models.js";
 import { PartialWriter } from "./partial.js";
-import { conversationIdentity, Subscription, summaryIdentity } from "./subscription.js";
+import { positionOf, Subscription, summaryOf } from "./subscription.js";
 import { Turn, type TurnOptions } from "./turn.js";
 
 /** How a client behaves. */
@@ -105,7 +105,7 @@ export class Client extends MemoryCalls {
     events: NewEvent | NewEvent[],
     options: AppendOptions = {},
   ): Promise<Appended> {
-    return this.#append(`${conversationPath(conversation)}/events`, events, {}, options);
+    return this.#append(conversationPath(conversation, "/events"), events, {}, options);
   }
 
   /** Append messages in OpenAI's chat format or Anthropic's; one may become several events. */
@@ -124,13 +124,8 @@ export class Client extends MemoryCalls {
     messages: object,
     options: AppendOptions & { format?: MessageFormat } = {},
   ): Promise<Appended> {
-    const { format = "openai" } = options;
-    return this.#append(
-      `${conversationPath(conversation)}/messages`,
-      messages,
-      { format },
-      options,
-    );
+    const { format } = options;
+    return this.#append(conversationPath(conversation, "/messages"), messages, { format }, options);
   }
 
   /** Append events of several conversations, each with `conversation`; in order within each. */
@@ -169,7 +164,7 @@ export class Client extends MemoryCalls {
     const { format = "openai", maxTokens = null, after, signal } = options;
     const asked = { format, max_tokens: maxTokens };
     const found = await this.#caller.get<Context>(
-      `${conversationPath(conversation)}/context`,
+      conversationPath(conversation, "/context"),
       { ...asked, after },
       signal,
     );
@@ -190,22 +185,18 @@ export class Client extends MemoryCalls {
     } & CallOptions = {},
   ): Promise<History> {
     const { types, signal, ...place } = options;
-    const query = { limit: 50, ...place, type: types?.join() };
-    return this.#caller.get(`${conversationPath(conversation)}/history`, query, signal);
+    const query = { ...place, type: types?.join() };
+    return this.#caller.get(conversationPath(conversation, "/history"), query, signal);
   }
 
   /** All events, newest first; pages are read as they are needed. */
-  async *iterHistory(
+  iterHistory(
     conversation: string,
     options: { before?: string; page?: number; types?: string[] } = {},
   ): AsyncGenerator<LoggedEvent, void, undefined> {
-    const { page: limit = 100, ...rest } = options;
-    let before: string | null = rest.before ?? null;
-    do {
-      const page: History = await this.history(conversation, { ...rest, before, limit });
-      yield* page.events;
-      before = page.next_before;
-    } while (before !== null);
+    const { page: limit = 100, types, before } = options;
+    const query = { limit, before, type: types?.join() };
+    return this.#caller.pages(conversationPath(conversation, "/history"), query);
   }
 
   /** One event whole; with `offset` or `limit` (characters) that page of its text as `content`. */
@@ -216,7 +207,7 @@ export class Client extends MemoryCalls {
   ): Promise<LoggedEvent> {
     const { signal, ...query } = options;
     return this.#caller.get(
-      `${conversationPath(conversation)}/events/${encodeURIComponent(position)}`,
+      conversationPath(conversation, `/events/${encodeURIComponent(position)}`),
       query,
       signal,
     );
@@ -241,7 +232,7 @@ export class Client extends MemoryCalls {
     conversation: string,
     filters: Filters<"/v1/conversations/{conversation}/summaries"> = {},
   ): AsyncGenerator<Summary, void, undefined> {
-    return this.#caller.pages(`${conversationPath(conversation)}/summaries`, filters);
+    return this.#caller.pages(conversationPath(conversation, "/summaries"), filters);
   }
 
   /**
@@ -252,12 +243,8 @@ export class Client extends MemoryCalls {
    * gives what is new.
    */
   subscribe(conversation: string, after?: string): Subscription<StreamEvent> {
-    const path = `${conversationPath(conversation)}/stream`;
-    return new Subscription(
-      this.#caller,
-      { path, query: {}, identity: conversationIdentity },
-      after,
-    );
+    const path = conversationPath(conversation, "/stream");
+    return new Subscription(this.#caller, { path, query: {}, nameOf: positionOf }, after);
   }
 
   /**
@@ -272,7 +259,7 @@ export class Client extends MemoryCalls {
     const query = { from: options.fromBeginning ? "beginning" : null };
     return new Subscription(
       this.#caller,
-      { path: "/summaries/stream", query, identity: summaryIdentity },
+      { path: "/summaries/stream", query, nameOf: summaryOf },
       options.cursor,
     );
   }
@@ -286,7 +273,7 @@ export class Client extends MemoryCalls {
     options: { turnId?: string; fence?: number; interval?: number } = {},
   ): PartialWriter {
     const { fence } = options;
-    const path = `${conversationPath(conversation)}/partial`;
+    const path = conversationPath(conversation, "/partial");
     const calls = {
       send: (body: object) =>
         this.#caller.post<{ offset: number }>(path, body, { headers: fencing(fence) }),
@@ -302,18 +289,18 @@ export class Client extends MemoryCalls {
 
   /** The active turn of the conversation, and those that wait for it. */
   async turns(conversation: string): Promise<Turns> {
-    return this.#caller.get(`${conversationPath(conversation)}/turns`);
+    return this.#caller.get(conversationPath(conversation, "/turns"));
   }
 
   /** The conversation's summary and its last messages, within a limit of tokens. */
   async workingMemory(conversation: string): Promise<WorkingMemory> {
-    return this.#caller.get(`${conversationPath(conversation)}/working-memory`);
+    return this.#caller.get(conversationPath(conversation, "/working-memory"));
   }
 
   /** Ask for a compaction now; a summary follows as an event. */
   async compact(conversation: string, options: { fence?: number } = {}): Promise<Appended> {
     const headers = { "Idempotency-Key": newId(), ...fencing(options.fence) };
-    return this.#caller.post(`${conversationPath(conversation)}/compact`, undefined, { headers });
+    return this.#caller.post(conversationPath(conversation, "/compact"), undefined, { headers });
   }
 
   /**
@@ -339,7 +326,7 @@ export class Client extends MemoryCalls {
       reported_usage: options.reportedUsage,
       latency_ms: options.latencyMs,
     };
-    const path = `${conversationPath(conversation)}/renders`;
+    const path = conversationPath(conversation, "/renders");
     const found = await this.#caller.post<{ id?: string | null }>(path, body, {
       repeat: "refused",
     });

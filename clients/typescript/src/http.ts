@@ -53,6 +53,7 @@ const JSON_TYPE = "application/json";
  * Seconds without a byte after which a stream counts as broken: more than four heart-beats of 10 s.
  */
 const SILENCE = 45;
+const MAYBE_DONE = "; it may have taken effect";
 /** What Node's fetch says where no connection was made: it is certain that nothing was done. */
 const NO_CONNECTION = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"];
 
@@ -95,7 +96,7 @@ export function connect(
     read: Read<T>,
     again = true,
   ): AsyncGenerator<T, void, undefined> {
-    const limit = limited(seconds, [closed.signal, call.signal]);
+    const limit = limited(base, seconds, [closed.signal, call.signal]);
     let sent = "";
     try {
       sent = await tokenOfNow();
@@ -109,7 +110,7 @@ export function connect(
     } catch (error) {
       if (closed.signal.aborted) throw new ClientClosed("the client is closed");
       if (call.signal?.aborted) throw call.signal.reason;
-      if (!(error instanceof ClientError)) throw broken(base, error, limit.late());
+      if (!(error instanceof ClientError)) throw broken(base, error);
       if (!again || !(error instanceof Unauthenticated) || typeof credential === "string")
         throw error;
       if ((await token?.catch(() => "")) === sent) token = null;
@@ -170,17 +171,20 @@ function requestOf(
     const url = new URL(`${base}/v1${path}`);
     for (const [name, value] of Object.entries(query))
       if (value != null) url.searchParams.set(name, `${value}`);
-    const headers = new Headers({
+    const headers = {
       Accept: accept,
       Authorization: `Bearer ${token}`,
+      ...(body !== undefined && { "Content-Type": JSON_TYPE }),
       ...call.headers,
+    };
+    return new Request(url, {
+      method,
+      headers,
+      body: JSON.stringify(body) ?? null, // without a body it makes no text
+      signal,
+      redirect: "manual",
+      cache: "no-store",
     });
-    const init: RequestInit = { method, headers, signal, redirect: "manual", cache: "no-store" };
-    if (body !== undefined) {
-      headers.set("Content-Type", JSON_TYPE);
-      init.body = JSON.stringify(body);
-    }
-    return new Request(url, init);
   } catch (error) {
     throw new Invalid(`${method} ${path} cannot be sent: ${error}`);
   }
@@ -189,11 +193,10 @@ function requestOf(
 /** What ends an attempt: one of the signals, or so many seconds without progress. */
 type Limit = ReturnType<typeof limited>;
 
-function limited(seconds: number, signals: (AbortSignal | undefined)[]) {
+function limited(base: string, seconds: number, signals: (AbortSignal | undefined)[]) {
   const stop = new AbortController();
   const abort = (): void => stop.abort();
   let timer: ReturnType<typeof setTimeout> | undefined;
-  let late = false;
   for (const signal of signals) {
     signal?.addEventListener("abort", abort);
     if (signal?.aborted) abort();
@@ -201,15 +204,15 @@ function limited(seconds: number, signals: (AbortSignal | undefined)[]) {
   const pause = (): void => clearTimeout(timer);
   return {
     signal: stop.signal,
-    late: () => late,
     pause,
     /** Count from now. */
     begin() {
       pause();
-      timer = setTimeout(() => {
-        late = true;
-        abort();
-      }, seconds * 1000);
+      const late = `${base} did not answer in time${MAYBE_DONE}`;
+      timer = setTimeout(
+        () => stop.abort(new Unavailable(late, { unknown: true })),
+        seconds * 1000,
+      );
     },
     /** Forget the signals, and do not read what is left of the answer. */
     end() {
@@ -220,11 +223,11 @@ function limited(seconds: number, signals: (AbortSignal | undefined)[]) {
   };
 }
 
-function broken(base: string, error: unknown, late: boolean): Unavailable {
+function broken(base: string, error: unknown): Unavailable {
   const cause = (error as { cause?: { code?: string } }).cause?.code ?? "";
   const unknown = !NO_CONNECTION.includes(cause);
-  const what = late ? "did not answer in time" : `cannot be reached (${cause || error})`;
-  return new Unavailable(`${base} ${what}${unknown ? "; it may have taken effect" : ""}`, {
+  const why = cause || `${error}`;
+  return new Unavailable(`${base} cannot be reached (${why})${unknown ? MAYBE_DONE : ""}`, {
     unknown,
   });
 }

@@ -49,13 +49,13 @@ export class MemoryCalls {
     return this.#caller.get(pathOf(memoryId), { as_of: options.asOf });
   }
 
-  /** A record between its neighbours in time, oldest first. */
-  async memoryTimeline(memoryId: string, { before = 5, after = 5 } = {}): Promise<TimedMemories> {
-    const found = await this.#caller.get<{ memories: TimedMemories }>(
-      `${pathOf(memoryId)}/timeline`,
-      { before, after },
-    );
-    return found.memories;
+  /** A record between its neighbours in time, five on each side if nothing is said; oldest first. */
+  async memoryTimeline(
+    memoryId: string,
+    around: { before?: number; after?: number } = {},
+  ): Promise<TimedMemories> {
+    const path = `${pathOf(memoryId)}/timeline`;
+    return (await this.#caller.get<{ memories: TimedMemories }>(path, around)).memories;
   }
 
   /** The records that stand, page by page, newest first. */

@@ -3,6 +3,7 @@
  * message at the end.
  */
 
+import { closing, pause } from "./caller.js";
 import { Conflict, isPassing, TooLarge, type ClientError } from "./errors.js";
 import { newId } from "./ids.js";
 import type { Appended, NewMessage } from "./models.js";
@@ -43,7 +44,7 @@ export class PartialWriter {
   #ending = false;
   #restarted = false;
   #next = 0;
-  #hurry: () => void = () => undefined;
+  #rest = new AbortController();
 
   constructor(calls: PartialCalls, turnId: string, interval: number) {
     this.#calls = calls;
@@ -73,7 +74,7 @@ export class PartialWriter {
     while (this.#unsent && !this.#refused) {
       const sending = this.#begin();
       this.#next = 0;
-      this.#hurry();
+      this.#rest.abort();
       await sending;
       if (this.trouble) break;
     }
@@ -105,17 +106,11 @@ export class PartialWriter {
   /**
    * Run `work`, and keep the text as an interrupted message if it ends or throws without `finish`.
    */
-  async run<T>(work: (writer: this) => T | Promise<T>): Promise<T> {
-    let done = false;
-    try {
-      const result = await work(this);
-      done = true;
-      return result;
-    } finally {
-      await this.interrupt().catch((error: unknown) => {
-        if (done) throw error;
-      });
-    }
+  run<T>(work: (writer: this) => T | Promise<T>): Promise<T> {
+    return closing(
+      () => work(this),
+      () => this.interrupt(),
+    );
   }
 
   get #unsent(): boolean {
@@ -130,7 +125,7 @@ export class PartialWriter {
   /** Let a request under way end; unsent text is in the message that follows. */
   async #settle(): Promise<void> {
     this.#ending = true;
-    this.#hurry();
+    this.#rest.abort();
     await this.#sending;
   }
 
@@ -142,16 +137,9 @@ export class PartialWriter {
 
   /** Wait until the next request may begin, or somebody waits for it. */
   async #pause(): Promise<void> {
+    this.#rest = new AbortController();
     const left = this.#next - Date.now();
-    if (left > 0) {
-      await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, left);
-        this.#hurry = () => {
-          clearTimeout(timer);
-          resolve();
-        };
-      });
-    }
+    if (left > 0) await pause(left, this.#rest.signal).catch(() => undefined);
     this.#next = Date.now() + this.#interval;
   }
 

@@ -28,12 +28,12 @@ export interface AnyEvent {
 
 /**
  * What makes a stream: where it is, the query with which it begins, and the name by which an event
- * is known again.
+ * is known again among those of its kind; one without a name is always new.
  */
 export interface Source {
   path: string;
   query: Query;
-  identity(event: AnyEvent): string | null;
+  nameOf(event: AnyEvent): string | null;
 }
 
 /**
@@ -72,7 +72,7 @@ export class Subscription<E extends AnyEvent> implements AsyncIterableIterator<E
     return this.#events.return();
   }
 
-  /** End it and its connection; who waits for the next event is told that there is none. */
+  /** End it and its connection; a wait for the next event ends without one. */
   close(): void {
     this.#stop.abort();
   }
@@ -116,8 +116,9 @@ export class Subscription<E extends AnyEvent> implements AsyncIterableIterator<E
       return part && ({ ...sent, data: part } as unknown as E);
     }
     const event = { ...sent, data } as unknown as E;
-    const identity = this.#source.identity(event);
-    if (identity !== null) {
+    const name = this.#source.nameOf(event);
+    if (name !== null) {
+      const identity = `${sent.event} ${name}`;
       if (this.#seen.has(identity)) return null;
       this.#seen.add(identity);
       if (this.#seen.size > REMEMBERED) dropFirst(this.#seen);
@@ -145,19 +146,15 @@ export class Subscription<E extends AnyEvent> implements AsyncIterableIterator<E
   }
 }
 
-/**
- * Two events of a conversation are the same if their kind and position are; one without a position
- * is always new.
- */
-export function conversationIdentity({ event, id }: AnyEvent): string | null {
-  return id === null ? null : `${event} ${id}`;
+/** An event of a conversation is known by its position. */
+export function positionOf({ id }: AnyEvent): string | null {
+  return id;
 }
 
-/** Summaries are delivered at least once: the same summary, voiding or erasure is given once. */
-export function summaryIdentity({ event, id, data }: AnyEvent): string | null {
+/** Summaries are delivered at least once: a summary, voiding or erasure is known by its own id. */
+export function summaryOf({ id, data }: AnyEvent): string | null {
   const { summary_id: summary, id: own } = data as { summary_id?: string; id?: string };
-  const name = summary ?? own ?? id;
-  return name === null ? null : `${event} ${name}`;
+  return summary ?? own ?? id;
 }
 
 function dataOf({ event, data }: ServerSent): unknown {

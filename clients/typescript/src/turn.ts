@@ -1,6 +1,6 @@
 /** A turn on a conversation: begun with a lease, ended at the end of a run. */
 
-import { conversationPath, fencing, type Caller } from "./caller.js";
+import { closing, conversationPath, fencing, type Caller } from "./caller.js";
 import { Conflict, Invalid } from "./errors.js";
 import { newId } from "./ids.js";
 import type { TurnInfo, TurnPolicy, Turns, TurnStatus } from "./models.js";
@@ -46,7 +46,7 @@ export class Turn {
   constructor(caller: Caller, conversation: string, options: TurnOptions) {
     const { turnId = newId(), policy = "reject", seconds = 60, wait = 60, model } = options;
     this.#caller = caller;
-    this.#path = `${conversationPath(conversation)}/turns`;
+    this.#path = conversationPath(conversation, "/turns");
     this.turnId = turnId;
     this.#body = { turn_id: turnId, policy, seconds, model };
     this.#wait = wait;
@@ -62,18 +62,13 @@ export class Turn {
   /** Begin it, run `work`, and end it, also where `work` throws; returns what `work` returns. */
   async run<T>(work: (turn: this) => T | Promise<T>): Promise<T> {
     await this.begin();
-    let done = false;
-    try {
-      const result = await work(this);
-      done = true;
-      return result;
-    } finally {
-      await this.end().catch((error: unknown) => {
+    const end = (): Promise<unknown> =>
+      this.end().catch((error: unknown) => {
         // A Conflict: it was interrupted, or its lease ended; later appends were refused. Else it
         // ends with its lease.
-        if (done && !(error instanceof Conflict)) throw error;
+        if (!(error instanceof Conflict)) throw error;
       });
-    }
+    return closing(() => work(this), end);
   }
 
   /**

@@ -736,9 +736,10 @@ export interface paths {
          *     was shortened.
          *
          *     With `at` the window is folded from the log, up to that position, by today's rules. At most
-         *     20,000 events are folded, else the answer is 422. A tenant has one such fold at a time.
+         *     20,000 events are folded, else the answer is 422. A tenant has one such fold at a time, so
+         *     tokens of end users have none.
          *
-         *     Scope: `read`.
+         *     Scope: `read`. Also for end users.
          */
         get: {
             parameters: {
@@ -1039,7 +1040,8 @@ export interface paths {
          *     days. `max_tokens` ends the list before its texts have more. `explain` adds the plan and the
          *     parts of each score.
          *
-         *     `background_context` is what is relevant enough for a prompt: data, never an instruction.
+         *     `background_context` is what is relevant enough for a prompt: data, never an instruction. What
+         *     a search gives out is counted in the records' `use`, some seconds later; `as_of` counts nothing.
          *     `away` names the channels that could not be asked, and why.
          *
          *     Scope: `read`. Also for end users.
@@ -1102,7 +1104,7 @@ export interface paths {
                 };
             };
             responses: {
-                /** @description A record, a composite of several, or a skill. `positions` are the events that taught it. `trust` says who said it: nothing that is recalled is an instruction. `superseded_by` is a later record that conflicts with it. */
+                /** @description A record, a composite of several, or a skill. `positions` are the events that taught it. `trust` says who said it: nothing that is recalled is an instruction. `superseded_by` is a later record that conflicts with it. A composite says what its `sources` say; `children` are the composites that it has taken in. */
                 200: {
                     content: {
                         "application/json": components["schemas"]["Memory"];
@@ -1210,7 +1212,7 @@ export interface paths {
                 };
             };
             responses: {
-                /** @description A record, a composite of several, or a skill. `positions` are the events that taught it. `trust` says who said it: nothing that is recalled is an instruction. `superseded_by` is a later record that conflicts with it. */
+                /** @description A record, a composite of several, or a skill. `positions` are the events that taught it. `trust` says who said it: nothing that is recalled is an instruction. `superseded_by` is a later record that conflicts with it. A composite says what its `sources` say; `children` are the composites that it has taken in. */
                 200: {
                     content: {
                         "application/json": components["schemas"]["Memory"];
@@ -1549,8 +1551,8 @@ export interface paths {
     "/v1/generations": {
         /**
          * List generations
-         * @description All generations of windows, each with its stage and the deployment's policy in it.
-         *     `threadfold rebuild` makes them.
+         * @description All generations of windows, each with its stage, the deployment's policy in it, and what is
+         *     done with it. `threadfold rebuild` makes them, too.
          *
          *     Scope: `admin`.
          */
@@ -1560,6 +1562,108 @@ export interface paths {
                 200: {
                     content: {
                         "application/json": components["schemas"]["Generations"];
+                    };
+                };
+            };
+        };
+        /**
+         * Build a generation
+         * @description Fold the whole log into a new generation beside the live one, which keeps serving. What was
+         *     begun under the same policy is gone on with. 409 while this gateway works on a generation.
+         *
+         *     Scope: `admin`.
+         */
+        post: {
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["NewGeneration"];
+                };
+            };
+            responses: {
+                /** @description A build has begun. `resumed`: the generation was begun before, and is gone on with. */
+                202: {
+                    content: {
+                        "application/json": components["schemas"]["Begun"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/generations/compare": {
+        /**
+         * Compare policies
+         * @description What another policy would change: a sample of conversations as their windows are, and folded
+         *     from the log under the other rules. Nothing is written.
+         *
+         *     At most 20,000 events are folded. Comparisons take turns. `threadfold rebuild --dry-run`
+         *     compares more.
+         *
+         *     Scope: `admin`.
+         */
+        post: {
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["ToCompare"];
+                };
+            };
+            responses: {
+                /** @description Two policies on a sample: totals, and each conversation, losses and the largest changes first. `summaries` and `due` count conversations; `cost_of_a_summary` is the mean of those in the sample that have a cost. No text is shown. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Comparison"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/generations/{number}/switch": {
+        /**
+         * Switch to a generation
+         * @description Make a generation live: a new one, or an earlier one. It is first folded up to the live one's
+         *     position. If conversations would lose what their summaries hold, the task fails with
+         *     `would_lose`, unless the loss is accepted.
+         *
+         *     Scope: `admin`.
+         */
+        post: {
+            parameters: {
+                path: {
+                    number: string;
+                };
+            };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["Switch"];
+                };
+            };
+            responses: {
+                /** @description The task has begun. */
+                202: {
+                    content: {
+                        "application/json": components["schemas"]["TaskBegun"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/generations/{number}": {
+        /**
+         * Drop a generation
+         * @description Delete a generation's windows and its record. The log stays. 409 for the live one.
+         *
+         *     Scope: `admin`.
+         */
+        delete: {
+            parameters: {
+                path: {
+                    number: string;
+                };
+            };
+            responses: {
+                /** @description The task has begun. */
+                202: {
+                    content: {
+                        "application/json": components["schemas"]["TaskBegun"];
                     };
                 };
             };
@@ -1724,7 +1828,8 @@ export interface paths {
         /**
          * Metrics of all workers
          * @description The metrics that workers reported in the last 45 s, for Prometheus: with a label `worker` for
-         *     each process. Labels name tenants, so this needs the scope `admin`.
+         *     each process. With a label `gateway`, what tenants use of their quotas. Labels name tenants, so
+         *     this needs the scope `admin`.
          *
          *     Scope: `admin`.
          */
@@ -1782,11 +1887,11 @@ export interface paths {
          * Show whose the credential is
          * @description The tenant, the scopes and the quota of the request's key or token.
          *
-         *     Scope: `any`.
+         *     Scope: `any`. Also for end users.
          */
         get: {
             responses: {
-                /** @description Whose the credential is, and its scopes. `quota` is the tenant's with the deployment's defaults; `used_today` is null while Redis does not answer. */
+                /** @description Whose the credential is, and its scopes. `quota` is the tenant's with the deployment's defaults; `used_today` is null while Redis does not answer. Of an end user's token `user` says whose it is; the tenant's quota and what it used are not shown to end users. */
                 200: {
                     content: {
                         "application/json": components["schemas"]["Me"];
@@ -1863,10 +1968,51 @@ export interface components {
             channels: Record<string, unknown>;
         };
         /**
+         * Begun
+         * @description A build has begun. `resumed`: the generation was begun before, and is gone on with.
+         */
+        Begun: {
+            generation: number;
+            resumed: boolean;
+        };
+        /**
          * CompactionRequested
          * @description A summary is wanted now, of all that may leave the window's tail.
          */
         CompactionRequested: Record<string, unknown>;
+        /**
+         * ComparedWindow
+         * @description One conversation under the two policies: its context's tokens and messages, older messages that are left out, whether a summary is in force, and whether one is due. `lost`: why the switch would lose what its summaries hold.
+         */
+        ComparedWindow: {
+            tenant: string;
+            conversation: string;
+            events: number;
+            tokens: components["schemas"]["TokenSides"];
+            messages: components["schemas"]["Sides"];
+            left_out: components["schemas"]["Sides"];
+            summary: components["schemas"]["FlagSides"];
+            due: components["schemas"]["FlagSides"];
+            lost: string | null;
+        };
+        /**
+         * Comparison
+         * @description Two policies on a sample: totals, and each conversation, losses and the largest changes first. `summaries` and `due` count conversations; `cost_of_a_summary` is the mean of those in the sample that have a cost. No text is shown.
+         */
+        Comparison: {
+            generation: number;
+            conversations: components["schemas"]["Sampled"];
+            events: number;
+            tokens: components["schemas"]["SpreadSides"];
+            messages: components["schemas"]["Sides"];
+            does_not_fit: components["schemas"]["Sides"];
+            left_out: components["schemas"]["Sides"];
+            summaries: components["schemas"]["Sides"];
+            due: components["schemas"]["Sides"];
+            cost_of_a_summary: number | null;
+            lost: number;
+            windows: components["schemas"]["ComparedWindow"][];
+        };
         /**
          * Context
          * @description The messages to send to a model. Send `messages` (and `system`, for Anthropic) unchanged.
@@ -1981,6 +2127,14 @@ export interface components {
             file: Record<string, unknown>;
         };
         /**
+         * FlagSides
+         * @description Whether it holds under the two policies.
+         */
+        FlagSides: {
+            before: boolean;
+            after: boolean;
+        };
+        /**
          * Generations
          * @description All generations, the newest first.
          */
@@ -2013,6 +2167,14 @@ export interface components {
         ImageUrl: {
             url: string;
             detail?: string | null;
+        };
+        /**
+         * ImaginedSkill
+         * @description A skill that a model imagined: the real ones were compared with it.
+         */
+        ImaginedSkill: {
+            intent: string;
+            steps: string;
         };
         /**
          * InspectedMessage
@@ -2140,7 +2302,7 @@ export interface components {
         };
         /**
          * ListedGeneration
-         * @description A set of windows under its own rules. `stage`: `live`, `building`, `ready` to become live, or `retired`. `created` and `live_at` are null if that was not noted.
+         * @description A set of windows under its own rules. `stage`: `live`, `building`, `ready` to become live, or `retired`. `created` and `live_at` are null if that was not noted. `left`: of one that is building or ready, how many of the log's events it has not folded yet. `task`: what gateways did with it last, as long as they run.
          */
         ListedGeneration: {
             number: number;
@@ -2149,6 +2311,8 @@ export interface components {
             created: string | null;
             live_at: string | null;
             policy: Record<string, unknown>;
+            left: number | null;
+            task: components["schemas"]["Task"] | null;
         };
         /**
          * ListedSuspension
@@ -2220,7 +2384,7 @@ export interface components {
                 limit: number;
                 characters: number;
             };
-        } & (components["schemas"]["LoggedConversationOpened"] | components["schemas"]["LoggedMessage"] | components["schemas"]["LoggedToolResult"] | components["schemas"]["LoggedToolResultChunk"] | components["schemas"]["LoggedSuspension"] | components["schemas"]["LoggedResolution"] | components["schemas"]["LoggedRollback"] | components["schemas"]["LoggedSessionClosed"] | components["schemas"]["LoggedTurnStarted"] | components["schemas"]["LoggedTurnEnded"] | components["schemas"]["LoggedCompactionRequested"] | components["schemas"]["LoggedLoopDetected"] | components["schemas"]["LoggedSummary"] | components["schemas"]["LoggedEventDropped"] | components["schemas"]["LoggedConversationErased"] | components["schemas"]["LoggedMemorySaved"] | components["schemas"]["LoggedMemoryFused"] | components["schemas"]["LoggedMemorySuperseded"] | components["schemas"]["LoggedMemoryDeleted"] | components["schemas"]["LoggedMemoryOutcome"] | components["schemas"]["LoggedSkillSaved"]);
+        } & (components["schemas"]["LoggedConversationOpened"] | components["schemas"]["LoggedMessage"] | components["schemas"]["LoggedToolResult"] | components["schemas"]["LoggedToolResultChunk"] | components["schemas"]["LoggedSuspension"] | components["schemas"]["LoggedResolution"] | components["schemas"]["LoggedRollback"] | components["schemas"]["LoggedSessionClosed"] | components["schemas"]["LoggedTurnStarted"] | components["schemas"]["LoggedTurnEnded"] | components["schemas"]["LoggedCompactionRequested"] | components["schemas"]["LoggedLoopDetected"] | components["schemas"]["LoggedSummary"] | components["schemas"]["LoggedEventDropped"] | components["schemas"]["LoggedConversationErased"] | components["schemas"]["LoggedMemorySaved"] | components["schemas"]["LoggedMemoryFused"] | components["schemas"]["LoggedMemorySuperseded"] | components["schemas"]["LoggedMemoryDeleted"] | components["schemas"]["LoggedMemoryOutcome"] | components["schemas"]["LoggedMemoryRetrieved"] | components["schemas"]["LoggedSkillSaved"]);
         /** event.dropped */
         LoggedEventDropped: {
             /** @description unique in its conversation; a repeat is a duplicate */
@@ -2335,6 +2499,29 @@ export interface components {
             rollback?: string | null;
             memory_id: string;
             succeeded: boolean;
+        };
+        /** memory.retrieved */
+        LoggedMemoryRetrieved: {
+            /** @description unique in its conversation; a repeat is a duplicate */
+            id: string;
+            type: "memory.retrieved";
+            time: string | null;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            /** @description W3C trace context */
+            traceparent?: string;
+            user?: string | null;
+            channel?: string | null;
+            /** @default [] */
+            positions?: string[];
+            /**
+             * @default explicit
+             */
+            origin?: "explicit" | "model" | "rules";
+            model?: string | null;
+            rollback?: string | null;
+            records: components["schemas"]["RetrievedRecord"][];
+            taught_by?: string | null;
         };
         /** memory.saved */
         LoggedMemorySaved: {
@@ -2624,13 +2811,14 @@ export interface components {
         };
         /**
          * Me
-         * @description Whose the credential is, and its scopes. `quota` is the tenant's with the deployment's defaults; `used_today` is null while Redis does not answer.
+         * @description Whose the credential is, and its scopes. `quota` is the tenant's with the deployment's defaults; `used_today` is null while Redis does not answer. Of an end user's token `user` says whose it is; the tenant's quota and what it used are not shown to end users.
          */
         Me: {
             tenant: string;
             scopes: ("admin" | "append" | "erase" | "read" | "subscribe" | "tokens")[];
             quota: Record<string, unknown>;
             used_today: components["schemas"]["SummaryUse"] | null;
+            user?: string;
         };
         /**
          * Memories
@@ -2642,7 +2830,7 @@ export interface components {
         };
         /**
          * Memory
-         * @description A record, a composite of several, or a skill. `positions` are the events that taught it. `trust` says who said it: nothing that is recalled is an instruction. `superseded_by` is a later record that conflicts with it.
+         * @description A record, a composite of several, or a skill. `positions` are the events that taught it. `trust` says who said it: nothing that is recalled is an instruction. `superseded_by` is a later record that conflicts with it. A composite says what its `sources` say; `children` are the composites that it has taken in.
          */
         Memory: {
             id: string;
@@ -2673,8 +2861,10 @@ export interface components {
             superseded_by: string | null;
             expired_at: string | null;
             expired_reason: string | null;
+            last_retrieved_at: string | null;
             use: components["schemas"]["Use"];
             sources?: string[];
+            children?: string[];
             doc_markdown?: string;
             preconditions?: string[];
         };
@@ -2779,6 +2969,24 @@ export interface components {
             rollback?: string | null;
             memory_id: string;
             succeeded: boolean;
+        };
+        /**
+         * MemoryRetrieved
+         * @description Searches and contexts gave records out: counts of some seconds, for one scope.
+         */
+        MemoryRetrieved: {
+            user?: string | null;
+            channel?: string | null;
+            /** @default [] */
+            positions?: string[];
+            /**
+             * @default explicit
+             */
+            origin?: "explicit" | "model" | "rules";
+            model?: string | null;
+            rollback?: string | null;
+            records: components["schemas"]["RetrievedRecord"][];
+            taught_by?: string | null;
         };
         /**
          * MemorySaved
@@ -3310,6 +3518,81 @@ export interface components {
         /** @description An event to append: `type` and the fields of this type. The gateway adds `id` and `time` if they are missing. */
         NewEvent: components["schemas"]["NewConversationOpened"] | components["schemas"]["NewMessage"] | components["schemas"]["NewToolResult"] | components["schemas"]["NewSuspension"] | components["schemas"]["NewResolution"] | components["schemas"]["NewRollback"] | components["schemas"]["NewSessionClosed"] | components["schemas"]["NewTurnStarted"] | components["schemas"]["NewTurnEnded"] | components["schemas"]["NewCompactionRequested"] | components["schemas"]["NewLoopDetected"] | components["schemas"]["NewSummary"] | components["schemas"]["NewOther"];
         /**
+         * NewGeneration
+         * @description A generation to build: the deployment's policy in it (null: the live one's).
+         */
+        NewGeneration: {
+            /** @default null */
+            policy?: {
+                /** @enum {string} */
+                encoding?: "o200k_base" | "cl100k_base";
+                model_window?: number;
+                reserve_tokens?: number;
+                hard_ceiling?: number;
+                working_budget?: number;
+                keep_recent_tokens?: number;
+                min_messages?: number;
+                compaction_ratio?: number;
+                compaction?: boolean;
+                trim_tool_results?: boolean;
+                soft_trim_chars?: number;
+                hard_clear_chars?: number;
+                protect_recent?: number;
+                reducers?: ({
+                    name: "keep_last_n_turns";
+                    n: number;
+                } | {
+                    name: "keep_last_n_messages";
+                    n: number;
+                } | {
+                    name: "compact_tool_results";
+                    /** @default [{tool_name} {call_id}: {result_length} characters] */
+                    replacement?: string | null;
+                    /** @default 0 */
+                    keep_last_n?: number;
+                } | {
+                    name: "summarize_tool_results";
+                    /** @default 5 */
+                    top?: number;
+                } | {
+                    name: "summarize";
+                })[];
+                cuts?: "exact" | "stable";
+                low_water?: number;
+                spill_chars?: number;
+                max_result_bytes?: number;
+                summarizer?: string;
+                close_summarizer?: string | null;
+                summary_max_tokens?: number;
+                idle_close_seconds?: number;
+                loop_guard?: number;
+                pinned_max_tokens?: number | null;
+                renders?: boolean;
+                encryption?: boolean;
+                memory_auto?: "off" | "sessions" | "summaries";
+                wm_max_tokens?: number;
+                /**
+                 * RecallWeights
+                 * @description The weights of the parts of a score; ``token_cost`` is taken off.
+                 */
+                recall_weights?: {
+                    /** @default 0.3 */
+                    semantic?: number;
+                    /** @default 0.25 */
+                    action?: number;
+                    /** @default 0.15 */
+                    temporal?: number;
+                    /** @default 0.1 */
+                    recency?: number;
+                    /** @default 0.1 */
+                    evidence?: number;
+                    /** @default 0.1 */
+                    token_cost?: number;
+                };
+                profile?: "bounded" | "composed" | "pruning" | "sliding";
+            } | null;
+        };
+        /**
          * NewKey
          * @description A key to make. Without `scopes` it has the usual ones; without `expires_at` it does not expire.
          */
@@ -3567,6 +3850,7 @@ export interface components {
             })[]) | null;
             name?: string | null;
             model?: null;
+            tool_calls?: unknown[] | null;
             id?: string | null;
             time?: string | null;
             refusal?: unknown;
@@ -3576,7 +3860,6 @@ export interface components {
             parsed?: unknown;
             reasoning?: unknown;
             reasoning_content?: unknown;
-            tool_calls?: unknown;
         };
         /**
          * an event of your own
@@ -4080,7 +4363,7 @@ export interface components {
         };
         /**
          * Parked
-         * @description A quarantine: the position of the event that could not be applied, the cause, and how many events wait behind it.
+         * @description Where a conversation is parked: at the position of the event that could not be applied, with the cause, and how many events wait behind it.
          */
         Parked: {
             /** @description where an event stands in the log; opaque */
@@ -4112,7 +4395,7 @@ export interface components {
         };
         /**
          * Plan
-         * @description What was looked for, and why.
+         * @description What was looked for, and why. `made_by` is `rules`, or the endpoint whose model made it. `fell_back`: what a model was asked for in vain (`plan`, `imagined_skill`), and why.
          */
         Plan: {
             mode: "action" | "answer" | "mixed";
@@ -4125,6 +4408,11 @@ export interface components {
             temporal_filter: components["schemas"]["PlannedTime"] | null;
             depth: number;
             reasoning: string;
+            made_by: string;
+            imagined_skill: components["schemas"]["ImaginedSkill"] | null;
+            fell_back: {
+                [key: string]: string;
+            };
         };
         /**
          * PlannedTime
@@ -4293,6 +4581,16 @@ export interface components {
             parked: components["schemas"]["Parked"] | null;
         };
         /**
+         * RetrievedRecord
+         * @description How often a record was given out, and how often of these it was a hit: relevant enough for a prompt.
+         */
+        RetrievedRecord: {
+            memory_id: string;
+            retrieved: number;
+            /** @default 0 */
+            hits?: number;
+        };
+        /**
          * Revoked
          * @description The ids of the revoked keys: from now on these keys answer 401.
          */
@@ -4322,6 +4620,15 @@ export interface components {
             time?: string;
             /** @description W3C trace context */
             traceparent?: string;
+        };
+        /**
+         * Sampled
+         * @description How many conversations there are, how many were compared, and how many of the sample had more events than could be folded.
+         */
+        Sampled: {
+            known: number;
+            compared: number;
+            too_long: number;
         };
         /**
          * SavedMemories
@@ -4368,6 +4675,14 @@ export interface components {
             quota: Record<string, unknown>;
             quota_in_force: Record<string, unknown>;
             keys: components["schemas"]["Key"][];
+        };
+        /**
+         * Sides
+         * @description A count under the live generation's rules, and under the others.
+         */
+        Sides: {
+            before: number;
+            after: number;
         };
         /**
          * SkillSaved
@@ -4419,6 +4734,24 @@ export interface components {
             size: number;
             chunks: string[];
             parts?: (number | null)[] | null;
+        };
+        /**
+         * Spread
+         * @description The sum of all values, their median, their 95th percentile and the largest one.
+         */
+        Spread: {
+            sum: number;
+            p50: number;
+            p95: number;
+            max: number;
+        };
+        /**
+         * SpreadSides
+         * @description The tokens of all contexts under the two policies.
+         */
+        SpreadSides: {
+            before: components["schemas"]["Spread"];
+            after: components["schemas"]["Spread"];
         };
         /**
          * Step
@@ -4511,6 +4844,34 @@ export interface components {
         Suspensions: {
             suspensions: components["schemas"]["ListedSuspension"][];
             next_before: string | null;
+        };
+        /**
+         * Switch
+         * @description `accept_loss`: switch even if conversations lose what their summaries hold.
+         */
+        Switch: {
+            /** @default false */
+            accept_loss?: boolean;
+        };
+        /**
+         * Task
+         * @description What is or was done with a generation, from when to when (null: it goes on), and why it failed. `would_lose`: the switch was refused because conversations would forget what their summaries hold.
+         */
+        Task: {
+            generation: number;
+            doing: "build" | "drop" | "switch";
+            begun: string;
+            ended: string | null;
+            error: string | null;
+            would_lose: boolean;
+        };
+        /**
+         * TaskBegun
+         * @description The task has begun.
+         */
+        TaskBegun: {
+            generation: number;
+            doing: "drop" | "switch";
         };
         /**
          * TenantChange
@@ -4646,6 +5007,95 @@ export interface components {
             memories: components["schemas"]["Memory"][];
         };
         /**
+         * ToCompare
+         * @description What to compare with the live generation: a `policy` of the deployment, or that of a `generation`; on a sample of all tenants' conversations, or of one tenant's.
+         */
+        ToCompare: {
+            /** @default null */
+            policy?: {
+                /** @enum {string} */
+                encoding?: "o200k_base" | "cl100k_base";
+                model_window?: number;
+                reserve_tokens?: number;
+                hard_ceiling?: number;
+                working_budget?: number;
+                keep_recent_tokens?: number;
+                min_messages?: number;
+                compaction_ratio?: number;
+                compaction?: boolean;
+                trim_tool_results?: boolean;
+                soft_trim_chars?: number;
+                hard_clear_chars?: number;
+                protect_recent?: number;
+                reducers?: ({
+                    name: "keep_last_n_turns";
+                    n: number;
+                } | {
+                    name: "keep_last_n_messages";
+                    n: number;
+                } | {
+                    name: "compact_tool_results";
+                    /** @default [{tool_name} {call_id}: {result_length} characters] */
+                    replacement?: string | null;
+                    /** @default 0 */
+                    keep_last_n?: number;
+                } | {
+                    name: "summarize_tool_results";
+                    /** @default 5 */
+                    top?: number;
+                } | {
+                    name: "summarize";
+                })[];
+                cuts?: "exact" | "stable";
+                low_water?: number;
+                spill_chars?: number;
+                max_result_bytes?: number;
+                summarizer?: string;
+                close_summarizer?: string | null;
+                summary_max_tokens?: number;
+                idle_close_seconds?: number;
+                loop_guard?: number;
+                pinned_max_tokens?: number | null;
+                renders?: boolean;
+                encryption?: boolean;
+                memory_auto?: "off" | "sessions" | "summaries";
+                wm_max_tokens?: number;
+                /**
+                 * RecallWeights
+                 * @description The weights of the parts of a score; ``token_cost`` is taken off.
+                 */
+                recall_weights?: {
+                    /** @default 0.3 */
+                    semantic?: number;
+                    /** @default 0.25 */
+                    action?: number;
+                    /** @default 0.15 */
+                    temporal?: number;
+                    /** @default 0.1 */
+                    recency?: number;
+                    /** @default 0.1 */
+                    evidence?: number;
+                    /** @default 0.1 */
+                    token_cost?: number;
+                };
+                profile?: "bounded" | "composed" | "pruning" | "sliding";
+            } | null;
+            /** @default null */
+            generation?: number | null;
+            /** @default null */
+            tenant?: string | null;
+            /** @default 50 */
+            conversations?: number;
+        };
+        /**
+         * TokenSides
+         * @description The tokens of a context under the two policies; null: it cannot be rendered.
+         */
+        TokenSides: {
+            before: number | null;
+            after: number | null;
+        };
+        /**
          * Tokens
          * @description What the producer counted: a claim the fold checks for plausibility (see `projections.events.tokenizer`).
          */
@@ -4736,7 +5186,7 @@ export interface components {
         };
         /**
          * Use
-         * @description What came of a record: how often it was found, and whether using it succeeded.
+         * @description What came of a record: how often it was given out, how often of these it was relevant enough for a prompt (a hit), and whether using it succeeded.
          */
         Use: {
             /** @default 0 */

@@ -15,7 +15,7 @@ class Candidate(Struct, frozen=True):
 
     ``offsets`` are the events that taught it, in order; ``time`` is the last one's own. ``topic``
     names an attribute that has one value at a time, None where statements stand side by side.
-    ``trust`` follows from who said it, and nothing raises it.
+    ``trust`` follows from who said it, and nothing raises it. ``model`` found it; None: the rules.
     """
 
     memory_type: str
@@ -29,3 +29,4 @@ class Candidate(Struct, frozen=True):
     entities: tuple[str, ...] = ()
     temporal: MemoryTime | None = None
     tags: MemoryTags = field(default_factory=MemoryTags)
+    model: str | None = None

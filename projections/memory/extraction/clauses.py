@@ -38,7 +38,8 @@ _FILLER = re.compile(
     r"|(?:please )?note(?: that)?|just so you know|fyi|by the way|btw|for the record|of course"
     r"|as (?:i|we) (?:said|mentioned)|(?:i|we) should (?:also )?mention(?: that)?"
     r"|you should (?:also )?know(?: that)?|(?:good )?(?:morning|evening|afternoon)|there"
-    r"|to be honest)"
+    r"|to be honest|these days|by now|from now on|lately|meanwhile|since (?:last|this) [a-z]+"
+    r"|wait|correction|(?:that|this) (?:was|is) wrong|i was wrong|my mistake)"
     r"(?:[\s,.!:\u2026-]+|$))+",
     re.IGNORECASE,
 )

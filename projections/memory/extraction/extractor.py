@@ -59,9 +59,7 @@ class Extractor:
         data = event.data
         if data.tool_calls:
             self._tools.called(offset, data.tool_calls)
-        if data.role not in ("user", "assistant") or data.status == "interrupted":
-            return
-        text = without_private(text_of(data.content))
+        text = _said(data)
         if not text:
             return
         if data.role == "user":
@@ -70,7 +68,7 @@ class Extractor:
             found = list(deeds(text, offset, event.time))
         yield from found
         if self._gists and not found:
-            short = gist(text, offset, event.time, data.role, data.name)
+            short = gist_of(offset, event)
             if short is not None:
                 yield short
 
@@ -101,6 +99,23 @@ def extract(span: Iterable[tuple[int, events.AnyEvent]], *, gists: bool = False)
     """What the events of a span teach, in their order."""
     extractor = Extractor(gists=gists)
     return [found for offset, event in span for found in extractor.feed(offset, event)]
+
+
+def gist_of(offset: int, event: events.AnyEvent) -> Candidate | None:
+    """The gist of a message; None of other events, and where it says too little."""
+    if not isinstance(event, events.MessageEvent):
+        return None
+    data, text = event.data, _said(event.data)
+    return gist(text, offset, event.time, data.role, data.name) if text else None
+
+
+def _said(data: events.Message) -> str:
+    """What a user's or assistant's message says that may be kept; empty for others, and for one
+    that was interrupted.
+    """
+    if data.role not in ("user", "assistant") or data.status == "interrupted":
+        return ""
+    return without_private(text_of(data.content))
 
 
 def text_of(content: Content) -> str:

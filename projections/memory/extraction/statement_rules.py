@@ -65,6 +65,11 @@ _ORDERED = (
     r"|tell|keep|avoid|format|contact|email|suggest|recommend|confirm|remind|schedule|round|translate"
     r"|cite|check|add|put|say|mention|assume|text|ship|deliver|charge|share)"
 )
+_COUNT = re.compile(
+    r"^(?:i|we) have (?:[a-z]+ly )?(?:\d+|two|three|four|five|six|seven|eight|nine|ten|no)"
+    r" (?P<of>[\w-]+)$",
+    re.IGNORECASE,
+)
 _OCCASION = (
     r"(?:appointment|meeting|interview|exam|test|wedding|party|trip|flight|vacation|holiday|class"
     r"|surgery|check-?up|date|game|match|concert|conference|deadline|presentation|reservation"
@@ -85,15 +90,15 @@ _DONE = (
 
 
 class Rule(NamedTuple):
-    """A form of clause. ``topic`` names the attribute that it gives a value, from the match; None:
-    statements of it stand side by side. ``dated``: only with a date. ``said``: a text of its own
-    instead of the clause in the third person.
+    """A form of clause. ``topic`` names the attribute that it gives a value, from the match;
+    without one statements of it stand side by side. ``dated``: only with a date. ``said``: a text
+    of its own instead of the clause in the third person.
     """
 
     memory_type: str
     pattern: re.Pattern[str]
     confidence: float
-    topic: Callable[[re.Match[str]], str] | None = None
+    topic: Callable[[re.Match[str]], str | None] | None = None
     task: tuple[str, ...] = ()
     constraint: tuple[str, ...] = ()
     dated: bool = False
@@ -107,6 +112,14 @@ def _rule(memory_type: str, pattern: str, confidence: float, **more: object) -> 
 
 def _called(name: str) -> Callable[[re.Match[str]], str]:
     return lambda match: name
+
+
+def _counted(match: re.Match[str]) -> str | None:
+    """What there are some of: "has two cats" and "has three cats" are values of one attribute, and
+    "has a cat named Rex" is none.
+    """
+    found = _COUNT.match(match[0])
+    return None if found is None else f"has {_plain(found['of']).rstrip('s')}"
 
 
 def _by_group(prefix: str, group: str) -> Callable[[re.Match[str]], str]:
@@ -267,10 +280,18 @@ RULES: tuple[Rule, ...] = (
     _rule("fact", r"^i am ADV (?:\d{1,3}|[a-z-]+) years old$", 0.95, topic=_called("age")),
     _rule(
         "fact",
-        r"^i am ADV (?:married|divorced|engaged|retired|unemployed|self-employed|left-handed"
-        r"|widowed|a widow|a widower)(?: to .+| with .+)?$",
+        r"^i am (?:not |no longer )?ADV (?:married|divorced|engaged|single|widowed|a widow"
+        r"|a widower)(?: to .+| with .+)?$",
         0.9,
+        topic=_called("marital status"),
     ),
+    _rule(
+        "fact",
+        r"^i am (?:not |no longer )?ADV (?:retired|unemployed|self-employed)$",
+        0.9,
+        topic=_called("works"),
+    ),
+    _rule("fact", r"^i am ADV left-handed$", 0.9),
     _rule(
         "fact",
         r"^i am ADV an? (?!bit|little|lot|few|couple|tad|huge|big|good|bad|mess|loss"
@@ -293,6 +314,7 @@ RULES: tuple[Rule, ...] = (
         + _OWNED
         + r")\b(?: .{0,60})?$",
         0.8,
+        topic=_counted,
     ),
     _rule(
         "fact",

@@ -106,7 +106,8 @@ def _candidate(
     if not text or len(text) > MAX_CHARS or text[:2].lower() == "i ":
         return None
     text = f"{text[0].upper()}{text[1:]}."
-    topic = None if rule.topic is None else f"{subject.lower()}: {rule.topic(match)}"
+    attribute = None if rule.topic is None else rule.topic(match)
+    topic = None if attribute is None else f"{subject.lower()}: {attribute}"
     return Candidate(
         memory_type=rule.memory_type,
         text=text,

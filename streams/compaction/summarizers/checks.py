@@ -95,9 +95,7 @@ def _tidied(answer: str) -> str:
     """The answer without a reasoning model's thoughts, a fence, facts lines of its own, and lines
     that would pass for a speaker's.
     """
-    text = _THOUGHTS.sub("", clean(answer.replace("\r\n", "\n")), count=1).strip()
-    fenced = _FENCE.match(text)
-    rows = [row.rstrip() for row in (fenced[1] if fenced else text).splitlines()]
+    rows = [row.rstrip() for row in unwrapped(answer).splitlines()]
     # Only users speak as users: a model's "user: I agree" must not be read back as one's words.
     kept = [
         f"- {row}" if speaks(row) else row
@@ -105,6 +103,13 @@ def _tidied(answer: str) -> str:
         if row and not row.startswith(FACTS.rstrip())
     ]
     return "\n".join(kept).strip()
+
+
+def unwrapped(answer: str) -> str:
+    """The answer without a reasoning model's thoughts and a fence."""
+    text = _THOUGHTS.sub("", clean(answer.replace("\r\n", "\n")), count=1).strip()
+    fenced = _FENCE.match(text)
+    return fenced[1] if fenced else text
 
 
 def _check_form(request: SummaryInput, text: str, answer: str, mark: str) -> None:

@@ -6,10 +6,12 @@ Nothing is retried here; that is ``guarded.py``'s.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from projections.errors import RedisUnavailable
 from projections.events.tokenizer import count
 from streams.compaction.summarizers.base import SummaryInput, SummaryText
 from streams.compaction.summarizers.budgets import NOTHING, Budgets, Spending
@@ -25,14 +27,16 @@ from streams.compaction.summarizers.endpoint_limits import EndpointLimits
 from streams.compaction.summarizers.failures import (
     AnswerUnreadable,
     AttemptFailed,
+    CallNotAllowed,
     EndpointTimedOut,
     SummaryRejected,
 )
 from streams.compaction.summarizers.prompt import Prompt, make_prompt
-from streams.metrics.declared import COST, TOKENS
-from streams.metrics.metrics import Metrics
 from streams.runtime.processor import Processor
 from streams.settings.endpoints import EndpointSettings
+
+Answer = TypeVar("Answer")
+Spent = Callable[[str, Spending], None]
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -44,6 +48,14 @@ class Completion(msgspec.Struct, frozen=True):
     cut: bool
     input_tokens: int | None
     output_tokens: int | None
+
+
+class Judged(NamedTuple, Generic[Answer]):
+    """What an answer made, and the tokens and money it took; ``cost`` None: no price is known."""
+
+    tokens: int
+    cost: float | None
+    made: Answer
 
 
 class ChatEndpoint:
@@ -79,25 +91,83 @@ class ChatEndpoint:
         return Completion(text, first.get("finish_reason") == "length", sent, got)
 
 
-class EndpointSummarizer:
-    """Summaries by one endpoint; see ``guarded.py`` for what makes them dependable."""
+class ChargedChat:
+    """A chat endpoint within its limits. What a call uses is charged to the tenant's budget."""
 
     def __init__(
         self,
         endpoint: ChatEndpoint,
         limits: EndpointLimits,
         budgets: Budgets,
-        processor: Processor,
-        input_tokens: int,
-        output_tokens: int,
-        metrics: Metrics,
+        spent: Spent = lambda tenant, spending: None,
     ) -> None:
+        """Args: ``spent`` is called with what each answered call used."""
         self.name = endpoint.name
-        self._metrics = metrics
+        self.options = endpoint.options
         self.limits = limits
-        self._budgets = budgets
         self._endpoint = endpoint
+        self._budgets = budgets
+        self._spent = spent
+
+    async def check(self, tenant: str) -> None:
+        """Raise CallNotAllowed where the tenant's budget is used up, or unknown."""
+        try:
+            await self._budgets.check(tenant)
+        except RedisUnavailable as error:
+            raise CallNotAllowed(str(error)) from None
+
+    async def ask(
+        self,
+        tenant: str,
+        messages: list[dict[str, str]],
+        asked: int,
+        until: float,
+        judge: Callable[[Completion], Awaitable[Judged[Answer]]],
+    ) -> Judged[Answer]:
+        """One call, by the loop's time ``until``, and what ``judge`` says of its answer: it must
+        not raise, so that every answer is charged.
+
+        Raises:
+            AttemptFailed: there was no answer, and why.
+        """
+        sent = sum(len(message["content"]) for message in messages) // CHARACTERS
+        reserved = await reserve_call(self._budgets, self.options, tenant, sent, asked)
+        try:
+            answer = await self._call(messages, asked, sent + asked, until)
+        except AttemptFailed as error:
+            # One that timed out may be billed.
+            if not isinstance(error, EndpointTimedOut):
+                await self._budgets.settle(reserved, NOTHING)
+            raise
+        judged = await judge(answer)
+        spending = Spending(judged.tokens, judged.cost or 0.0)
+        self._spent(tenant, spending)
+        await self._budgets.settle(reserved, spending)
+        return judged
+
+    async def _call(
+        self, messages: list[dict[str, str]], asked: int, guessed: int, until: float
+    ) -> Completion:
+        """One call, within the endpoint's limits."""
+
+        async def call(seconds: float) -> tuple[Completion, int | None]:
+            answer = await self._endpoint.complete(messages, asked, seconds)
+            if answer.input_tokens is None or answer.output_tokens is None:
+                return answer, None
+            return answer, answer.input_tokens + answer.output_tokens
+
+        return await self.limits.run(call, guessed, until)
+
+
+class EndpointSummarizer:
+    """Summaries by one endpoint; see ``guarded.py`` for what makes them dependable."""
+
+    def __init__(
+        self, chat: ChargedChat, processor: Processor, input_tokens: int, output_tokens: int
+    ) -> None:
+        self.name = chat.name
         self.processor = processor
+        self._chat = chat
         self._input_tokens = input_tokens
         self._output_tokens = output_tokens
 
@@ -113,22 +183,16 @@ class EndpointSummarizer:
             AttemptFailed: no summary, and why; with the cost, where there was an answer to
                 pay for.
         """
-        options = self._endpoint.options
+        options = self._chat.options
         asked = max(16, min(2 * request.max_tokens, self._output_tokens))
-        sent = sum(len(message["content"]) for message in prompt.messages) // CHARACTERS
-        reserved = await reserve_call(self._budgets, options, request.tenant, sent, asked)
-        try:
-            answer = await self._call(prompt, asked, sent + asked, until)
-        except AttemptFailed as error:
-            # One that timed out may be billed.
-            if not isinstance(error, EndpointTimedOut):
-                await self._budgets.settle(reserved, NOTHING)
-            raise
-        tokens, cost, made = await self.processor.run(
-            request.tenant, _judge, options, request, prompt, answer
-        )
-        self._metrics.add_of_tenant(request.tenant, {TOKENS: tokens, COST: cost or 0.0})
-        await self._budgets.settle(reserved, Spending(tokens, cost or 0.0))
+
+        async def judge(answer: Completion) -> Judged[tuple[str, int] | SummaryRejected]:
+            return await self.processor.run(
+                request.tenant, _judge, options, request, prompt, answer
+            )
+
+        judged = await self._chat.ask(request.tenant, prompt.messages, asked, until, judge)
+        cost, made = judged.cost, judged.made
         if isinstance(made, SummaryRejected):
             raise SummaryRejected(
                 f"summarizer {self.name!r}: {made}", reason=made.reason, cost=cost
@@ -136,23 +200,12 @@ class EndpointSummarizer:
         text, tokens = made
         return SummaryText(text, tokens, self.name, options.model, cost)
 
-    async def _call(self, prompt: Prompt, asked: int, guessed: int, until: float) -> Completion:
-        """One call, within the endpoint's limits."""
-
-        async def call(seconds: float) -> tuple[Completion, int | None]:
-            answer = await self._endpoint.complete(prompt.messages, asked, seconds)
-            if answer.input_tokens is None or answer.output_tokens is None:
-                return answer, None
-            return answer, answer.input_tokens + answer.output_tokens
-
-        return await self.limits.run(call, guessed, until)
-
 
 def _judge(
     options: EndpointSettings, request: SummaryInput, prompt: Prompt, answer: Completion
-) -> tuple[int, float | None, tuple[str, int] | SummaryRejected]:
-    """The tokens of a call, what it cost, and the summary its answer makes, or why it makes
-    none. Tokens are our own count where the endpoint did not say its own.
+) -> Judged[tuple[str, int] | SummaryRejected]:
+    """What a call took, and the summary its answer makes, or why it makes none. Tokens are our own
+    count where the endpoint did not say its own.
     """
     sent, got = answer.input_tokens, answer.output_tokens
     if sent is None:
@@ -161,9 +214,9 @@ def _judge(
         got = count(answer.text, request.encoding)
     cost = cost_of(options, sent, got)
     try:
-        return sent + got, cost, finish(request, answer.text, prompt.mark, answer.cut)
+        return Judged(sent + got, cost, finish(request, answer.text, prompt.mark, answer.cut))
     except SummaryRejected as error:
-        return sent + got, cost, error
+        return Judged(sent + got, cost, error)
 
 
 def _text_of(content: Any) -> str | None:

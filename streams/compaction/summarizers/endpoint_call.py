@@ -141,6 +141,7 @@ class ModelEndpoint(Generic[Options]):
         if status in _BUSY or status >= 500:
             return EndpointBusy(
                 said,
+                status,
                 retry_after=retry_after(response.headers.get("Retry-After"), datetime.now(UTC)),
             )
         if status in _REFUSED or status < 400:

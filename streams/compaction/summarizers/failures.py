@@ -65,9 +65,13 @@ class EndpointTimedOut(AttemptFailed):
 
 
 class EndpointBusy(AttemptFailed):
-    """The endpoint answered that it cannot now: 408, 409, 425, 429 or 5xx."""
+    """The endpoint answered that it cannot now: 408, 409, 425, 429 or 5xx. ``status``: which."""
 
     kind = "busy"
+
+    def __init__(self, message: str, status: int, *, retry_after: float | None = None) -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.status = status
 
 
 class EndpointRefused(AttemptFailed):
@@ -93,13 +97,15 @@ class AnswerUnreadable(AttemptFailed):
     kind = "unreadable"
 
 
-class SummaryRejected(AttemptFailed):
-    """There is an answer, and it is no summary of what was sent; it is thrown away. ``reason``: one
-    word for why, for metrics.
-    """
+class AnswerRejected(AttemptFailed):
+    """There is an answer, and it is not what was asked for; it is thrown away."""
 
     kind = "rejected"
     faulty = False
+
+
+class SummaryRejected(AnswerRejected):
+    """The answer is no summary of what was sent. ``reason``: one word for why, for metrics."""
 
     def __init__(self, message: str, *, reason: str = "", cost: float | None = None) -> None:
         super().__init__(message, cost=cost)

@@ -19,7 +19,7 @@ from streams.compaction.summarizers.failures import (
 )
 from streams.compaction.summarizers.prompt import Prompt
 from streams.compaction.summarizers.segments import grow
-from streams.metrics.declared import CALLS, FALLBACKS, OVER_BUDGET, REFUSED
+from streams.metrics.declared import CALLS, FALLBACKS, OVER_BUDGET, REFUSED, Metric
 from streams.metrics.metrics import Metrics
 from streams.runtime.log_fields import about
 
@@ -55,9 +55,9 @@ class GuardedSummarizer:
                 return msgspec.structs.replace(answer, cost=run.cost, refused=tuple(run.refused))
             except AttemptFailed as error:
                 logger.warning("%s; %s makes the summary", error, self._fallback.name, extra=whose)
-                count_fallback(self._metrics, self.name, request.tenant, error)
+                count_fallback(self._metrics, FALLBACKS, self.name, request.tenant, error)
             except Exception as error:
-                count_fallback(self._metrics, self.name, request.tenant, error)
+                count_fallback(self._metrics, FALLBACKS, self.name, request.tenant, error)
                 logger.exception(
                     "summarizer %r failed; %s makes the summary",
                     self.name,
@@ -103,10 +103,12 @@ class GuardedSummarizer:
         return answer
 
 
-def count_fallback(metrics: Metrics, endpoint: str, tenant: str, error: Exception) -> None:
-    """Count a summary that is not made by its endpoint, and why."""
+def count_fallback(
+    metrics: Metrics, fallbacks: Metric, endpoint: str, tenant: str, error: Exception
+) -> None:
+    """Count what is not made by its endpoint, and why, in the metric of its kind."""
     reason = error.kind if isinstance(error, AttemptFailed) else "error"
-    metrics.add(FALLBACKS, endpoint, reason)
+    metrics.add(fallbacks, endpoint, reason)
     if isinstance(error, BudgetUsedUp):
         metrics.add_of_tenant(tenant, {OVER_BUDGET: 1})
 

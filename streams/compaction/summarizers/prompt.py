@@ -12,7 +12,7 @@ checked (``checks.py``).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -82,23 +82,35 @@ def make_prompt(request: SummaryInput, input_tokens: int) -> Prompt:
     Pure: equal requests give equal prompts, so no attempt knows of an earlier one. Takes about 0.1
     s for 100,000 tokens.
     """
-    data = "\n".join(_lines(request, input_tokens))
-    mark = "data-" + sha256(data.encode("utf-8", "replace")).hexdigest()[:24]
     words = max(10, int(request.max_tokens * WORDS_PER_TOKEN))
+    return prompt_of(
+        _lines(request, input_tokens),
+        lambda mark: _SYSTEM.format(mark=mark, words=words),
+        _AFTER.format(words=words),
+    )
+
+
+def prompt_of(lines: Sequence[str], system: Callable[[str], str], after: str) -> Prompt:
+    """A prompt with lines of data between marks.
+
+    Args:
+        lines: of :func:`line_of`.
+        system: the system message, given the mark.
+        after: what stands behind the data.
+    """
+    data = "\n".join(lines)
+    mark = "data-" + sha256(data.encode("utf-8", "replace")).hexdigest()[:24]
     return Prompt(
         [
-            {"role": "system", "content": _SYSTEM.format(mark=mark, words=words)},
-            {
-                "role": "user",
-                "content": f"<{mark}>\n{data}\n</{mark}>\n\n{_AFTER.format(words=words)}",
-            },
+            {"role": "system", "content": system(mark)},
+            {"role": "user", "content": f"<{mark}>\n{data}\n</{mark}>\n\n{after}"},
         ],
         mark,
     )
 
 
 def _lines(request: SummaryInput, input_tokens: int) -> list[str]:
-    lines = [_line({"earlier_summary": clean(request.previous)})] if request.previous else []
+    lines = [line_of({"earlier_summary": clean(request.previous)})] if request.previous else []
     used = count(lines[0], request.encoding) if lines else 0
     for message, text in zip(
         request.messages, _shortened(request, input_tokens - used), strict=True
@@ -110,11 +122,12 @@ def _lines(request: SummaryInput, input_tokens: int) -> list[str]:
             row["speaker"] = clean(message.name)
         if message.is_error:
             row["error"] = True
-        lines.append(_line({**row, "text": text}))
+        lines.append(line_of({**row, "text": text}))
     return lines
 
 
-def _line(row: dict[str, Any]) -> str:
+def line_of(row: Mapping[str, Any]) -> str:
+    """A row of data as one line, in which no text can write a tag."""
     return msgspec.json.encode(row).decode().replace("<", "\\u003c").replace(">", "\\u003e")
 
 

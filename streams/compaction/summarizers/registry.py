@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from projections.errors import InvalidPolicy
 from projections.events.tokenizer import count, count_all
@@ -12,13 +13,25 @@ from projections.redis.shared_buckets import SharedBuckets
 from streams.compaction.summarizers.attempts import Attempts
 from streams.compaction.summarizers.base import Summarizer
 from streams.compaction.summarizers.breaker import Breaker
-from streams.compaction.summarizers.budgets import Budgets
-from streams.compaction.summarizers.endpoint import ChatEndpoint, EndpointSummarizer
+from streams.compaction.summarizers.budgets import Budgets, Spending
+from streams.compaction.summarizers.chat_model import ChatModel
+from streams.compaction.summarizers.endpoint import (
+    ChargedChat,
+    ChatEndpoint,
+    EndpointSummarizer,
+)
 from streams.compaction.summarizers.endpoint_call import HttpSession, ModelEndpoint
 from streams.compaction.summarizers.endpoint_limits import EndpointLimits
 from streams.compaction.summarizers.extractive import ExtractiveSummarizer
 from streams.compaction.summarizers.guarded import GuardedSummarizer
-from streams.metrics.declared import BREAKER_OPEN, IN_FLIGHT, LIMIT_WAITS
+from streams.metrics.declared import (
+    BREAKER_OPEN,
+    CALLS,
+    COST,
+    IN_FLIGHT,
+    LIMIT_WAITS,
+    TOKENS,
+)
 from streams.metrics.metrics import Metrics
 from streams.runtime.processor import Processor, Threads
 from streams.settings.endpoints import CHEAP, EXTRACTIVE
@@ -74,6 +87,12 @@ class Summarizers:
         self._breakers: dict[str, Breaker] = {}
         extractive: Summarizer = ExtractiveSummarizer(processor)
         self._by_name: dict[str, Summarizer] = {EXTRACTIVE: extractive, CHEAP: extractive}
+        self.models: dict[str, ChatModel] = {}
+        """The model of each endpoint, for questions other than summaries."""
+
+        def spent(tenant: str, spending: Spending) -> None:
+            metrics.add_of_tenant(tenant, {TOKENS: spending.tokens, COST: spending.cost})
+
         for name, options in settings.summarizers.items():
             endpoint = ChatEndpoint(
                 ModelEndpoint(name, options, options.find_key(name, env), self._http.get)
@@ -82,23 +101,23 @@ class Summarizers:
             self._breakers[name] = breaker = Breaker(
                 settings.summary_breaker_failures, settings.summary_breaker_seconds
             )
+            attempts = Attempts(
+                limits,
+                breaker,
+                settings.summary_attempts,
+                settings.summary_time_cap * ENDPOINT_SHARE,
+            )
+            chat = ChargedChat(endpoint, limits, budgets, spent)
+            self.models[name] = ChatModel(chat, attempts, partial(metrics.add, CALLS))
             self._by_name[name] = GuardedSummarizer(
                 EndpointSummarizer(
-                    endpoint,
-                    limits,
-                    budgets,
+                    chat,
                     processor,
                     settings.summary_input_tokens,
                     settings.summary_output_tokens,
-                    metrics,
                 ),
                 extractive,
-                Attempts(
-                    limits,
-                    breaker,
-                    settings.summary_attempts,
-                    settings.summary_time_cap * ENDPOINT_SHARE,
-                ),
+                attempts,
                 metrics,
             )
         self._show(metrics)

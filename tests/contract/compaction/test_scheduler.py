@@ -19,6 +19,7 @@ from projections.storage.records import Checkpoint, Verdict, write_of
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, request_for
+from streams.log.group_offsets import Extent
 from streams.projector.compaction_scheduler import LONGEST, Patience, StillDue
 from streams.settings.settings import Settings
 from tests.contract.compaction.test_compactor import RULES, SETTINGS, talk
@@ -152,3 +153,23 @@ def test_pauses_double_up_to_a_bound_and_begin_anew_with_what_is_new() -> None:
     assert patience.pauses([key, other], again=True) == {30.0 * LONGEST: [key], 30.0: [other]}
     assert patience.pauses([key, other], again=False) == {30.0: [key, other]}
     assert patience.pauses([key], again=True) == {60.0: [key]}
+
+
+def test_a_request_that_waits_on_its_topic_is_not_repeated_before_compactors_came_past_it() -> None:
+    patience, key = Patience(30.0), Key("acme", "one")
+    # 7 requests are on the topic, this one among them; 4 are done.
+    assert patience.unanswered([key], Extent(4, 7)) == {key}
+    assert patience.unanswered([key], Extent(6, 90)) == {key}
+    assert patience.unanswered([key], Extent(7, 90)) == set()
+    patience.sent([key])
+    assert patience.unanswered([key], Extent(7, 90)) == {key}
+    assert patience.unanswered([key], Extent(90, 90)) == set()
+
+
+def test_a_request_that_seems_to_wait_for_the_longest_pause_counts_as_lost() -> None:
+    patience, key = Patience(30.0), Key("acme", "one")
+    looks = 0
+    while patience.unanswered([key], Extent(0, 1)):
+        patience.pauses([key], again=True)
+        looks += 1
+    assert looks == 5  # pauses of 1, 2, 4, 8 and 16 times the first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,17 @@ import pytest
 from projections.errors import EmbeddingsUnavailable
 from projections.events import types as events
 from projections.memory.news import Fact, LogErased, WentBack
-from projections.names import Key
-from streams.embeddings.embedder import CachedEmbedder, Vectors
+from projections.names import Key, Position
+from streams.embeddings.embedder import Vectors
 from streams.embeddings.registry import Embeddings
 from streams.memory.sqlite_store import SqliteMemories
-from streams.memory.store import Filter
+from streams.memory.store import Filter, LocalStore, VectorStore
+from streams.memory.turns import Said, SqliteTurns
 from streams.memory.vector_index import NewVector
 from streams.memory.vectors import MemoryVectors
 from streams.settings.settings import Settings
-from tests.support.embeddings import WordVectors
+from tests.support.embeddings import Fixed, WordVectors
+from tests.support.histories import make_event
 from tests.support.memories import USER, saved
 from threadfold.service.recall import Question, Recall
 
@@ -30,23 +32,6 @@ C1, C2 = Key("acme", "c1"), Key("acme", "c2")
 ACME = Filter("acme", user=USER)
 MINUTE = 60_000_000
 ALIKE = {"tea": "drink", "beverage": "drink", "train": "railway"}
-
-
-@pytest.fixture(params=["memory", "file"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteMemories]:
-    made = SqliteMemories(tmp_path / "memories.db" if request.param == "file" else None)
-    yield made
-    made.close()
-
-
-class Fixed(Embeddings):
-    """Embeddings of these embedders; the first is the one to use."""
-
-    def __init__(self, *inner: WordVectors) -> None:
-        super().__init__(Settings())
-        self._by_model = {one.model: CachedEmbedder(one) for one in inner}
-        self.current = self._by_model[inner[0].model]
-        self.reason = ""
 
 
 def said(offset: int, text: str, log: Key = C1, **more: Any) -> Fact:
@@ -59,7 +44,7 @@ async def until(reached: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def indexed(store: SqliteMemories, *inner: WordVectors) -> MemoryVectors:
+async def indexed(store: VectorStore, *inner: WordVectors) -> MemoryVectors:
     """A store's vectors, once all are made."""
     vectors = MemoryVectors(store.vectors, Fixed(*inner))
     vectors.start()
@@ -76,7 +61,7 @@ def words(*texts: str) -> WordVectors:
     return WordVectors(*texts, synonyms=ALIKE)
 
 
-async def test_a_record_is_found_by_what_it_means(store: SqliteMemories) -> None:
+async def test_a_record_is_found_by_what_it_means(store: VectorStore) -> None:
     store.apply([said(1, "likes green tea"), said(2, "takes the train"), said(3, "is late")], {})
     vectors = await indexed(store, words())
     assert (await texts(vectors, "which beverage"))[0] == "likes green tea"
@@ -90,7 +75,7 @@ async def test_a_record_is_found_by_what_it_means(store: SqliteMemories) -> None
 
 
 async def test_a_store_that_begins_empty_is_searched_from_its_first_text_on(
-    store: SqliteMemories,
+    store: VectorStore,
 ) -> None:
     vectors = await indexed(store, words())
     assert await texts(vectors, "tea") == []
@@ -100,7 +85,7 @@ async def test_a_store_that_begins_empty_is_searched_from_its_first_text_on(
     await vectors.stop()
 
 
-async def test_nobody_finds_what_is_another_tenants_or_users(store: SqliteMemories) -> None:
+async def test_nobody_finds_what_is_another_tenants_or_users(store: VectorStore) -> None:
     strangers = [
         (Key("other", "c1"), {}),
         (C2, {"user": "u-2"}),
@@ -116,7 +101,7 @@ async def test_nobody_finds_what_is_another_tenants_or_users(store: SqliteMemori
     await vectors.stop()
 
 
-async def test_what_no_longer_stands_is_not_found_but_as_of_then(store: SqliteMemories) -> None:
+async def test_what_no_longer_stands_is_not_found_but_as_of_then(store: VectorStore) -> None:
     store.apply([said(1, "likes tea"), said(5, "likes tea at noon")], {})
     vectors = await indexed(store, words())
     store.apply([WentBack(C1, 9, 3, 9 * MINUTE)], {})
@@ -131,7 +116,7 @@ async def test_what_no_longer_stands_is_not_found_but_as_of_then(store: SqliteMe
     await vectors.stop()
 
 
-async def test_an_erasure_reaches_vectors_and_their_cache(store: SqliteMemories) -> None:
+async def test_an_erasure_reaches_vectors_and_their_cache(store: VectorStore) -> None:
     inner = words()
     store.apply([said(1, "likes tea"), said(2, "likes milk", C2)], {})
     before = store.digests()
@@ -147,7 +132,7 @@ async def test_an_erasure_reaches_vectors_and_their_cache(store: SqliteMemories)
     await vectors.stop()
 
 
-async def test_a_changed_model_takes_over_once_it_has_all(store: SqliteMemories) -> None:
+async def test_a_changed_model_takes_over_once_it_has_all(store: VectorStore) -> None:
     class Slow(WordVectors):
         gate = asyncio.Event()
 
@@ -175,7 +160,7 @@ async def test_a_changed_model_takes_over_once_it_has_all(store: SqliteMemories)
 
 
 async def test_a_model_that_is_away_says_so_and_is_tried_again(
-    store: SqliteMemories, monkeypatch: pytest.MonkeyPatch
+    store: VectorStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streams.memory.vectors.AGAIN", 0.02)
     inner = words()
@@ -192,7 +177,7 @@ async def test_a_model_that_is_away_says_so_and_is_tried_again(
     await vectors.stop()
 
 
-async def test_without_embeddings_a_search_says_so(store: SqliteMemories) -> None:
+async def test_without_embeddings_a_search_says_so(store: VectorStore) -> None:
     vectors = MemoryVectors(store.vectors, Embeddings(Settings()))
     vectors.start()
     with pytest.raises(EmbeddingsUnavailable, match="none are configured"):
@@ -200,7 +185,7 @@ async def test_without_embeddings_a_search_says_so(store: SqliteMemories) -> Non
     await vectors.stop()
 
 
-async def test_one_tenant_whose_vectors_fail_keeps_no_other_waiting(store: SqliteMemories) -> None:
+async def test_one_tenant_whose_vectors_fail_keeps_no_other_waiting(store: VectorStore) -> None:
     class Picky(WordVectors):
         async def embed(self, texts: Sequence[str], tenant: str) -> Vectors:
             if tenant == "acme":
@@ -214,9 +199,11 @@ async def test_one_tenant_whose_vectors_fail_keeps_no_other_waiting(store: Sqlit
     await vectors.stop()
 
 
-async def test_a_store_that_takes_anothers_place_has_its_vectors(tmp_path: Path) -> None:
+async def test_a_store_that_takes_anothers_place_has_its_vectors(
+    local: Callable[..., LocalStore],
+) -> None:
     inner = words()
-    live, other = SqliteMemories(tmp_path / "a.db"), SqliteMemories(tmp_path / "b.db")
+    live, other = local("a"), local("b")
     news = [said(n, f"likes tea {n}") for n in range(20)]
     live.apply(news, {})
     vectors = await indexed(live, inner)
@@ -230,8 +217,9 @@ async def test_a_store_that_takes_anothers_place_has_its_vectors(tmp_path: Path)
     live.close()
 
 
+@pytest.mark.long
 async def test_of_very_many_the_nearest_are_found(
-    store: SqliteMemories, monkeypatch: pytest.MonkeyPatch
+    store: VectorStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than are compared exactly: signs choose."""
     monkeypatch.setattr("streams.memory.vector_index.EXACT", 200)
@@ -240,6 +228,8 @@ async def test_of_very_many_the_nearest_are_found(
     base /= np.linalg.norm(base, axis=1, keepdims=True)
 
     class Drawn(WordVectors):
+        batch = 256
+
         async def embed(self, texts: Sequence[str], tenant: str) -> Vectors:
             return np.stack([base[int(text.split()[-1])] for text in texts])
 
@@ -253,7 +243,7 @@ async def test_of_very_many_the_nearest_are_found(
     await vectors.stop()
 
 
-def test_vectors_of_another_length_are_refused(store: SqliteMemories) -> None:
+def test_vectors_of_another_length_are_refused(store: VectorStore) -> None:
     store.apply([said(1, "likes tea"), said(2, "likes milk")], {})
     (one, *_), (two, *_) = store.vectors.missing("m", 0, 2)
     store.vectors.add("m", [NewVector(one, "acme", USER, np.ones(64, np.float32))])
@@ -262,7 +252,7 @@ def test_vectors_of_another_length_are_refused(store: SqliteMemories) -> None:
 
 
 async def test_recall_joins_words_and_meaning_and_says_when_vectors_are_away(
-    store: SqliteMemories,
+    store: VectorStore,
 ) -> None:
     inner = words()
     news = ["likes green tea", "the train is late", "orders are late", "sells cups"]
@@ -279,3 +269,50 @@ async def test_recall_joins_words_and_meaning_and_says_when_vectors_are_away(
     assert [one.found.text for one in answer.found] == ["likes green tea"]
     assert "do not answer" in answer.away["vectors"]
     await vectors.stop()
+
+
+def talked(offset: int, data: Any, log: Key = C1) -> Said:
+    return Said(log, Position(0, offset), offset * MINUTE, make_event(data, f"e{offset}"))
+
+
+async def test_a_turn_is_found_by_what_it_means_and_its_vector_goes_with_what_it_is_read_with(
+    tmp_path: Path,
+) -> None:
+    inner = words()
+    turns = SqliteTurns(tmp_path / "turns.db")
+    said_ = [
+        talked(0, events.Opened(user=USER)),
+        talked(1, events.Message("user", "nobody is late")),
+        talked(2, events.Message("user", "likes green tea")),
+        talked(3, events.Message("assistant", "thanks, I have noted all of that for later")),
+        talked(4, events.Message("user", "likes tea", name="eve"), Key("other", "c1")),
+    ]
+    turns.apply(said_, {})
+    vectors = MemoryVectors(turns.vectors, Fixed(inner))
+    vectors.start()
+    await until(lambda: vectors.ready)
+    assert "likes green tea\nnobody is late" in inner.asked
+    hits = await vectors.search(ACME, ["beverage"], 1)
+    assert [(hit.turn.position, hit.turn.conversation) for hit in hits] == [("0-2", "c1")]
+
+    store = SqliteMemories()
+    recall = Recall(store, turns, turn_vectors=vectors)
+    question = Question(ACME, "which beverage", kinds=("turn",))
+    answer = await recall.ask(question)
+    assert (answer.found[0].found.text, answer.found[0].channels) == (
+        "likes green tea",
+        ["vectors"],
+    )
+    inner.away = True
+    assert "do not answer" in (await recall.ask(replace(question, query="tea"))).away["vectors"]
+    inner.away = False
+
+    # What was dropped is in no vector either: the turn behind it was read with it.
+    made = vectors.made
+    turns.apply([talked(5, events.EventDropped("0-1"))], {})
+    await until(lambda: vectors.made == made + 1 and inner.asked.count("likes green tea") == 1)
+    turns.apply([talked(6, events.Erased())], {})
+    assert turns.vectors.count == 1 and await vectors.search(ACME, ["beverage"], 1) == []
+    await vectors.stop()
+    store.close()
+    turns.close()

@@ -309,9 +309,12 @@ async def test_due_windows_come_back_until_their_summary_is_accepted(parts: Part
     raws = await parts.put(talks.rows)
     partition = parts.partition()
     assert [w.key for w in await partition.process(raws[:due_at])] == [key]
-    assert [w.key for w in await partition.due_windows(1_000)] == [key]
-    await parts.store.requested(parts.generation, NUMBER, [key], 5_000)
-    assert await partition.due_windows(4_999) == []
-    assert [w.key for w in await partition.due_windows(5_000)] == [key]
+    place = parts.generation, NUMBER
+    assert await parts.store.due(*place, 1_000, 10) == [key]
+    assert [w.key for w in await partition.due_windows([key])] == [key]
+    await parts.store.requested(*place, [key], 5_000)
+    assert await parts.store.due(*place, 4_999, 10) == []
+    assert await parts.store.due(*place, 5_000, 10) == [key]
     await partition.process(raws[due_at:])
-    assert await partition.due_windows(10_000_000) == []
+    assert await parts.store.due(*place, 10_000_000, 10) == []
+    assert await partition.due_windows([key]) == []

@@ -27,7 +27,7 @@ from threadfold.cli.configuration import write_config
 from threadfold.embedded.ports import free_port
 from threadfold.embedded.stack import EmbeddedStack
 
-WELL = ["versions", "descriptors", "redis", "kafka", "topics", "generation", "lag"]
+WELL = ["versions", "descriptors", "redis", "kafka", "topics", "generation", "dead letters", "lag"]
 """What ``doctor`` looks at, in order."""
 TIGHT = (
     "working_budget = 600\nkeep_recent_tokens = 200\nmin_messages = 4\nsummary_max_tokens = 150\n"
@@ -350,6 +350,7 @@ async def test_the_airline_conversations_are_played_and_verified(
     assert int(verified.lines[-1].split(",")[0].split()[-1]) >= 100
 
 
+@pytest.mark.long
 async def test_generated_conversations_are_played_once_however_often(
     data: Path, worker: Runtime, tight: str, tmp_path: Path
 ) -> None:
@@ -505,6 +506,7 @@ async def test_summaries_are_printed_as_stored_and_filtered_by_tenant(
     assert (await ok("summaries", "--tenant", "nobody", "--data", data)).out == ""
 
 
+@pytest.mark.long
 async def test_following_gives_only_new_summaries_and_ends_with_ctrl_c(
     data: Path, worker: Runtime, tight: str, tmp_path: Path
 ) -> None:

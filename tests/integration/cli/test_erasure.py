@@ -107,6 +107,7 @@ def test_up_makes_a_master_key_once_for_its_owners_eyes_only(tmp_path: Path) -> 
     assert path.read_text() == made
 
 
+@pytest.mark.long
 async def test_a_wrong_master_key_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("a:c2VjcmV0IHNlY3JldA==\n")
     env = {

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 from streams.control.control_topic import Control
 from streams.log.topics import create_topics
+from streams.metrics import reports
 from tests.conftest import fresh_settings
 from tests.support.generations import open_generation
 from tests.support.metrics import read
@@ -94,3 +96,28 @@ async def test_a_gateway_shows_the_metrics_of_all_workers_to_an_admin_alone(worl
         assert len(found["threadfold_fenced_total"]) == 2
         assert (await page(reader)).status_code == 403
         assert (await http.get(f"{url}/v1/workers/metrics")).status_code == 401
+
+
+async def test_a_gateway_reports_what_tenants_use_of_their_quotas_and_its_own_page_does_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "EVERY", 0.5)
+    control = await Control(world.settings).start()
+    admin = await control.add_key("acme", ["admin", "append"])
+    await control.stop()
+    headers = {"Authorization": f"Bearer {admin}"}
+    settings = msgspec.structs.replace(world.settings, quota_requests_per_second=1_000.0)
+    async with serving(create_gateway(settings)) as url, httpx.AsyncClient() as http:
+
+        async def used() -> dict[tuple[str, ...], float]:
+            body = {"type": "message", "role": "user", "content": "hello"}
+            await http.post(f"{url}/v1/conversations/c/events", json=body, headers=headers)
+            answer = await http.get(f"{url}/v1/workers/metrics", headers=headers)
+            samples = read(answer.content) if answer.status_code == 200 else {}
+            return samples.get("threadfold_quota_used_ratio", {})
+
+        found = await until(used, 30, "the gateway reports")
+        (((_, quota, tenant), share),) = found.items()
+        assert (quota, tenant) == ("requests_per_second", "acme") and 0 < share < 1
+        own = (await http.get(f"{url}/metrics")).text
+        assert "acme" not in own and "threadfold_context_prefix_bytes_total" in own

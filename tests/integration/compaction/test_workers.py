@@ -40,6 +40,7 @@ async def world(stack: EmbeddedStack, tmp_path: Path) -> AsyncIterator[World]:
     await made.store.close()
 
 
+@pytest.mark.long
 async def test_an_endpoint_is_called_as_often_at_once_as_it_takes(world: World) -> None:
     """Also: a worker of each part alone."""
     async with model_server(says_once_there_are(65, SUMMARY)) as server:

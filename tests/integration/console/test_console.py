@@ -5,29 +5,19 @@ it never shows.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 
 from projections.names import Key, partition_of
-from streams.settings.quotas import DEFAULT_SCOPES
-from streams.settings.settings import Settings
-from tests.support.browser import ENTER, TAB, Browser, programs, running_browser
-from tests.support.console_traffic import append, approval, await_summary, record_call, talk
-from tests.support.gateway_process import serving
+from tests.support.browser import ENTER, TAB
+from tests.support.console_traffic import append, talk
+from tests.support.console_world import AXE, CONSOLE, PACKAGES, World, faults
 from tests.support.raw_records import put_raw
-from threadfold.embedded.stack import EmbeddedStack
 
 pytestmark = pytest.mark.long
-CONSOLE = Path(__file__).resolve().parents[3] / "console"
-PACKAGES = CONSOLE / "node_modules"
-AXE = PACKAGES / "axe-core" / "axe.min.js"
 VIEWS = {
     "overview": "Partitions",
     "conversations": "A journey to London",
@@ -39,57 +29,10 @@ VIEWS = {
     "approvals": "Waits for an approval",
     "tenants": "rival",
     "tenants/rival": "Make a key",
-    "care": "Generations",
+    "reprojection": "Compare two policies",
+    "care": "Dead letters",
 }
 """The views by their addresses, each with something that it shows."""
-
-
-@dataclass(frozen=True)
-class World:
-    """A gateway with the tenants acme and rival, and a browser."""
-
-    url: str
-    acme: httpx.Client
-    key: str
-    rival_key: str
-    browser: Browser
-    settings: Settings
-
-    def sign_in(self, key: str | None = None) -> Browser:
-        """The browser, signed in; its tab has forgotten who was."""
-        browser = self.browser
-        browser.open(f"{self.url}/healthz")
-        browser.run("sessionStorage.clear()")
-        browser.open(f"{self.url}/")
-        browser.write("Key", key or self.key)
-        browser.button("Sign in")
-        browser.shows("Sign out")
-        browser.log()
-        return browser
-
-    def show(self, view: str) -> Browser:
-        self.browser.run("location.hash = arguments[0]", f"#/{view}")
-        return self.browser
-
-
-@pytest.fixture(scope="module")
-def world(stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    programs()
-    with contextlib.ExitStack() as running:
-        served = running.enter_context(serving(stack, tmp_path_factory.mktemp("console"), "acme"))
-        acme = running.enter_context(
-            httpx.Client(base_url=served.url, headers=served.headers, timeout=60, trust_env=False)
-        )
-        rival = acme.post("/v1/tenants", json={"name": "rival", "scopes": list(DEFAULT_SCOPES)})
-        append(acme, "journey", talk(12))
-        record_call(acme, "journey")
-        append(acme, "journey", approval())
-        append(acme, "answered", [*talk(1), *approval("pay-2")])
-        memory = {"text": "Prefers a seat at the window.", "user": "u-7", "conversation": "journey"}
-        acme.post("/v1/memories?wait=applied", json=memory).raise_for_status()
-        await_summary(acme, "journey")
-        browser = running.enter_context(running_browser(tmp_path_factory.mktemp("browser")))
-        yield World(served.url, acme, served.key, rival.json()["key"], browser, served.settings)
 
 
 def test_the_sources_hold_their_types_and_build_to_what_is_shipped(tmp_path: Path) -> None:
@@ -130,23 +73,14 @@ def test_every_view_fits_and_has_no_serious_fault(
         )
     browser = world.sign_in()
     browser.appear(width, scheme)
-    axe = AXE.read_text()
-    browser.evaluate(axe)
+    browser.evaluate(AXE.read_text())
     browser.run("document.body.append(document.createElement('img'))")
     found = browser.run("return axe.run('body > img')")
     assert [one["id"] for one in found["violations"]] == ["image-alt"], "axe finds no fault at all"
     browser.run("document.querySelector('body > img').remove()")
     for view, text in VIEWS.items():
         world.show(view).shows(text)
-        wide = browser.run("return [document.documentElement.scrollWidth, window.innerWidth]")
-        assert wide[0] <= wide[1], f"{view} is wider than its window: {wide}"
-        found = browser.run("return axe.run(document, {resultTypes: ['violations']})")
-        faults = [
-            (one["id"], [node["html"][:120] for node in one["nodes"][:3]])
-            for one in found["violations"]
-            if one["impact"] in ("serious", "critical")
-        ]
-        assert faults == [], (view, faults)
+        assert faults(browser) == [], view
         browser.screenshot(tmp_path / f"{view.replace('/', '-')}.png")
 
 
@@ -214,7 +148,33 @@ def test_another_tenant_sees_nothing_of_it_and_nothing_of_the_platform(world: Wo
         world.show(f"conversations/journey{tab}").shows("is not known")
         assert "flight" not in browser.text() and "seat" not in browser.text()
     world.show("approvals").shows("Nobody waits")
-    world.show("tenants/acme").shows("(403)")
+    world.show("tenants/acme").shows("There is no such view for you.")
+
+
+def test_an_end_user_sees_the_own_conversations_and_nothing_else(world: World) -> None:
+    for user in ("ann", "bob"):
+        opened = {"type": "conversation.opened", "user": user}
+        said = {"type": "message", "role": "user", "content": f"This is {user}."}
+        append(world.acme, f"of-{user}", [opened, said])
+    wanted = {"user": "ann", "verbs": ["read", "stream", "append"]}
+    browser = world.sign_in(world.acme.post("/v1/tokens", json=wanted).json()["token"])
+    browser.shows("ann of acme", "of-ann")
+    links = browser.run("return [...document.querySelectorAll('nav a')].map((a) => a.innerText)")
+    assert links == ["Conversations"]
+    assert not any(name in browser.text() for name in ("of-bob", "journey", "rival"))
+    world.show("conversations/of-ann").shows("This is ann.", "live")
+    append(world.acme, "of-ann", [{"type": "message", "role": "user", "content": "Me again."}])
+    browser.shows("Me again.")
+    tabs = browser.run("return [...document.querySelectorAll('.tabs a')].map((a) => a.innerText)")
+    assert tabs == ["Window", "Log", "Memories"]
+    for tab, shown in (("log", "This is ann."), ("memories", "Nothing was learnt")):
+        world.show(f"conversations/of-ann/{tab}").shows(shown)
+    assert browser.log() == []
+    for tab in ("", "/then", "/log", "/calls"):
+        world.show(f"conversations/of-bob{tab}").shows("is not known")
+        assert "This is bob" not in browser.text()
+    for view in ("overview", "approvals", "tenants", "reprojection", "care"):
+        world.show(view).shows("There is no such view for you.")
 
 
 def test_a_wrong_key_is_refused_and_a_key_ends_with_its_session(world: World) -> None:

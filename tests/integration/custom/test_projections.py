@@ -351,6 +351,7 @@ async def test_an_error_stops_it_there_and_mended_it_goes_on(parts: tuple[Settin
     assert await message_counts(settings, projection) == await in_log(open_)
 
 
+@pytest.mark.long
 async def test_the_example_runs_from_the_command_line_and_ends_at_a_signal(
     parts: tuple[Settings, Parts], tmp_path: Path
 ) -> None:
@@ -404,6 +405,7 @@ async def _usage(settings: Settings, name: str) -> bool:
     return sum(day["events"] for day in days.values()) >= 10
 
 
+@pytest.mark.long
 async def test_a_topic_that_is_made_anew_is_not_taken_for_the_one_before(
     parts: tuple[Settings, Parts],
 ) -> None:

@@ -80,6 +80,7 @@ def test_a_quick_demo_keeps_every_promise_and_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 async def test_configured_servers_are_used_and_left_as_they_were(
     env: dict[str, str], stack: EmbeddedStack
 ) -> None:

@@ -38,6 +38,7 @@ async def test_settings_of_the_stack_reach_both_servers(closed: EmbeddedStack) -
         assert await redis.ping()
 
 
+@pytest.mark.long
 async def test_nobody_else_reads_what_is_in_them(closed: EmbeddedStack) -> None:
     assert closed.embedded_kafka is not None
     assert closed.embedded_redis is not None

@@ -96,6 +96,7 @@ async def consume(address: str) -> list[bytes]:
     return values
 
 
+@pytest.mark.long
 async def test_stack_serves_on_a_machine_with_java_and_one_without(machine: str) -> None:
     with EmbeddedStack() as stack:
         assert stack.embedded_kafka is not None
@@ -247,6 +248,7 @@ def test_kafka_that_cannot_start_shows_the_last_lines_of_its_log(tmp_path: Path)
         server.start()
 
 
+@pytest.mark.long
 def test_kafka_that_is_too_slow_is_one_clear_error_and_is_stopped(tmp_path: Path) -> None:
     server = EmbeddedKafka(tmp_path, timeout=0.0, archive=False)
     with pytest.raises(EmbeddedUnavailable, match=r"kafka did not answer in 0 s.*kafka\.log"):

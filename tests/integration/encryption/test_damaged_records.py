@@ -123,6 +123,7 @@ async def the_same_as_the_log(backend: ConversationService) -> None:
     assert report.differing == []
 
 
+@pytest.mark.long
 async def test_forged_and_moved_payloads_are_dead_letters_or_opaque_and_nothing_stands_still(
     made: Settings,
 ) -> None:

@@ -20,7 +20,7 @@ import pytest
 from projections.errors import InvalidSettings
 from projections.events.times import rfc3339
 from streams.control.control_topic import Control
-from streams.control.state import Generation
+from streams.control.state import Generation, Maintenance
 from streams.settings.quotas import ApiKey, hash_key, key_id
 from streams.settings.settings import Settings
 from tests.support.gateway import POLICY, PROBLEM, say
@@ -168,6 +168,29 @@ async def test_an_expired_key_says_when_it_ended_and_a_revoked_one_opens_nothing
     await until(revoked)
     refused(await world("GET", CONTEXT, both[0]), 401, "revoked")
     refused(await world("GET", CONTEXT, both[1]), 404, "never")
+
+
+async def test_appends_under_maintenance_are_503_and_reads_go_on(world: World) -> None:
+    path = "/v1/conversations/kept/events"
+    assert (await world("POST", f"{path}?wait=applied", "acme", say("x"))).status_code == 200
+    await world.control.write({"maintenance/acme": Maintenance("2026-01-31T12:00:00Z", "it moves")})
+
+    async def stopped() -> bool:
+        return (await world("POST", path, "acme", say("y"))).status_code == 503
+
+    await until(stopped)
+    answer = await world("POST", path, "acme", say("z"))
+    refused(answer, 503, "tenant acme is under maintenance since 2026-01-31", "it moves")
+    assert answer.headers["retry-after"] == "30"
+    context = await world("GET", "/v1/conversations/kept/context", "acme")
+    assert context.json()["count"] >= 1
+    assert (await world("POST", path, "beta", say("x"))).status_code == 202
+    await world.control.write({"maintenance/acme": None})
+
+    async def goes_on() -> bool:
+        return (await world("POST", path, "acme", say("w"))).status_code == 202
+
+    await until(goes_on)
 
 
 async def test_a_key_without_the_scope_is_403_and_the_scope_is_named(world: World) -> None:

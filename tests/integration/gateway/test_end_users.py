@@ -298,6 +298,23 @@ async def test_each_verb_opens_what_it_names_and_needs_the_keys_own_scope(world:
     is_problem(await world("POST", "/tokens", await world.token(), body), 403, "end user")
 
 
+async def test_a_user_is_shown_who_he_is_and_the_own_window_as_it_is(world: World) -> None:
+    mine, theirs = await world.begin("ann", "hello"), await world.begin("bob", "secret")
+    token = await world.token("ann")
+    assert (await world("GET", "/me", token)).json() == {
+        "tenant": "acme",
+        "user": "ann",
+        "scopes": ["append", "read", "subscribe"],
+        "quota": {},
+        "used_today": None,
+    }
+    window = await world("GET", f"/conversations/{mine}/window", token)
+    assert window.status_code == 200 and "hello" in window.text
+    is_problem(await world("GET", f"/conversations/{theirs}/window", token), 404)
+    past = f"/conversations/{mine}/window?at={window.json()['position']}"
+    is_problem(await world("GET", past, token), 403, "leave out at")
+
+
 async def test_what_is_not_declared_for_end_users_is_closed_to_them(world: World) -> None:
     mine = await world.begin("ann", "hello")
     token = await world.token("ann")

@@ -35,6 +35,7 @@ def runs(size: int) -> bytes:
 SIZES = [4 << 20, pytest.param(60 << 20, marks=pytest.mark.long)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", SIZES)
 async def test_others_are_answered_while_large_bodies_are_refused(call: Client, size: int) -> None:
     path = "/v1/conversations/here/events"

@@ -222,6 +222,32 @@ async def test_outcomes_count_and_deleted_memories_are_gone(world: World, user: 
     assert await world.search("printer", user=user) == []
 
 
+async def test_what_is_given_out_is_counted_of_those_who_were_asked_for(
+    world: World, user: str
+) -> None:
+    saved = await world.save(
+        {"text": "Prefers green tea.", "user": user}, {"text": "Has a tea shop.", "user": user}
+    )
+    (other,) = await world.save({"text": "Prefers green tea.", "user": f"{user}-2"})
+    ids = [one["id"] for one in saved]
+    for _ in range(2):
+        assert len(await world.search("green tea", user=user)) == 2
+    asked = {"query": "green tea", "user": user, "as_of": "2100-01-01T00:00:00Z"}
+    await world.ok("POST", "/memories/search", asked)
+
+    async def uses() -> list[dict[str, Any]]:
+        return [await world.ok("GET", f"/memories/{one}") for one in (*ids, other["id"])]
+
+    async def counted() -> bool:
+        return bool((await uses())[0]["use"]["retrieved"])
+
+    await until(counted)
+    found = await uses()
+    assert [one["use"]["retrieved"] for one in found] == [2, 2, 0]
+    assert found[0]["use"]["hits"] == 2 and found[2]["last_retrieved_at"] is None
+    assert found[0]["last_retrieved_at"] > found[0]["confirmed_at"]
+
+
 async def test_pages_and_timelines_are_in_the_order_of_time(world: World, user: str) -> None:
     ids = [
         (await world.save({"text": f"Fact number {n}.", "user": user}))[0]["id"] for n in range(5)

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import json
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,7 +93,13 @@ class World:
         revoke, a dead letter.
         """
         self.values["position"] = self.values["at"]
-        if "{turn_id}" in name:
+        if "/generations" in name:
+            self.rest()
+        if "{number}" in name:
+            policy = {"working_budget": 9_000 + next(self.numbers)}
+            self.values["number"] = str(self.build(policy))
+            self.rest()
+        elif "{turn_id}" in name:
             turn = {"turn_id": f"t-{next(self.numbers)}", "policy": "interrupt"}
             begun = self.http.post(f"/v1/conversations/{CONVERSATION}/turns", json=turn).json()
             self.values |= {"turn_id": turn["turn_id"], "Fencing-Token": begun["fencing_token"]}
@@ -110,6 +117,30 @@ class World:
             self.values["position"] = f"0-{sent.offset}"
         elif "{key}" in name:
             self.values["key"] = self.http.post("/v1/tenants/nord/keys", json={}).json()["id"]
+
+    def build(self, policy: dict[str, Any]) -> int:
+        """Begin to build a generation, once one that is being dropped, and is not listed any more,
+        is gone.
+        """
+        deadline = time.monotonic() + 120
+        while True:
+            answer = self.http.post("/v1/generations", json={"policy": policy})
+            if answer.status_code != 409 or time.monotonic() > deadline:
+                return int(answer.raise_for_status().json()["generation"])
+            time.sleep(0.05)
+
+    def rest(self) -> None:
+        """Wait until the gateway works on no generation: it works on one at a time."""
+
+        def tasks() -> list[dict[str, Any]]:
+            listed = self.http.get("/v1/generations").json()["generations"]
+            return [one["task"] for one in listed if one["task"] is not None]
+
+        deadline = time.monotonic() + 120
+        while any(task["ended"] is None for task in tasks()):
+            assert time.monotonic() < deadline, tasks()
+            time.sleep(0.05)
+        assert [task for task in tasks() if task["error"]] == []
 
     def real(self, value: Any) -> Any:
         """A body with the log's own position where the example has one, and a tenant that is
@@ -179,6 +210,7 @@ def requests_of(name: str, operation: dict[str, Any], world: World) -> Iterator[
             yield request
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_every_example_is_answered_as_the_document_says(name: str, world: World) -> None:
     method, path = name.split(" ", 1)

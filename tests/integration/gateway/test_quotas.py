@@ -130,6 +130,7 @@ async def test_tokens_are_charged_after_they_were_accepted_and_a_debt_is_waited_
         await quotas.stop()
 
 
+@pytest.mark.long
 async def test_without_redis_a_gateway_goes_on_at_the_quotas_rate_and_comes_back_to_the_shared_bucket(
     settings: Settings,
 ) -> None:

@@ -225,6 +225,12 @@ TABLE: dict[tuple[str, str], Entry] = {
     ("GET", "/v1/tenants"): at("/v1/tenants"),
     ("GET", "/v1/workers/metrics"): at("/v1/workers/metrics"),
     ("GET", "/v1/generations"): at("/v1/generations"),
+    ("POST", "/v1/generations"): at("/v1/generations", lambda p: {}),
+    ("POST", "/v1/generations/compare"): at(
+        "/v1/generations/compare", lambda p: {"tenant": p.tenant}
+    ),
+    ("POST", "/v1/generations/{number}/switch"): at("/v1/generations/1/switch", lambda p: {}),
+    ("DELETE", "/v1/generations/{number}"): at("/v1/generations/1"),
     ("GET", "/v1/dead-letters"): at("/v1/dead-letters?tenant={p.tenant}"),
     ("GET", "/v1/dead-letters/{position}"): at("/v1/dead-letters/{p.position}"),
     ("POST", "/v1/dead-letters/{position}/retry"): at("/v1/dead-letters/{p.position}/retry"),
@@ -246,6 +252,7 @@ TABLE: dict[tuple[str, str], Entry] = {
 
 LISTS = {
     ("GET", "/v1/conversations"),
+    ("GET", "/v1/me"),
     ("GET", "/v1/memories"),
     ("GET", "/v1/memories/stats"),
     ("GET", "/v1/skills"),
@@ -452,6 +459,8 @@ def _plain(text: str, place: Place) -> str:
         place.memory,
     ):
         text = text.replace(name, "X")
+    # Whose a credential is follows from the credential alone.
+    text = re.sub(r'"tenant":"[^"]*","scopes"', '"tenant":"X","scopes"', text)
     text = re.sub(r'"fencing_token":[0-9]+|token [0-9]+', "token", text)
     text = re.sub(r'"(id|position|time|after|next_before|cursor)":"[^"]*"', r'"\1":"…"', text)
     return re.sub(r'"positions":\{[^}]*\}', '"positions":{}', text)

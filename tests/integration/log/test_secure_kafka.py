@@ -4,12 +4,13 @@ What logs in works whole; what does not is explained.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from projections.errors import InvalidSettings, KafkaUnavailable, WaitTimedOut
 from streams.log.clients import admin_client, make_producer
 from streams.log.login import connection, why_refused
 from streams.log.topics import create_topics
+from streams.maintenance.verify import verify
 from streams.settings.settings import Settings
 from streams.worker import create_app
 from tests.support.certificates import Authority
@@ -37,6 +39,7 @@ from threadfold.embedded.kafka import EmbeddedKafka
 from threadfold.embedded.ports import HOST
 from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.stack import EmbeddedStack
+from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
 
 pytestmark = pytest.mark.long
@@ -143,23 +146,26 @@ def platform(stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFactory) -> 
     kafka = SecureKafka(folder / "kafka", authority)
     kafka.start()
     try:
-        add_scram_user(kafka)
+        for bits in (256, 512):
+            set_password(kafka, USER, PASSWORD, bits)
         yield Platform(kafka, stack.redis, authority, folder)
     finally:
         kafka.stop()
 
 
-def add_scram_user(kafka: SecureKafka) -> None:
+def alter_user(kafka: SecureKafka, user: str, *change: str) -> None:
     """Kafka's own tool: no client of Python's can. It takes one credential at a time."""
     java = [str(find_java().path), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", tools_classpath()]
     tool = ["kafka.admin.ConfigCommand", "--bootstrap-server", kafka.address, "--alter"]
-    for bits in (256, 512):
-        secret = f"SCRAM-SHA-{bits}=[password={PASSWORD}]"
-        what = ["--entity-type", "users", "--entity-name", USER, "--add-config", secret]
-        ran = subprocess.run(
-            [*java, *tool, *what], check=False, capture_output=True, text=True, timeout=60
-        )
-        assert ran.returncode == 0, ran.stdout + ran.stderr
+    what = ["--entity-type", "users", "--entity-name", user, *change]
+    ran = subprocess.run(
+        [*java, *tool, *what], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def set_password(kafka: SecureKafka, user: str, password: str, bits: int = 512) -> None:
+    alter_user(kafka, user, "--add-config", f"SCRAM-SHA-{bits}=[password={password}]")
 
 
 def ways(platform: Platform) -> dict[str, Settings]:
@@ -214,6 +220,19 @@ async def test_every_way_in_creates_topics_writes_and_is_called_well_by_doctor(
     assert found.keys() | {"bootstrap_servers"} >= mine.keys()
 
 
+def worker_process(settings: Settings, folder: Path) -> GuardedProcess:
+    """A worker that has started."""
+    folder.mkdir(exist_ok=True)
+    write_config(folder / CONFIG_FILE, settings)
+    process = GuardedProcess(
+        [*COMMAND, "worker"],
+        env=clean_env({"THREADFOLD_CONFIG": str(folder / CONFIG_FILE)}),
+        log=folder / "log",
+    )
+    process.start()
+    return process
+
+
 async def test_a_worker_folds_what_a_gateway_appends_by_scram_over_tls(
     platform: Platform, tmp_path: Path
 ) -> None:
@@ -225,14 +244,7 @@ async def test_a_worker_folds_what_a_gateway_appends_by_scram_over_tls(
     )
     await create_topics(settings)
     await open_generation(settings, {}, acme=None)
-    config = tmp_path / CONFIG_FILE
-    write_config(config, settings)
-    process = GuardedProcess(
-        [*COMMAND, "worker"],
-        env=clean_env({"THREADFOLD_CONFIG": str(config)}),
-        log=tmp_path / "log",
-    )
-    process.start()
+    process = worker_process(settings, tmp_path)
     try:
         async with ConversationService(settings) as backend:
             flat = {"type": "message", "role": "user", "content": "hello"}
@@ -254,6 +266,106 @@ async def test_a_worker_folds_what_a_gateway_appends_by_scram_over_tls(
         await until(assigned, what="Faust's consumer has its partitions")
     finally:
         process.stop(20.0)
+
+
+class Traffic:
+    """Appends without a pause, by whichever service it is given. An append that fails ends it."""
+
+    def __init__(self, service: ConversationService) -> None:
+        self.service = service
+        self.sent: list[tuple[str, Appended]] = []
+        self._ends = False
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while not self._ends:
+            name = f"c{len(self.sent) % 5}"
+            said = {"type": "message", "role": "user", "content": f"number {len(self.sent)}"}
+            (appended,) = await self.service.append("acme", [(name, said)])
+            self.sent.append((name, appended))
+            await asyncio.sleep(0.02)
+
+    async def flows(self) -> None:
+        """Wait until twenty more events are appended, and the last of them is applied."""
+        enough = len(self.sent) + 20
+
+        async def applied() -> bool:
+            assert not self._task.done(), self._task.exception()
+            if len(self.sent) < enough:
+                return False
+            name, last = self.sent[-1]
+            with suppress(WaitTimedOut):
+                (one,) = await self.service.wait_applied("acme", name, [last])
+                return bool(one.status == "applied")
+            return False
+
+        await until(applied, 60, "events that are appended and applied")
+
+    async def stop(self) -> None:
+        """End it after the append that is under way; raises what an append raised."""
+        self._ends = True
+        await self._task
+
+
+async def test_one_user_takes_the_place_of_another_while_events_flow_and_nothing_is_lost(
+    platform: Platform, tmp_path: Path
+) -> None:
+    first = msgspec.structs.replace(
+        ways(platform)["SCRAM-SHA-512"],
+        topic_prefix="secure-users",
+        group="secure-users",
+        partitions=2,
+        append_timeout=15.0,
+    )
+    second = msgspec.structs.replace(first, kafka_user="ben", kafka_password="battery staple")
+
+    async def change(call: Callable[..., None], *arguments: str) -> None:
+        await asyncio.to_thread(call, platform.kafka, *arguments)
+
+    await change(set_password, first.kafka_user, first.kafka_password)
+    await create_topics(first)
+    await open_generation(first, {}, acme=None)
+    workers = [worker_process(first, tmp_path / "first")]
+    before, after = AsyncExitStack(), AsyncExitStack()
+    traffic = Traffic(await before.enter_async_context(ConversationService(first)))
+    try:
+        await traffic.flows()
+        # A second user: both are valid while services are restarted one by one.
+        await change(set_password, second.kafka_user, second.kafka_password)
+        traffic.service = await after.enter_async_context(ConversationService(second))
+        await traffic.flows()
+        await before.aclose()
+        workers.append(worker_process(second, tmp_path / "second"))
+        workers[0].stop(20.0)
+        await traffic.flows()
+        await change(alter_user, first.kafka_user, "--delete-config", "SCRAM-SHA-512")
+        assert await why_refused(first, first.kafka)
+        await traffic.flows()
+        await traffic.stop()
+        async with ConversationService(second) as service:
+            await check_all_there(service, traffic.sent)
+    finally:
+        await before.aclose()
+        await after.aclose()
+        for process in workers:
+            process.stop(20.0)
+        await change(set_password, first.kafka_user, first.kafka_password)
+
+
+async def check_all_there(
+    service: ConversationService, sent: Sequence[tuple[str, Appended]]
+) -> None:
+    """Each event is in the window of its conversation once, in the order of the appends."""
+    said: dict[str, list[str]] = {}
+    for number, (name, _) in enumerate(sent):
+        said.setdefault(name, []).append(f"number {number}")
+    for name, texts in said.items():
+        document = json.loads(await service.context("acme", name))
+        assert [one["content"] for one in document["messages"]] == texts
+    generation = service.control.state.live_generation
+    rules = service.control.state.rules(generation)
+    report = await verify(service.log, service.store, generation, rules)
+    assert (report.verified, report.differing) == (len(said), [])
 
 
 @pytest.mark.parametrize(

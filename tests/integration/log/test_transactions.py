@@ -59,6 +59,7 @@ async def settings(stack: EmbeddedStack) -> AsyncIterator[Settings]:
     yield made
 
 
+@pytest.mark.long
 async def test_what_a_transaction_left_is_folded_waited_for_verified_and_rebuilt(
     settings: Settings,
 ) -> None:

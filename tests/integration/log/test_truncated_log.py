@@ -125,6 +125,7 @@ async def held_back(runtime: Runtime, settings: Settings) -> None:
     await until(held)
 
 
+@pytest.mark.long
 async def test_what_is_gone_and_what_will_go_is_said_by_the_checks(settings: Settings) -> None:
     log = KafkaLog(settings, settings.partitions)
     await log.append(messages(random.Random(1), 0, 60))

@@ -4,64 +4,28 @@ loss of everything all windows are as they were.
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from projections.names import Key, Position
 from projections.storage.snapshots import take_snapshot
 from streams.encryption.master_keys import new_master
-from streams.log.topics import create_topics, partition_count
-from streams.maintenance.backup import SAVED
-from streams.maintenance.verify import verify
+from streams.log.topic_copies import committed
+from streams.log.topics import create_topics
+from streams.maintenance.backup_files import SAVED
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
 from tests.conftest import fresh_settings
 from tests.support.commands import cli, ok
 from tests.support.generations import open_generation
 from tests.support.lost_redis import flush
-from tests.support.pipeline import POLICY, append, applied, sentence, settled
-from tests.support.worker import running_worker
-from threadfold.cli.common import CONFIG_FILE
-from threadfold.cli.configuration import write_config
+from tests.support.moved_logs import PLAIN, SEALED, differing, folder_of, id_of, records, talk
+from tests.support.pipeline import POLICY, applied, settled
+from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
-
-PLAIN = [Key("acme", f"b{i}") for i in range(8)]
-SEALED = [Key("sealed", f"b{i}") for i in range(4)]
-
-
-def folder_of(settings: Settings, path: Path) -> Path:
-    """A data folder by which commands find the stack of these settings."""
-    path.mkdir()
-    write_config(path / CONFIG_FILE, settings)
-    return path
-
-
-async def records(settings: Settings, name: str) -> list[tuple[Any, ...]]:
-    """All records of a topic with their places, times and headers, in the order of places."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=settings.kafka)
-    await consumer.start()
-    try:
-        topic = settings.topic(name)
-        places = [TopicPartition(topic, p) for p in range(await partition_count(settings, name))]
-        consumer.assign(places)
-        await consumer.seek_to_beginning(*places)
-        ends = await consumer.end_offsets(places)
-        found = []
-        while any([await consumer.position(tp) < ends[tp] for tp in places]):
-            for rows in (await consumer.getmany(timeout_ms=200)).values():
-                found += [
-                    (r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers))
-                    for r in rows
-                ]
-        return sorted(found)
-    finally:
-        await consumer.stop()
 
 
 @pytest.fixture
@@ -137,34 +101,73 @@ async def test_a_damaged_or_unfinished_backup_is_refused_before_anything_is_writ
     await consumer.stop()
 
 
-async def talk(runtime: Runtime) -> None:
-    """Conversations of two tenants, with summaries and rollbacks; one has its payloads encrypted."""
-    rng = random.Random(7)
-    for key in (*PLAIN, *SEALED):
-        for turn in range(4):
-            flats: list[dict[str, Any]] = [
-                {"type": "message", "role": "user", "content": sentence(rng)} for _ in range(12)
-            ]
-            sent = await append(runtime, key, flats, turn * 12)
-        flats = [{"type": "rollback", "to": str(sent[3])}, flats[0]]
-        sent = await append(runtime, key, flats, 48)
-        await applied(runtime, sent[-1])
-    for key in (*PLAIN, *SEALED):
-        await settled(runtime, key)
+async def more(settings: Settings, start: int, count: int) -> None:
+    """Records at the end of the log, over all partitions."""
+    producer = AIOKafkaProducer(bootstrap_servers=settings.kafka)
+    await producer.start()
+    for number in range(start, start + count):
+        await producer.send(settings.topic("events"), b"%d" % number, b"acme/k", number % 4)
+    await producer.stop()
 
 
-async def differing(runtime: Runtime) -> list[str]:
-    record = runtime.control.state.generations[1]
-    report = await verify(
-        runtime.log, runtime.store, record, runtime.control.state.rules(record), deep=True
-    )
-    assert report.verified == len(PLAIN) + len(SEALED)
-    return report.differing
+@pytest.mark.long
+async def test_backups_that_follow_one_another_are_restored_together(
+    written: Settings, stack: EmbeddedStack, tmp_path: Path
+) -> None:
+    data = folder_of(written, tmp_path / "data")
+    full, second, third = (tmp_path / name for name in ("full", "second", "third"))
+    await ok("backup", "export", full, "--data", data)
+    await more(written, 100, 10)
+    ran = await ok("backup", "export", second, "--since", full, "--data", data)
+    assert "exported events: 10 records" in ran.lines
+    await more(written, 200, 3)
+    await open_generation(written, {}, late=None)
+    await ok("backup", "export", third, "--since", second, "--data", data)
+    ran = await ok("backup", "check", third)
+    assert ran.lines[0] == "unharmed 3 backups, one after the other"
+    before = await records(written, "events")
+    assert f"unharmed events: {len(before)} records" in ran.lines
+
+    other = fresh_settings(stack, partitions=9)
+    target = folder_of(other, tmp_path / "other")
+    await ok("backup", "import", third, "--data", target)
+    after = await records(other, "events")
+    assert [row for row in after if row[3]] == before
+    assert b"tenant/late" in {row[3] for row in await records(other, "control")}
+
+    # One that is elsewhere is named; one that is lost is named by the error.
+    away = tmp_path / "away"
+    away.mkdir()
+    second.rename(away / "second")
+    for command in (("check", third), ("import", third, "--data", target)):
+        ran = await cli("backup", *command)
+        assert ran.code == 1 and "follows the backup second, which is not beside it" in ran.said
+    await ok("backup", "check", third, away / "second", full)
+    ran = await cli("backup", "check", full, third)
+    assert ran.code == 1 and "do not follow one another" in ran.said
+    (await ok("backup", "check", full))
+
+    # Another log is not continued.
+    ran = await cli("backup", "export", tmp_path / "x", "--since", full, "--data", target)
+    assert ran.code == 0, "the restored log is the same"
+    strange = fresh_settings(stack)
+    await create_topics(strange)
+    await more(strange, 0, 60)
+    folder = folder_of(strange, tmp_path / "strange")
+    ran = await cli("backup", "export", tmp_path / "y", "--since", full, "--data", folder)
+    assert ran.code == 1 and f"is not the one that {full} was made of" in ran.said
 
 
 async def windows(runtime: Runtime) -> dict[Key, bytes]:
     """Each window as snapshots have it."""
     return {key: take_snapshot(await settled(runtime, key)) for key in (*PLAIN, *SEALED)}
+
+
+async def all_announced(runtime: Runtime) -> bool:
+    """Whether the group has committed all of the log: nothing is announced again."""
+    ends = await runtime.log.end_offsets()
+    done = await committed(runtime.settings, runtime.settings.topic("events"), len(ends))
+    return all(not end or done.get(number) == end for number, end in ends.items())
 
 
 @pytest.fixture
@@ -188,6 +191,7 @@ async def test_after_the_loss_of_kafka_and_redis_every_window_is_as_it_was(
         await talk(runtime)
         assert await differing(runtime) == []
         assert await records(first, "summaries") and await records(first, "keys")
+        await until(lambda: all_announced(runtime))
         # While the worker runs: nobody has to be stopped for a backup.
         await ok("backup", "export", saved, "--data", folder_of(first, tmp_path / "data"))
         before = await windows(runtime)
@@ -208,11 +212,6 @@ async def test_after_the_loss_of_kafka_and_redis_every_window_is_as_it_was(
         assert await windows(runtime) == before
         assert await differing(runtime) == []
         # What was accepted but not announced when the backup was made is announced now.
-        ids = [_id(record) for record in await records(second, "summaries")]
-        assert {_id(record) for record in topics["summaries"]} <= set(ids)
+        ids = [id_of(record) for record in await records(second, "summaries")]
+        assert {id_of(record) for record in topics["summaries"]} <= set(ids)
         assert sorted(ids) == sorted(set(ids)), "nothing is announced twice"
-
-
-def _id(record: tuple[Any, ...]) -> str:
-    """The id of a record's event."""
-    return str(msgspec.json.decode(record[4])["id"])

@@ -99,6 +99,12 @@ async def test_undecodable_bytes_park_their_conversation_until_they_are_dropped(
             for line in listed.lines
         )
         assert "secret" not in listed.out
+        checked = await command(data, "doctor")
+        (line,) = [line for line in checked.lines if "dead letters" in line]
+        assert line == (
+            "note  dead letters: 1 conversation parked, 0 records of no conversation: see"
+            " `threadfold dead-letters list`"
+        )
         shown = json.loads((await command(data, "dead-letters", "inspect", str(bad))).out)
         assert shown["kind"] == "poison" and shown["key"] == str(key) and shown["bytes"] == 23
         again = await command(data, "dead-letters", "retry", str(bad))
@@ -204,6 +210,11 @@ async def test_a_failing_fold_is_quarantined_and_goes_on_with_the_code_mended(
         .lines[-1]
         .endswith("differing: 0")
     )
+    bare = await cli("verify", "--data", data)
+    assert bare.code == 1
+    assert bare.lines[0].startswith("callable 'shorten' is not registered here: in ")
+    checked = await cli("doctor", "--data", data)
+    assert "wrong callables: policies name shorten, which these settings do not" in checked.out
 
 
 async def _count(backend: ConversationService, key: Key, count: int) -> bool:

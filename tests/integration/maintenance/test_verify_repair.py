@@ -117,6 +117,7 @@ async def plant(runtime: Runtime, settings: Settings) -> dict[Key, str]:
     }
 
 
+@pytest.mark.long
 async def test_what_is_planted_is_found_from_snapshots_and_deep_and_mended_under_traffic(
     runtime: Runtime, settings: Settings, tmp_path: Path
 ) -> None:

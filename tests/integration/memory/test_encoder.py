@@ -58,14 +58,15 @@ async def test_what_a_closed_session_taught_is_found_and_a_later_value_takes_its
         async def lives_in(place: str) -> bool:
             return await found("Oslo Bergen") == [f"The user {place}."]
 
-        await teach("c0", "I never fly at night.", "I don't fly at night or on Sundays.")
+        await teach("c0", "I never fly at night.")
+        await teach("c0b", "I don't fly at night or on Sundays.")
         flies = "does the user fly at night"
 
         async def all_say_so() -> list[str]:
             said = await found(flies)
             return said if len(said) == 3 else []
 
-        await until(all_say_so, 60, "two records and their composite")
+        await until(all_say_so, 60, "records of two conversations and their composite")
         listed = (await http.get("/memories?user=ann")).json()["memories"]
         never = next(one for one in listed if one["text"] == "The user never flies at night.")
         (await http.delete(f"/memories/{never['id']}")).raise_for_status()

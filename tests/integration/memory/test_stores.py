@@ -4,52 +4,49 @@ and switched while it is read, verified, and made anew from the topic or the log
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from projections.errors import Healing
-from projections.events.types import MemorySaved
 from projections.memory.identity import Scope
-from streams.control.control_topic import Control
-from streams.control.state import Generation
 from streams.log.clients import admin_client
 from streams.log.topics import create_topics
+from streams.memory.sqlite_store import SqliteMemories
+from streams.memory.store import Filter
 from streams.memory.store_folder import StoreFolder
 from streams.settings.settings import Settings
-from tests.support.commands import Ran, cli, ok
-from tests.support.worker import running_worker, until
+from tests.support.commands import cli
+from tests.support.memory_stack import (
+    MemoryStack,
+    erase,
+    free,
+    memory_stack,
+    read_on,
+    record,
+    save,
+    texts_of,
+)
+from tests.support.worker import until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.service.conversations import ConversationService
-from threadfold.service.erasure import Eraser
 from threadfold.service.memories import Memories, Whose
+from threadfold.service.recall import Question
 
 
-class World:
-    """A stack with a store folder, and how commands reach it."""
+class World(MemoryStack):
+    """A stack with a store folder."""
 
-    def __init__(self, settings: Settings, data: Path) -> None:
-        self.settings, self.data = settings, data
-        self.folder = StoreFolder(Path(settings.memory_store))
-
-    async def run(self, *args: str) -> Ran:
-        return await cli("memories", *args, "--data", str(self.data))
-
-    async def rebuilt(self, *args: str) -> str:
-        """Rebuild the store; returns its digest."""
-        done = await ok("memories", "rebuild", *args, "--data", str(self.data))
-        return done.lines[-1].rpartition(" ")[2]
+    @property
+    def folder(self) -> StoreFolder:
+        return StoreFolder(Path(self.settings.memory_store))
 
     def file_digests(self) -> dict[Scope, str]:
-        from streams.memory.sqlite_store import SqliteMemories
-
         assert self.folder.live is not None
         store = SqliteMemories.copied(self.folder.live)
         assert store is not None
@@ -63,21 +60,8 @@ async def world(
     settings: Settings, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[World]:
     data = tmp_path_factory.mktemp("data")
-    made = msgspec.structs.replace(settings, memory_store=str(data / "memories"))
-    write_config(data / CONFIG_FILE, made)
-    control = await Control(made).start()
-    await control.write({"generation/1": Generation(1, made.partitions, {}), "generation/live": 1})
-    for name in ("acme", "rival"):
-        await control.ensure_tenant(name)
-    await control.stop()
-    async with running_worker(made):
-        yield World(made, data)
-
-
-def record(text: str, **more: Any) -> MemorySaved:
-    return MemorySaved(
-        memory_id="", memory_type="fact", text=text, normalized_text="", trust="user", **more
-    )
+    async with memory_stack(settings, data, memory_store=str(data / "memories")) as stack:
+        yield World(stack.settings, data)
 
 
 async def taught(backend: ConversationService, memories: Memories, name: str) -> list[str]:
@@ -94,14 +78,6 @@ async def taught(backend: ConversationService, memories: Memories, name: str) ->
     return [str(one.position) for one in appended]
 
 
-def free(appended: object) -> None:
-    del appended
-
-
-async def no_text(key: object) -> None:
-    del key
-
-
 async def test_a_store_outlives_its_process_and_is_switched_while_it_is_read(world: World) -> None:
     async with ConversationService(world.settings) as backend:
         memories = Memories(backend, hold=True)
@@ -112,24 +88,23 @@ async def test_a_store_outlives_its_process_and_is_switched_while_it_is_read(wor
         assert first is not None and world.file_digests() == memories_digests(world)
 
         memories = Memories(backend, hold=True)
-        found = await memories.page(Whose("acme", "u-a").filter(), None, 10)
-        assert [one.text for one in found[0]] == ["Later fact of a."]
+        assert await texts_of(memories, "u-a") == ["Later fact of a."]
         done = await world.run("verify")
         assert (done.code, done.lines[-1]) == (0, "verified: 2, differing: 0")
 
-        reading = asyncio.create_task(read_on(memories))
-        digest = await world.rebuilt()
+        async def count() -> int:
+            return len((await memories.page(Whose("acme").filter(), None, 10))[0])
 
         async def switched() -> bool:
-            return memories.store.path == world.folder.live
+            # What it switched from is removed a moment later.
+            return memories.store.path == world.folder.live and not first.exists()
 
-        await until(switched)
-        reading.cancel()
-        (ended,) = await asyncio.gather(reading, return_exceptions=True)
-        assert isinstance(ended, asyncio.CancelledError)
-        assert world.folder.live != first and not first.exists()
-        await memories.save([(Whose("acme", "u-a"), record("Said after."))], free, wait=True)
-        assert len((await memories.page(Whose("acme", "u-a").filter(), None, 10))[0]) == 2
+        async with read_on(count, 2):
+            digest = await world.rebuilt()
+            await until(switched)
+        assert world.folder.live != first
+        await save(memories, Whose("acme", "u-a"), "Said after.")
+        assert len(await texts_of(memories, "u-a")) == 2
         await memories.stop()
         assert await world.rebuilt() != digest
         assert (await world.run("verify", "--tenant", "acme")).code == 0
@@ -145,20 +120,12 @@ def memories_digests(world: World) -> dict[Scope, str]:
     return found
 
 
-async def read_on(memories: Memories) -> None:
-    """Read until cancelled; fails when less is found than before."""
-    while True:
-        found, _ = await memories.page(Whose("acme").filter(), None, 10)
-        assert len(found) == 2
-        await asyncio.sleep(0.01)
-
-
 @pytest.mark.long
 async def test_a_second_process_reads_a_copy_and_takes_the_folder_over(world: World) -> None:
     async with ConversationService(world.settings) as backend:
         holder, other = Memories(backend, hold=True), Memories(backend, hold=True)
         await holder.stats(Whose("acme"))
-        await holder.save([(Whose("acme", "u-x"), record("Likes tea."))], free, wait=True)
+        await save(holder, Whose("acme", "u-x"), "Likes tea.")
         assert (await other.stats(Whose("acme", "u-x"))).records == 1
         assert other.store.path is None
         await holder.stop()
@@ -167,9 +134,51 @@ async def test_a_second_process_reads_a_copy_and_takes_the_folder_over(world: Wo
             return other.store.path == world.folder.live
 
         await until(taken_over)
-        await other.save([(Whose("acme", "u-x"), record("Likes gin."))], free, wait=True)
+        await save(other, Whose("acme", "u-x"), "Likes gin.")
         assert (await other.stats(Whose("acme", "u-x"))).records == 2
         await other.stop()
+
+
+async def test_the_index_of_turns_goes_on_after_a_restart_without_what_was_erased(
+    world: World,
+) -> None:
+    async with ConversationService(world.settings) as backend:
+
+        async def say(name: str, *texts: str) -> None:
+            flats = [{"type": "message", "role": "user", "content": text} for text in texts]
+            appended = await backend.append("rival", [(name, flat) for flat in flats])
+            await backend.wait_applied("rival", name, appended)
+
+        async def found(memories: Memories, query: str) -> list[str]:
+            asked = Question(Filter("rival"), query, kinds=("turn",))
+            answer = await memories.recall.ask(asked)
+            assert "turns" not in answer.away
+            return [one.found.text for one in answer.found]
+
+        await say("talk", "The zeppelin is blue.", "So is the marmalade.")
+        await say("other", "Nobody knows of my marmalade.")
+        memories = Memories(backend, hold=True)
+        assert len(await found(memories, "marmalade")) == 2
+        await memories.stop()
+        file = world.folder.turns
+        with sqlite3.connect(file) as db:
+            db.execute("UPDATE texts SET text = 'as it was' WHERE text LIKE '%zeppelin%'")
+        db.close()
+        await erase(backend, "rival", "other")
+        await say("talk", "A new zeppelin.")
+
+        memories, second = Memories(backend, hold=True), Memories(backend, hold=True)
+        for one in (memories, second):
+            # What was read before the restart was not read again.
+            assert set(await found(one, "zeppelin")) >= {"as it was", "A new zeppelin."}
+            assert (await found(one, "marmalade"))[0] == "So is the marmalade."
+            assert "Nobody knows of my marmalade." not in await found(one, "marmalade nobody")
+        assert memories.turns is not None and memories.turns.path == file
+        assert second.turns is not None and second.turns.path is None
+        await second.stop()
+        await memories.stop()
+        for path in file.parent.glob("turns.db*"):
+            assert b"Nobody knows" not in path.read_bytes(), path.name
 
 
 async def test_verify_and_diff_name_what_a_store_has_wrong(world: World) -> None:
@@ -204,8 +213,7 @@ async def test_verify_and_diff_name_what_a_store_has_wrong(world: World) -> None
 async def test_a_store_whose_file_is_damaged_is_fed_anew(world: World) -> None:
     async with ConversationService(world.settings) as backend:
         memories = Memories(backend, hold=True)
-        records = [(Whose("rival", "u-7"), record(f"Fact {n}.")) for n in range(200)]
-        await memories.save(records, free, wait=True)
+        await save(memories, Whose("rival", "u-7"), *(f"Fact {n}." for n in range(200)))
         await memories.stop()
         assert world.folder.live is not None
         content = bytearray(world.folder.live.read_bytes())
@@ -230,11 +238,10 @@ async def test_a_topic_made_anew_from_the_logs_gives_an_equal_store(world: World
         memories = Memories(backend, hold=True)
         for name in ("kept", "erased"):
             await taught(backend, memories, name)
-        await Eraser(backend, no_text).conversation("acme", "erased")
+        await erase(backend, "acme", "erased")
 
         async def gone() -> bool:
-            found, _ = await memories.page(Whose("acme", "u-erased").filter(), None, 10)
-            return found == []
+            return await texts_of(memories, "u-erased") == []
 
         await until(gone)
         await memories.stop()

@@ -80,6 +80,7 @@ async def projecting(
     await control.stop()
 
 
+@pytest.mark.long
 async def test_a_slow_redis_slows_the_intake_and_what_waits_for_it_stays_bounded(
     projecting: tuple[Settings, KafkaLog, SlowStore, Projector],
 ) -> None:
@@ -124,13 +125,15 @@ class Slow:
         )
 
 
-async def test_a_slow_summariser_is_asked_once_for_each_summary_however_often_the_request_is_repeated(
+@pytest.mark.long
+async def test_requests_that_wait_for_a_slow_summariser_are_not_repeated_and_each_summary_is_paid_once(
     stack: EmbeddedStack,
 ) -> None:
     async with model_server(Slow()) as server:
         settings = fresh_settings(
             stack,
-            # Less than six summaries take one after the other; a call has time on a busy machine.
+            # Less than six summaries take one after the other, so that each would be repeated; a
+            # call has time on a busy machine.
             summary_time_cap=3.0,
             summarizers={
                 "cheap": {
@@ -173,12 +176,14 @@ async def test_a_slow_summariser_is_asked_once_for_each_summary_however_often_th
 
             taken = await until(published)
             assert taken >= len(keys)
-            assert asked > taken, "requests were repeated while the model was slow"
-            assert len(server.calls) == taken, "and each summary was paid for once"
+            # One that was answered may be repeated before the fold comes to its summary.
+            assert asked <= taken + len(keys), "requests were repeated while they waited"
+            assert len(server.calls) == taken, "each summary is paid for once"
             await requests.stop()
             await summaries.stop()
 
 
+@pytest.mark.long
 async def test_a_hot_conversation_does_not_starve_the_others_of_its_partition(
     stack: EmbeddedStack,
 ) -> None:

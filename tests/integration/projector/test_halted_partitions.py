@@ -87,6 +87,7 @@ async def test_records_that_are_nobodys_stop_nothing_and_are_listed(
     assert listed.lines[-1] == f"parked: {2 * LEAST}, records: 400"
 
 
+@pytest.mark.long
 async def test_too_many_failing_folds_halt_their_partition_alone_until_they_are_accepted(
     fragile: Settings, tmp_path: Path
 ) -> None:

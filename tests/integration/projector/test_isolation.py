@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from projections.events.validation import Record, make_record
 from projections.fold.replay import replay
 from projections.names import Key, partition_of
@@ -51,6 +53,7 @@ def hold_writes(runtime: Runtime, partition: int) -> asyncio.Event:
     return go
 
 
+@pytest.mark.long
 async def test_a_partition_whose_writes_hang_holds_no_other_and_what_waits_for_it_is_bounded(
     settings: Settings,
 ) -> None:

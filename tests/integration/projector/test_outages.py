@@ -132,6 +132,7 @@ async def test_kafka_killed_under_traffic_means_unknown_and_a_repeat_with_the_sa
     await log.stop()
 
 
+@pytest.mark.long
 async def test_the_app_runs_under_fausts_own_command(settings: Settings, tmp_path: Path) -> None:
     log, store = (
         KafkaLog(settings, settings.partitions),

@@ -130,6 +130,7 @@ async def test_rebuilds_begun_in_the_same_moment_never_share_a_number(
             await control.stop()
 
 
+@pytest.mark.long
 async def test_processes_build_the_same_windows_side_by_side(
     runtime: Runtime, settings: Settings
 ) -> None:
@@ -342,6 +343,7 @@ async def test_a_report_says_what_the_stored_windows_say_and_a_sample_is_stable(
     await forgotten(settings, runtime, report.generation)
 
 
+@pytest.mark.long
 async def test_commands_report_build_switch_and_go_back(
     runtime: Runtime, settings: Settings, tmp_path: Path
 ) -> None:

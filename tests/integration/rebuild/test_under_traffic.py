@@ -50,6 +50,7 @@ async def check(runtime: Runtime, generation: int = 1, sample: int | None = None
     )
 
 
+@pytest.mark.long
 async def test_verify_finds_every_window_as_the_log_says_while_traffic_runs(
     runtime: Runtime,
 ) -> None:

@@ -53,6 +53,7 @@ async def folded(runtime: Runtime) -> int:
     return sum(c.applied + c.duplicate + c.rejected for c in counts)
 
 
+@pytest.mark.long
 async def test_windows_come_back_from_snapshots_and_the_last_events_however_often_they_are_lost(
     settings: Settings,
 ) -> None:

@@ -153,6 +153,7 @@ async def differing(backend: ConversationService) -> list[str]:
     return report.differing
 
 
+@pytest.mark.long
 async def test_idle_conversations_become_stubs_of_500_bytes_and_readers_and_events_do_not_notice(
     settings: Settings, bedroom: Bedroom
 ) -> None:

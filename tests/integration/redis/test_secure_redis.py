@@ -100,3 +100,29 @@ async def test_others_are_refused(
             await store.ping()
     finally:
         await store.close()
+
+
+async def test_a_password_changes_while_both_are_valid(tmp_path: Path) -> None:
+    server = Server(tmp_path / "redis", user="ann on >former ~t:* &t:* +@all")
+    server.start()
+
+    def store(password: str) -> RedisStore:
+        return RedisStore(f"redis://ann:{password}@{server.place}/0", "t")
+
+    former, later, late = store("former"), store("later"), store("former")
+    try:
+        server.ask("ACL", "SETUSER", "default", "on", "nopass", "~*", "&*", "+@all")
+        assert await former.ping()
+        with pytest.raises(RedisUnavailable):
+            await later.ping()
+        server.ask("ACL", "SETUSER", "ann", ">later")
+        assert await former.ping() and await later.ping()
+        server.ask("ACL", "SETUSER", "ann", "<former")
+        assert await former.ping(), "a connection that is open stays open"
+        assert await later.ping()
+        with pytest.raises(RedisUnavailable, match=r"(?i)invalid username-password|wrongpass"):
+            await late.ping()
+    finally:
+        for one in (former, later, late):
+            await one.close()
+        server.stop()

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import pytest
 
 from streams.control.control_topic import Control
 from streams.encryption.master_keys import new_master
@@ -53,6 +54,7 @@ async def _gateway(
         yield client
 
 
+@pytest.mark.long
 async def test_texts_in_progress_that_are_kept_as_messages_are_charged_to_the_quotas(
     settings: Settings,
 ) -> None:

@@ -96,6 +96,7 @@ async def read_by_pages(call: Client, path: str, limit: int) -> tuple[str, int]:
 # ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 async def test_a_result_of_250_000_characters_is_spilled_and_read_back_page_by_page(
     call: Client,
 ) -> None:
@@ -268,6 +269,7 @@ def called(context: dict[str, Any], fmt: str, **more: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 async def test_recorded_calls_agree_after_more_messages_compactions_repeats_and_rollbacks(
     call: Client,
 ) -> None:

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import httpx
+import pytest
 
 from projections.errors import KafkaUnavailable
 from projections.names import make_key, partition_of
@@ -288,6 +289,7 @@ async def test_a_turn_that_was_superseded_stays_over_although_the_other_gateway_
     assert await held.forget(key)
 
 
+@pytest.mark.long
 async def test_of_turns_that_speak_at_once_every_text_is_kept_once(pair: Pair) -> None:
     texts = {f"text {i}" for i in range(24)}
 

@@ -27,6 +27,7 @@ from threadfold.streaming import Live
 from threadfold.streaming.catchup import missed
 
 
+@pytest.mark.long
 async def test_a_reader_that_takes_nothing_is_let_go_with_a_reason_and_the_others_get_everything(
     pair: Pair,
 ) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.support.stream_pair import Pair, post, say
 from tests.support.streaming import Subscriber, subscribed
@@ -49,6 +50,7 @@ async def test_a_stream_resumes_after_a_position_by_header_and_by_parameter(pair
         assert [event.id for event in two.events()] == [positions[7], *more]
 
 
+@pytest.mark.long
 async def test_reconnecting_at_random_points_under_appends_misses_and_repeats_nothing(
     pair: Pair,
 ) -> None:
@@ -160,6 +162,7 @@ async def told_after(at: Pair, conversation: str, after: str, last: str) -> list
         return [event.data["id"] for event in one.events() if event.kind == "event"]
 
 
+@pytest.mark.long
 async def test_resuming_from_more_than_1024_ids_back_tells_each_event_once_as_history_does(
     pair: Pair,
 ) -> None:

@@ -10,6 +10,7 @@ from streams.metrics.declared import (
     FOLDED,
     HEALING,
     LAG,
+    QUOTA_USED,
     SECONDS_BEHIND,
     Metric,
 )
@@ -54,7 +55,7 @@ def test_the_figures_name_open_breakers_dead_letters_and_a_redis_that_is_full() 
     shown = dict(map(tuple, figures(None, look(1.0, a=values), redis)))
     assert shown["breakers open"] == "cheap"
     assert shown["dead letters"] == "2"
-    assert shown["events behind"] == "12"
+    assert shown["events behind"] == "12 in 2 partitions"
     assert shown["redis"] == "90 of 100 MiB, refuses writes"
     assert shown["events applied"] == "-"
     assert dict(map(tuple, figures(None, look(1.0), None)))["redis"] == "does not answer"
@@ -71,3 +72,37 @@ def test_the_partition_farthest_behind_comes_first() -> None:
         ["2", "1", "0.0", ""],
         ["3", "0", "0.0", "healing"],
     ]
+
+
+def test_the_quotas_that_are_used_most_are_named_over_all_gateways() -> None:
+    tenants = {}
+    for gateway, used in (("g:1", 0.5), ("g:2", 0.25)):
+        metrics = Metrics("tenants")
+        metrics.set(
+            QUOTA_USED,
+            {
+                ("requests_per_second", "acme"): used,
+                ("events_per_second", "acme"): 0.1,
+                ("requests_per_second", "nord"): 0.3,
+                ("tokens_per_minute", "other"): 0.01,
+            },
+        )
+        tenants[gateway] = msgspec.json.encode({m.name: made for m, made in metrics.samples()})
+    now = Look(1.0, {}, read_reports(tenants))
+    shown = dict(map(tuple, figures(None, now, None)))["quotas used"]
+    assert shown == (
+        "acme requests_per_second 75%, nord requests_per_second 60%, acme events_per_second 20%"
+    )
+
+
+def test_what_nobody_reports_is_unknown_and_not_zero() -> None:
+    nobody = dict(map(tuple, figures(None, look(1.0), None)))
+    assert nobody["workers"].startswith("none reports: start one")
+    assert nobody["quotas used"] == "no gateway reports"
+    of_workers = nobody.keys() - {"workers", "quotas used", "redis"}
+    assert {nobody[name] for name in of_workers} == {"unknown", "-"}
+    assert nobody["events behind"] == nobody["dead letters"] == "unknown"
+    idle = look(1.0, a={LAG: {("0",): 0.0}})
+    one = dict(map(tuple, figures(None, Look(1.0, idle.found, {"g:1": {}}), None)))
+    assert (one["workers"], one["events behind"]) == ("1", "0 in 1 partitions")
+    assert (one["dead letters"], one["breakers open"], one["quotas used"]) == ("0", "none", "none")

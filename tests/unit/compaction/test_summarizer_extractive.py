@@ -242,6 +242,7 @@ def test_two_hundred_rounds_stay_within_budget_and_early_facts_fade_slowly() -> 
     assert seen_at["#W5550123"] >= 60
 
 
+@pytest.mark.long
 def test_equal_requests_give_equal_bytes_whatever_the_hash_seed() -> None:
     program = (
         "import sys, msgspec\n"

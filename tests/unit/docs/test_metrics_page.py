@@ -17,7 +17,7 @@ def row(name: str, kind: str, labels: tuple[str, ...], about: str) -> str:
     return f"| `{name}` | {kind} | {shown} | {about} |"
 
 
-@pytest.mark.parametrize("service", ["worker", "gateway"])
+@pytest.mark.parametrize("service", ["worker", "gateway", "tenants"])
 def test_the_tables_of_the_page_are_the_declared_metrics(service: str) -> None:
     wanted = [
         row(metric.name, metric.kind, metric.labels, metric.help)

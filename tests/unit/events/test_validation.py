@@ -66,6 +66,9 @@ EVERY_TYPE: dict[str, dict[str, Any]] = {
     "memory.superseded": {**LEARNT, "by": "1" * 64, "reason": "later"},
     "memory.deleted": {**LEARNT, "hard": True, "reason": "asked for"},
     "memory.outcome": {**LEARNT, "succeeded": False},
+    "memory.retrieved": {
+        "user": "u", "taught_by": "c", "records": [{"memory_id": "0" * 64, "retrieved": 2, "hits": 1}, {"memory_id": "1" * 64, "retrieved": 1}],
+    },
     "skill.saved": {**LEARNT, "intent": "Tea", "normalized_text": "tea", "doc_markdown": "Boil.", "trust": "user", "preconditions": ["water"]},
 }  # fmt: skip
 

@@ -10,14 +10,24 @@ import pytest
 from projections.events import types as events
 from projections.events.codec import decode_event
 from projections.fold.apply import Status, apply
-from projections.fold.memory_acceptance import MAX_USERS
+from projections.fold.memory_acceptance import MAX_RETRIEVED, MAX_USERS
 from projections.memory.identity import id_of
 from projections.names import Key, Position, user_tag, users_log
 from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
 from projections.window.window import Window
 from streams.log.log import Raw
 from streams.projector.memory_announcements import announcement
-from tests.support.memories import OWN, RULES, START, USER, TaughtLog, saved, value_of
+from tests.support.memories import (
+    OWN,
+    RULES,
+    START,
+    TENANTS_OWN,
+    USER,
+    TaughtLog,
+    given_out,
+    saved,
+    value_of,
+)
 
 KEY = Key("acme", "c1")
 TAG = user_tag("acme", USER)
@@ -124,6 +134,25 @@ def test_the_log_of_a_user_takes_that_users_memory_alone() -> None:
     assert own.put(saved(OWN, "Likes tea.")) is Status.APPLIED
     other = saved(users_log("acme", "u-2"), "Likes tea.", user="u-2")
     assert own.put(other) is Status.REJECTED
+
+
+def test_use_counts_stand_in_the_log_of_a_users_own_and_have_a_form(log: TaughtLog) -> None:
+    counts = given_out(OWN, "Likes tea.", 3, 2)
+    own = TaughtLog(OWN, 0)
+    assert own.put(counts) is Status.APPLIED and len(own.news) == 1
+    assert TaughtLog(TENANTS_OWN, 0).put(given_out(TENANTS_OWN, "Tea.", 1, 1)) is Status.APPLIED
+    assert log.put(msgspec.structs.replace(counts, channel="web")) is Status.REJECTED
+    (one,) = counts.records
+    for wrong in (
+        {"user": "u-2"},
+        {"taught_by": "c1"},
+        {"records": []},
+        {"records": [one] * (MAX_RETRIEVED + 1)},
+        {"records": [msgspec.structs.replace(one, hits=4)]},
+        {"records": [msgspec.structs.replace(one, hits=-1)]},
+    ):
+        assert own.put(msgspec.structs.replace(counts, **wrong)) is Status.REJECTED, wrong
+    assert len(own.news) == 1
 
 
 def test_a_log_teaches_a_bounded_number_of_users() -> None:

@@ -207,6 +207,7 @@ def test_going_back_to_any_event_gives_the_render_that_stood_there(
         assert "the window cannot be rendered" in str(error)
 
 
+@pytest.mark.long
 def test_the_random_stories_reach_what_they_are_for() -> None:
     """Without this, the properties above could hold over stories in which nothing happens."""
     for name in POLICIES:

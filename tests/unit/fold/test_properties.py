@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -154,6 +155,7 @@ def test_what_a_window_keeps_is_bounded_whatever_the_log_holds(seed: int, length
     assert len(window.state.calls) <= 64
 
 
+@pytest.mark.long
 def test_the_random_histories_reach_what_they_are_for() -> None:
     """Without this, the properties above could hold over logs in which nothing happens."""
     seen: Counter[str] = Counter()

@@ -122,3 +122,42 @@ def test_a_signed_token_without_a_near_end_is_refused(exp: Any) -> None:
 def test_a_short_secret_is_refused() -> None:
     with pytest.raises(InvalidSettings, match="32 characters"):
         Settings.load(env={}, token_secret="short")
+
+
+def test_a_secret_changes_while_tokens_are_in_use() -> None:
+    known = state()
+    first, second = "a" * 32, "b" * 32
+    before, after = mint(UserTokens(first)), mint(UserTokens(second))
+    # Gateways are restarted one by one, three times: each takes what any other makes.
+    for made in (UserTokens(first, accepted=[second]), UserTokens(second, accepted=[first])):
+        assert made.verify(before, known) and made.verify(after, known)
+    assert UserTokens(second).verify(after, known)
+    with pytest.raises(Unauthorized, match="not minted here"):
+        UserTokens(second).verify(before, known)
+
+
+def test_the_accepted_secrets_are_a_list_of_long_ones() -> None:
+    made = Settings(token_secret="a" * 32, accepted_token_secrets=f"{'b' * 32},\n{'c' * 32}")
+    assert made.token_secrets == ["a" * 32, "b" * 32, "c" * 32]
+    with pytest.raises(InvalidSettings, match="also of each of 'accepted_token_secrets'"):
+        Settings.load(env={}, accepted_token_secrets=f"{'b' * 32},short")
+
+
+def test_a_tenants_own_keys_are_changed_by_a_set_with_both() -> None:
+    first, second = Signer(kid="1"), Signer(kid="2")
+    made, known = UserTokens(""), State()
+
+    def register(*signers: Signer) -> None:
+        keys = TokenKeys([signer.jwk for signer in signers])
+        known.put(b"token-keys/acme", msgspec.json.encode(keys))
+
+    register(first)
+    before = signed(first)
+    assert made.verify(before, known)
+    register(first, second)
+    after = signed(second)
+    assert made.verify(before, known) and made.verify(after, known)
+    register(second)
+    assert made.verify(after, known)
+    with pytest.raises(Unauthorized):
+        made.verify(before, known)

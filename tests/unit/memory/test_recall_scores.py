@@ -136,6 +136,23 @@ def test_a_composite_ranks_above_its_sources_and_three_skills_are_enough() -> No
     assert found[1].scores["semantic"] == 1.0
 
 
+def test_a_composite_is_found_by_its_sources_and_a_prompt_says_it_once() -> None:
+    tea, gin = record("Likes tea.", id="s"), record("Likes gin.", id="t")
+    both = record("Likes tea. Likes gin.", id="c", kind="composite", sources=["s", "t", "x"])
+    hits = [Recalled(tea, 1.0, 0.7), Recalled(gin, 0.5, 0.9)]
+    channels: Any = [("text", hits), ("tags", [Recalled(tea)])]
+    found = scored(joined(channels, [both]), ANSWER, WEIGHTS, NOW)
+    assert [(one.id, one.channels) for one in found] == [
+        ("c", ["text", "tags"]),
+        ("s", ["text", "tags"]),
+        ("t", ["text"]),
+    ]
+    assert (found[0].fit, found[0].relevance) == (1.0, 0.9)
+    made = background(found, 1_000)
+    assert made is not None and [one.id for one in made.kept] == ["c"]
+    assert [one.id for one in joined([], [both])] == []
+
+
 def test_the_profile_of_facts_weighs_text_and_age_alone() -> None:
     old, new = record("Likes tea.", confirmed_at=NOW - 60 * DAY), record("Tea at six.")
     found = [Recalled(old, 0.9), Recalled(new, 0.3)]
@@ -167,27 +184,56 @@ def test_a_background_is_marked_as_data_and_has_what_is_relevant_and_fits() -> N
     assert background(hits, 20) is None
 
 
-def test_words_and_meaning_count_the_same() -> None:
-    """Each by its distance from the mean: how large the numbers are makes no difference."""
+def test_meaning_is_added_to_words_and_a_chance_word_does_not_decide() -> None:
     both, words, near, none = (record(text) for text in ("both", "words", "near", "none"))
     said = turn("a turn", "0-9")
-    for scale in (1.0, 100.0):
+
+    def fits(coverage: float) -> dict[str, float]:
         text = [
-            Recalled(both, 0.09 * scale),
-            Recalled(words, 0.1 * scale),
-            Recalled(none, 0.0),
-            Recalled(said, 0.08 * scale),
+            Recalled(both, 0.9, coverage=coverage),
+            Recalled(words, 1.0, coverage=coverage),
+            Recalled(said, 0.8, coverage=coverage),
         ]
         vectors = [
-            Recalled(one, cosine=cosine) for one, cosine in ((near, 0.8), (both, 0.7), (none, 0.1))
+            Recalled(one, cosine=cosine) for one, cosine in ((near, 0.5), (both, 0.4), (none, 0.1))
         ]
         found = joined([("text", text), ("vectors", vectors)])
-        fits = {one.found.text: one.fit for one in found}
-        assert max(fits, key=fits.__getitem__) == "both" and min(fits.values()) == fits["none"] == 0
-        assert fits["words"] > 0 < fits["near"] and fits["a turn"] > fits["words"]
-        assert next(one for one in found if one.found is both).scores["cosine"] == 0.7
+        return {one.found.text: one.fit for one in found}
+
+    whole, little = fits(1.0), fits(0.1)
+    assert sorted(whole, key=whole.__getitem__) == ["none", "a turn", "near", "words", "both"]
+    # Hardly any of the question's words are known: those that are may be there by chance.
+    assert sorted(little, key=little.__getitem__) == ["none", "a turn", "words", "both", "near"]
+    assert whole["none"] == little["none"] == 0
 
 
 def test_without_vectors_the_words_alone_count() -> None:
     (one,) = joined([("text", [Recalled(record(), 7.0)])])
     assert one.fit == 7.0 and "cosine" not in one.scores
+
+
+def test_what_corrects_an_earlier_statement_stands_before_it() -> None:
+    plan = make_plan(ActionState(query="Which tea do I like?", now=NOW))
+    before = turn("I like oolong tea.", "0-1", at=NOW - 9 * DAY)
+    after = turn("These days I like sencha tea best of all.", "0-7", at=NOW - 8 * DAY)
+    other = turn("I like trains.", "0-9")
+
+    def order(*hits: Recalled) -> list[str]:
+        return [str(one.position) for one in scored(list(hits), plan, WEIGHTS, NOW)]
+
+    assert order(Recalled(before, 0.9), Recalled(after, 0.5), Recalled(other, 0.3)) == [
+        "0-7",
+        "0-1",
+        "0-9",
+    ]
+    # The earlier one has a word of the question that the later one has not.
+    less = turn("I like sencha.", "0-7", at=NOW - 8 * DAY)
+    assert order(Recalled(before, 0.9), Recalled(less, 0.5)) == ["0-1", "0-7"]
+    told = record("The user likes oolong tea.", confirmed_at=NOW - 9 * DAY)
+    hits = [Recalled(told, 0.9), Recalled(after, 0.5)]
+    assert scored(hits, plan, WEIGHTS, NOW)[0].found == after
+    ida = Turn(Scope("acme", "ann"), "c1", "0-1", "user", "Ida", before.text, before.at)
+    eve = Turn(Scope("acme", "ann"), "c1", "0-7", "user", "Eve", after.text, after.at)
+    assert order(Recalled(ida, 0.9), Recalled(eve, 0.5)) == ["0-1", "0-7"]
+    said = Turn(Scope("acme", "ann"), "c1", "0-7", "assistant", "assistant", after.text, after.at)
+    assert order(Recalled(before, 0.9), Recalled(said, 0.5)) == ["0-1", "0-7"]

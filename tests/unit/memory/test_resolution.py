@@ -106,3 +106,9 @@ def test_outcomes_are_counted_and_a_deletion_expires() -> None:
     assert (found.use.succeeded, found.use.failed) == (2, 1)
     assert (found.expired_reason, found.stands) == ("deleted", False)
     assert record_of(fact(4, gone)) is None
+
+
+def test_a_text_is_normalised_alike_whatever_letters_stand_beside_it() -> None:
+    for code in range(128):
+        text = f"A{chr(code)}b"
+        assert normalize(f"{text} \u00e9") == f"{normalize(text)} \u00e9"

@@ -18,6 +18,7 @@ from streams.metrics.declared import (
     IN_FLIGHT,
     METRICS,
     QUOTA_REFUSALS,
+    QUOTA_USED,
     TOKENS,
 )
 from streams.metrics.metrics import Metrics
@@ -127,7 +128,7 @@ def test_a_page_of_several_workers_says_whose_each_sample_is() -> None:
         metrics.observe(BATCH_SECONDS, 0.01, "fold")
         reports[name] = msgspec.json.encode({m.name: found for m, found in metrics.samples()})
     reports["of another release"] = b'{"threadfold_new": "?"}'
-    page = reported_page(reports)
+    page = reported_page(reports, {})
     samples = read(page)
     assert samples["threadfold_compactions_total"] == {
         ("made", "budget", "cheap", "a:1"): 3,
@@ -136,6 +137,19 @@ def test_a_page_of_several_workers_says_whose_each_sample_is() -> None:
     assert samples["threadfold_fenced_total"] == {("a:1",): 0, ("b:2",): 0}
     assert page.count(b"# TYPE threadfold_batch_seconds histogram") == 1
     assert FENCED.help.encode() in page
+
+
+def test_what_gateways_report_of_tenants_has_their_names_for_a_label() -> None:
+    metrics = Metrics("tenants")
+    metrics.set(QUOTA_USED, {("requests_per_second", "acme"): 0.5})
+    report = msgspec.json.encode({m.name: found for m, found in metrics.samples()})
+    page = reported_page({}, {"g:1": report, "g:2": report})
+    assert read(page) == {
+        "threadfold_quota_used_ratio": {
+            ("g:1", "requests_per_second", "acme"): 0.5,
+            ("g:2", "requests_per_second", "acme"): 0.5,
+        }
+    }
 
 
 def test_a_counter_of_known_values_begins_at_zero_for_each() -> None:

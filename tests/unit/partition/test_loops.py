@@ -8,11 +8,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
 from projections.events import types as events
 from projections.events.validation import make_record
 from projections.names import Key
@@ -25,6 +20,7 @@ from streams.partition.effects import Effects, EffectSink
 from streams.partition.partition import Partition
 from streams.projector.effect_sink import NullSink
 from streams.projector.tracing import compaction_span
+from tests.support.spans import recorded_spans
 from threadfold.testing import MemoryLog, MemoryStore
 
 KEY = Key("acme", "c1")
@@ -119,13 +115,10 @@ async def test_each_cut_of_the_fold_is_reported_with_what_it_did() -> None:
 
 
 def test_a_cut_is_a_span_with_utilization_and_steps() -> None:
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    trace.set_tracer_provider(provider)
     made = Cut(7, 0.5, ())
-    compaction_span(KEY, made.utilization, made.steps, where="fold")
-    (span,) = exporter.get_finished_spans()
+    with recorded_spans() as exporter:
+        compaction_span(KEY, made.utilization, made.steps, where="fold")
+        (span,) = exporter.get_finished_spans()
     assert span.name == "compaction" and span.attributes is not None
     assert span.attributes["utilization"] == 0.5 and json.loads(str(span.attributes["steps"])) == []
     assert (

@@ -43,6 +43,7 @@ async def steps_of(run: Run) -> AsyncIterator[dict[str, Any]]:
         yield flat
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_docs_give_the_figures_of_this_run(profile: str) -> None:
     (written,) = [line for line in table(TEXT, "### One run under each")[1:] if line[0] == profile]

@@ -216,6 +216,16 @@ def test_callables_must_be_registered() -> None:
     assert rules.check(None, {"reducers": reducers}).reducers
 
 
+def test_callables_that_policies_name_and_nobody_registered_are_known() -> None:
+    def shortened(name: str) -> dict[str, Any]:
+        return {"reducers": [{"name": "compact_tool_results", "replacement": f"callable:{name}"}]}
+
+    tenants = {"acme": shortened("heads"), "nord": shortened("brief"), "plain": {}}
+    rules = Rules(shortened("tails"), tenants, {"brief": lambda tool, call_id, text: text})
+    assert rules.missing_callables() == ["heads", "tails"]
+    assert Rules().missing_callables() == []
+
+
 def test_summarizers_must_be_known_where_they_are_named() -> None:
     rules = Rules(summarizers=frozenset({"extractive", "big"}))
     assert rules.check({"summarizer": "big"}).summarizer == "big"

@@ -99,6 +99,7 @@ def test_where_nothing_else_can_be_done_a_cut_is_made_for_an_eighth_of_the_mark(
     assert bool(story.forms()) == made
 
 
+@pytest.mark.long
 def test_no_cut_is_made_right_after_one() -> None:
     """Past the mark, where nobody summarises, each cut saves an eighth of it at least, and past
     twice that a part of the tail leaves.

@@ -218,6 +218,7 @@ def test_documents_hold_the_messages_that_were_checked() -> None:
     assert anthropic_checker.problems(document.get("system"), document["messages"]) == []
 
 
+@pytest.mark.long
 def test_the_stories_reach_what_they_are_for() -> None:
     """Without this, all of the above could hold over conversations in which nothing happens."""
     seen: Counter[str] = Counter()

@@ -135,6 +135,28 @@ CASES = {
         "60x40",
         quota="events_per_second",
     ),
+    "ThreadfoldQuotaNearlyUsed": Case(
+        {
+            'threadfold_quota_used_ratio{gateway="a",tenant="acme",quota="tokens_per_minute"}': (
+                "0.5x40"
+            ),
+            'threadfold_quota_used_ratio{gateway="b",tenant="acme",quota="tokens_per_minute"}': (
+                "0.4x40"
+            ),
+        },
+        {
+            'threadfold_quota_used_ratio{gateway="a",tenant="acme",quota="tokens_per_minute"}': (
+                "0.5x40"
+            ),
+            'threadfold_quota_used_ratio{gateway="b",tenant="other",quota="tokens_per_minute"}': (
+                "0.9x40"
+            ),
+        },
+        {"tenant": "acme", "quota": "tokens_per_minute"},
+    ),
+    "ThreadfoldMemoryNotFed": one(
+        'threadfold_memory_fed{index="turns"}', "0x40", "1x26 0x2 1x20", index="turns"
+    ),
     "ThreadfoldCertificateEnds": one(
         'threadfold_certificate_expiry_timestamp_seconds{certificate="kafka_ca"}',
         f"{13 * 86_400}x40",
@@ -236,6 +258,7 @@ def test_prometheus_accepts_the_rules_and_the_texts_of_their_annotations() -> No
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.long
 @needs_promtool
 def test_every_alert_fires_under_its_fault_and_not_without_it(tmp_path: Path) -> None:
     without_annotations(tmp_path)

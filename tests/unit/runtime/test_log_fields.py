@@ -16,6 +16,7 @@ from streams.compaction.dispatcher import Dispatcher
 from streams.compaction.requests import CompactionRequest
 from streams.runtime.log_fields import about
 from streams.settings.settings import Settings
+from tests.support.own_lines import own_lines
 from tests.support.worker import until
 from threadfold.testing.memory_log import MemoryLog
 
@@ -52,8 +53,8 @@ async def test_a_compaction_that_fails_names_its_conversation_in_fields(
     dispatcher = Dispatcher(compactor, {})
     with caplog.at_level(logging.WARNING):
         await dispatcher.take(msgspec.json.encode(request), lambda: None)
-        await until(lambda: asyncio.sleep(0, caplog.records))
+        await until(lambda: asyncio.sleep(0, own_lines(caplog, logging.WARNING)))
     await dispatcher.close()
-    record = caplog.records[0]
+    record = own_lines(caplog, logging.WARNING)[0]
     assert (record.__dict__["tenant"], record.__dict__["conversation"]) == ("acme", "c1")
     assert record.getMessage().startswith("compaction of acme/c1 ")

@@ -1,4 +1,6 @@
-"""Bytes that another process takes from where they lie, once, and nobody else's."""
+"""Bytes that another process takes from where they lie, once, and nobody else's; what it makes of
+them comes back in their place.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +36,48 @@ async def test_another_process_takes_them(shared: SharedBytes) -> None:
     finally:
         await pool.close()
         shared.close()
+
+
+def doubled(shared: SharedBytes) -> bytes:
+    """What is put back: a value with large and small bytes, one of them twice."""
+    content = shared.take()
+    large = content * 10_000
+    return shared.put_back({"small": content, "large": [large, large[1:]], "again": large})
+
+
+async def test_what_another_process_makes_of_them_comes_back_in_their_place(
+    shared: SharedBytes,
+) -> None:
+    pool = ProcessPool(1)
+    try:
+        rest = await pool.run(doubled, shared)
+    finally:
+        await pool.close()
+    assert len(rest) < 1_000, "large bytes do not go by the pipe"
+    large = b"one two" * 10_000
+    assert shared.received(rest) == {
+        "small": b"one two",
+        "large": [large, large[1:]],
+        "again": large,
+    }
+    # They are no content: nobody takes them for a body.
+    with pytest.raises(WorkerLost):
+        shared.take()
+    shared.close()
+
+
+def test_nothing_is_put_where_another_has_its_bytes_now(shared: SharedBytes) -> None:
+    there = pickle.loads(pickle.dumps(shared))
+    with pytest.raises(WorkerLost):
+        there.put_back(b"x" * 10_000)  # it was not taken
+    assert there.take() == b"one two"
+    shared.close()
+    others = SharedBytes()  # gets the same file descriptor
+    others.write(b"another tenant's")
+    with pytest.raises(WorkerLost):
+        there.put_back(b"x" * 10_000)
+    assert others.take() == b"another tenant's"
+    others.close()
 
 
 def test_what_was_closed_is_gone_whoever_has_its_number_now(shared: SharedBytes) -> None:

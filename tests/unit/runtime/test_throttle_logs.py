@@ -71,3 +71,21 @@ def test_a_service_damps_the_loggers_there_are_once() -> None:
     finally:
         for logger, filters in zip(loggers, before, strict=True):
             logger.filters[:] = filters
+
+
+@pytest.mark.parametrize(("level", "written"), [(logging.INFO, False), (logging.DEBUG, True)])
+def test_what_each_look_at_the_brokers_says_is_left_out_unless_everything_is_wanted(
+    level: int, written: bool
+) -> None:
+    chatter = [logging.getLogger(name) for name in module.CHATTER]
+    before = logging.root.level
+    try:
+        logging.root.setLevel(level)
+        throttle_logs()
+        for one in chatter:
+            assert one.isEnabledFor(logging.INFO) == written
+            assert one.isEnabledFor(logging.WARNING)
+    finally:
+        logging.root.setLevel(before)
+        for one in chatter:
+            one.setLevel(logging.NOTSET)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import pickle
 import time
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from projections.errors import (
@@ -19,7 +23,7 @@ from projections.errors import (
 from projections.events.token_cost import MOST_SLOW
 from projections.names import make_key, partition_of
 from projections.policy.policy import Rules
-from streams.runtime.process_pool import WorkerLost
+from streams.runtime.process_pool import ProcessPool, WorkerLost, return_memory
 from streams.runtime.shared_bytes import SharedBytes
 from threadfold.service.append_body import (
     LOOP_BYTES,
@@ -29,8 +33,10 @@ from threadfold.service.append_body import (
     AppendBody,
     Form,
     Place,
+    prepare,
 )
 from threadfold.service.drafts import Conditions, Drafter
+from threadfold.service.spill import Drafts
 
 SAY = {"role": "user", "content": "hello"}
 
@@ -78,6 +84,64 @@ def test_a_shared_body_is_read_once_in_another_process() -> None:
     shared.close()
 
 
+def test_the_events_of_a_shared_body_come_back_in_its_place() -> None:
+    items = [{"role": "user", "content": "hello " * 10_000}, SAY]
+    shared = SharedBytes()
+    shared.write(json.dumps(items).encode())
+    rest = AppendBody(shared, Form.OPENAI, "c").drafts_apart(drafter(), "seed")
+    assert isinstance(rest, bytes) and len(rest) < 5_000
+    came, here = shared.received(rest), body(items).drafts(drafter(), "seed")
+    assert [record.id for record in came.records] == [record.id for record in here.records]
+    assert came.tokens == here.tokens
+    assert [len(record.value) for record in came.records] == [
+        len(record.value) for record in here.records
+    ]
+    shared.close()
+    # A small one needs no file.
+    assert isinstance(body(items).drafts_apart(drafter(), "seed"), Drafts)
+
+
+def held() -> int:
+    """Bytes of memory of this process, of those it started, and of the files they share."""
+    me = psutil.Process()
+    processes = sum(one.memory_info().rss for one in (me, *me.children(recursive=True)))
+    shared = []
+    for fd in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(FileNotFoundError):  # the folder's own is closed again
+            if str(fd.readlink()).startswith("/memfd:shared"):
+                shared.append(fd.stat().st_size)
+    return processes + sum(shared)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts memory as Linux shows it")
+async def test_reading_a_large_body_takes_less_than_three_times_its_bytes() -> None:
+    return_memory()
+    item = json.dumps({"role": "user", "content": "hello wide world " * 60_000}).encode()
+    shared, count = SharedBytes(), 30
+    pool = ProcessPool(1, prepare=prepare)
+    try:
+        await pool.run(body([SAY]).drafts_apart, drafter(), None)  # the process has begun
+        before = most = held()
+        for i in range(count):
+            shared.write((b"," if i else b"[") + item)
+        shared.write(b"]")
+        made = AppendBody(shared, Form.OPENAI, "c")
+        reading = asyncio.ensure_future(pool.run(made.drafts_apart, drafter(), None))
+        while not reading.done():
+            most = max(most, held())
+            await asyncio.sleep(0.005)
+        rest = reading.result()
+        assert isinstance(rest, bytes)
+        came = shared.received(rest)
+        most = max(most, held())
+    finally:
+        shared.close()
+        await pool.close()
+    assert len(came.records) == count
+    assert most - before < 3 * len(shared), (most - before) / len(shared)
+
+
 @pytest.mark.parametrize(
     ("form", "item", "field"),
     [
@@ -101,6 +165,22 @@ def test_an_unknown_field_is_refused_by_name(form: Form, item: Any, field: str) 
 def test_a_whole_request_in_place_of_its_messages_is_told_what_to_send(form: Form) -> None:
     with pytest.raises(InvalidEvent, match="send the list of messages itself"):
         body({"system": "be brief", "messages": [SAY]}, form).drafts(drafter(), None)
+
+
+@pytest.mark.parametrize("calls", [[{}], {"": 1}, {}, "", 0])
+def test_calls_where_none_can_be_are_refused_and_not_left_out(calls: Any) -> None:
+    result = {"role": "tool", "tool_call_id": "a", "content": "x", "tool_calls": calls}
+    with pytest.raises(InvalidEvent, match=r"^message 1: field tool_calls"):
+        body(result).drafts(drafter(), None)
+    if not calls:
+        with pytest.raises(InvalidEvent, match=r"^message 1: field tool_calls: expected a list"):
+            body({**SAY, "tool_calls": calls}).drafts(drafter(), None)
+
+
+@pytest.mark.parametrize("calls", [[], None])
+def test_an_empty_list_of_calls_is_no_call(calls: Any) -> None:
+    result = {"role": "tool", "tool_call_id": "a", "content": "x", "tool_calls": calls}
+    assert len(body([result, {**SAY, "tool_calls": calls}]).drafts(drafter(), None).records) == 2
 
 
 def test_a_tool_message_without_its_calls_id_lacks_it() -> None:

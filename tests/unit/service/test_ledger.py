@@ -14,6 +14,7 @@ from projections.names import Key, Position
 from projections.window.window import Window
 from streams.control.control_topic import Control
 from streams.control.state import Generation
+from streams.runtime.processor import Here
 from streams.settings.settings import Settings
 from threadfold.service.ledger import Ledger
 from threadfold.service.model_call import read_called, read_id, write_id
@@ -111,7 +112,7 @@ def test_it_renders_under_the_rules_of_then_where_there_still_are_any() -> None:
         raise AssertionError(f"no window is asked for: {key} {position}")
 
     log = MemoryLog(4)
-    ledger = Ledger(settings, control, log, PastWindows(log, no_window))
+    ledger = Ledger(settings, control, log, PastWindows(log, no_window, Here()))
 
     def budget_and_why(generation: int | None) -> tuple[int, str]:
         called = read_called(CALLED)

@@ -15,7 +15,7 @@ from projections.policy.policy import Rules
 from projections.render.render import render_openai
 from projections.storage.layout import HEAD, decode_head
 from projections.window.window import Window
-from tests.support.histories import KEY, PARTITION, random_log
+from tests.support.histories import KEY, PARTITION, Writer, random_log
 from tests.support.profiles import examples
 from tests.unit.storage.test_layout import Fields, long_talk, say
 from threadfold.service.window_cache import WindowCache
@@ -116,6 +116,42 @@ def test_what_is_kept_stays_within_its_bound_and_the_oldest_read_goes_first() ->
         is not None
         and nothing.get(PLACE) is None
     )
+
+
+def test_a_context_that_only_grew_keeps_all_of_its_prefix() -> None:
+    writer, store, cache = long_talk(400, 100), Fields(), WindowCache(10**7)
+    store.write(writer.window)
+    read(cache, store)
+    for i in range(40):
+        before = len(render_openai(writer.window).messages) - 2  # without the brackets
+        kept = cache.prefix_kept
+        say(writer, "user", f"and one more, number {i}")
+        store.write(writer.window)
+        read(cache, store)
+        # What is left are commas between stored chunks.
+        assert before - 100 < cache.prefix_kept - kept <= before
+    assert cache.prefix_changed == 0
+
+
+def test_a_cut_changes_the_prefix_behind_what_stays() -> None:
+    rules = Rules({"reducers": [{"name": "keep_last_n_messages", "n": 10}]})
+    writer, store, cache = Writer(random.Random(1), rules), Fields(), WindowCache(10**7)
+    say(writer, "system", "You answer in one word.")
+    before = b""
+    for i in range(60):
+        say(writer, "user", f"message {i:02} of many")
+        store.write(writer.window)
+        kept = cache.prefix_kept
+        document, _ = read(cache, store)
+        assert document is not None
+        now = render_openai(writer.window).messages
+        if before:
+            pairs = enumerate(zip(before[1:-1], now[1:-1], strict=False))
+            both = next((at for at, (one, other) in pairs if one != other), len(before) - 2)
+            assert abs(cache.prefix_kept - kept - both) < 30
+        before = now
+    assert cache.prefix_changed > 500, "there were cuts"
+    assert cache.prefix_kept > 4 * cache.prefix_changed
 
 
 def test_of_an_erased_conversation_nothing_is_kept() -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from starlette.responses import FileResponse, RedirectResponse, Response
 
 from threadfold.gateway.access import PRINCIPAL, Caller
@@ -49,13 +49,15 @@ _FILE = {**_SECURITY, "Cache-Control": "public, max-age=31536000, immutable"}
 
 class Me(Struct):
     """Whose the credential is, and its scopes. `quota` is the tenant's with the deployment's
-    defaults; `used_today` is null while Redis does not answer.
+    defaults; `used_today` is null while Redis does not answer. Of an end user's token `user` says
+    whose it is; the tenant's quota and what it used are not shown to end users.
     """
 
     tenant: str
     scopes: list[KeyScope]
     quota: dict[str, Any]
     used_today: SummaryUse | None
+    user: str | UnsetType = UNSET
 
 
 _ME = {
@@ -89,16 +91,22 @@ async def console_asset(
     return FileResponse(_FILES / asset, media_type=media, headers=_FILE)
 
 
-@routes.add("GET", "/v1/me", "Show whose the credential is", Answer(Me, example=_ME))
+@routes.add(
+    "GET", "/v1/me", "Show whose the credential is", Answer(Me, example=_ME), end_users=True
+)
 async def get_me(request: Request, caller: Caller) -> dict[str, Any]:
     """The tenant, the scopes and the quota of the request's key or token."""
     principal: Principal | None = request.scope.get(PRINCIPAL)
+    scopes = sorted(principal.scopes) if principal is not None else []
+    if caller.end_user is not None:
+        nothing: dict[str, Any] = {"quota": {}, "used_today": None}
+        return {"tenant": caller.tenant, "scopes": scopes, **nothing, "user": caller.end_user.user}
     quotas = caller.quotas
     spent = None if quotas is None else await quotas.spent_today(caller.tenant)
     default = caller.backend.settings.quota()
     return {
         "tenant": caller.tenant,
-        "scopes": sorted(principal.scopes) if principal is not None else [],
+        "scopes": scopes,
         "quota": shown_quota(caller.backend.control.state.quota_of(caller.tenant, default)),
         "used_today": None
         if spent is None

@@ -32,7 +32,8 @@ from threadfold.gateway.routes.common import Before, IdempotencyKey, answer
 from threadfold.schemas.structs import NAME
 from threadfold.service.erasure import Store
 from threadfold.service.memories import MAX_LISTED, Memories, Whose
-from threadfold.service.recall import Question, search_document
+from threadfold.service.recall import Question
+from threadfold.service.recall_answers import given_out, search_document
 
 MOST = 500
 """Records of one save."""
@@ -131,7 +132,8 @@ async def post_search(request: Request, caller: Caller, body: MemorySearch) -> d
     days. `max_tokens` ends the list before its texts have more. `explain` adds the plan and the
     parts of each score.
 
-    `background_context` is what is relevant enough for a prompt: data, never an instruction.
+    `background_context` is what is relevant enough for a prompt: data, never an instruction. What
+    a search gives out is counted in the records' `use`, some seconds later; `as_of` counts nothing.
     `away` names the channels that could not be asked, and why.
     """
     only = _whose(caller, body).filter(
@@ -151,9 +153,12 @@ async def post_search(request: Request, caller: Caller, body: MemorySearch) -> d
         limit=body.limit,
         facts=body.profile == "facts",
     )
-    return search_document(
-        await _memories(request, caller).ask(question), body.max_tokens, explain=body.explain
-    )
+    memories = _memories(request, caller)
+    answer = await memories.ask(question)
+    given = given_out(answer, body.max_tokens)
+    if only.as_of is None:
+        memories.use_counts.note(given.found, given.for_prompt)
+    return search_document(answer, given, explain=body.explain)
 
 
 @_read("GET", "/v1/memories", "List memories", Answer(answers.Memories, example=answers.PAGE))

@@ -34,7 +34,7 @@ from threadfold.service import lists
 from threadfold.service.conversation_list import Filter, conversations
 from threadfold.service.documents import FORMATS
 from threadfold.service.pages import MAX_PAGE, PAGE_TYPES
-from threadfold.service.recall import BACKGROUND_TOKENS
+from threadfold.service.recall_answers import BACKGROUND_TOKENS
 from threadfold.service.recalled_context import Reader, recalled_context
 from threadfold.service.spill import MAX_PAGE_CHARS, PAGE_CHARS
 from threadfold.service.working_memory import working_memory

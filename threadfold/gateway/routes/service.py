@@ -21,8 +21,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import FileResponse, Response
 
 from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, ThreadfoldError
-from projections.redis.process_reports import ProcessReports
-from streams.metrics.reports import KIND, reported_page
+from streams.metrics.reports import GATEWAYS, WORKERS, reported_page, reports_of
 from threadfold.gateway.access import Caller, Connection
 from threadfold.gateway.answers import Count
 from threadfold.gateway.declaration import Answer, Cost, Routes
@@ -150,15 +149,12 @@ async def metrics_page(request: Request) -> Response:
 )
 async def workers_metrics(caller: Caller) -> Response:
     """The metrics that workers reported in the last 45 s, for Prometheus: with a label `worker` for
-    each process. Labels name tenants, so this needs the scope `admin`.
+    each process. With a label `gateway`, what tenants use of their quotas. Labels name tenants, so
+    this needs the scope `admin`.
     """
     settings = caller.backend.settings
-    found = ProcessReports(settings.redis, settings.topic_prefix, KIND)
-    try:
-        page = reported_page(await found.all())
-    finally:
-        await found.close()
-    return Response(page, media_type=CONTENT_TYPE_LATEST)
+    reports = [await reports_of(settings, kind) for kind in (WORKERS, GATEWAYS)]
+    return Response(reported_page(*reports), media_type=CONTENT_TYPE_LATEST)
 
 
 @_free("/docs", hidden=True)

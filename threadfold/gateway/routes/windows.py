@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from projections.errors import Forbidden
 from threadfold.gateway.access import Caller
 from threadfold.gateway.answers import (
     ContextSummary,
@@ -136,7 +137,12 @@ _WINDOW = example_of(
 )
 
 
-@_read(f"{C}/window", "Inspect the window", Answer(InspectedWindow, example=_WINDOW))
+@_read(
+    f"{C}/window",
+    "Inspect the window",
+    Answer(InspectedWindow, example=_WINDOW),
+    end_users=True,
+)
 async def get_window(
     caller: Caller,
     conversation: Conversation,
@@ -150,8 +156,11 @@ async def get_window(
     was shortened.
 
     With `at` the window is folded from the log, up to that position, by today's rules. At most
-    20,000 events are folded, else the answer is 422. A tenant has one such fold at a time.
+    20,000 events are folded, else the answer is 422. A tenant has one such fold at a time, so
+    tokens of end users have none.
     """
+    if at is not None and caller.end_user is not None:
+        raise Forbidden("a token of an end user reads the window as it is: leave out at")
     return await inspection.inspected(caller.backend, caller.tenant, conversation, at)
 
 

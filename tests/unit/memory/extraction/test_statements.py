@@ -101,7 +101,13 @@ def test_a_value_that_changes_has_one_topic() -> None:
     assert first[0].topic == second[0].topic == "the user: lives in"
     like, no_longer = found("I like green tea"), found("I no longer like green tea")
     assert like[0].topic == no_longer[0].topic
-    assert found("I have two kids")[0].topic is None
+    two, three = found("I have two cats"), found("We have three cats")
+    assert two[0].topic == three[0].topic == "the user: has cat"
+    assert found("I have a cat named Rex")[0].topic is None
+    assert found("I have two kids in school")[0].topic is None
+    married, not_any_more = found("I'm married to Anna"), found("I am divorced")
+    assert married[0].topic == not_any_more[0].topic == "the user: marital status"
+    assert found("I'm retired")[0].topic == found("I work as a nurse")[0].topic
 
 
 def test_a_speaker_who_is_not_sure_counts_less() -> None:

@@ -1,0 +1,190 @@
+"""A store of records that is kept by key, whichever holds its rows: all that it answers.
+
+The engine that has the rows finds records by words, after the tenant, the user and the channel have
+left all others out. It ranks by BM25 over everybody's texts, so the best it finds are scored again
+by counts of the tenant or user alone (``projections.memory.text_scores``), as every store does.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
+
+from projections.events.times import time_at
+from projections.memory.identity import Scope
+from projections.memory.resolution import Record, digest
+from projections.memory.text_scores import Corpus, text_scores
+from projections.memory.text_scores import Place as Scored
+from projections.memory.words import date_words, stems_of
+from projections.names import Key
+from streams.memory.kept import codes_of, tag_words
+from streams.memory.key_reads import (
+    ReadsByKey,
+    kept_from,
+    known_at,
+    records_of,
+    seen,
+    superseded_from,
+    with_sources,
+)
+from streams.memory.store import Filter, Hit, Stats, by_log
+
+T = TypeVar("T")
+CANDIDATES = 300
+"""Records that the engine ranks first, which are then scored."""
+WORDS = 64
+"""Words of a question that are looked for."""
+
+
+class Ranked(NamedTuple):
+    """What an engine ranks first: of each id what it comes to, or for ``as_of`` its facts, as they
+    are stored. ``having``: how many records have each stem; None: these are all that there are.
+    """
+
+    packed: Sequence[bytes]
+    having: Mapping[str, int] | None
+
+
+class KeyedMemories(ABC):
+    """Records by key. Calls may come from any thread."""
+
+    @abstractmethod
+    def _read(self, work: Callable[[ReadsByKey], T]) -> T:
+        """Read rows."""
+
+    @abstractmethod
+    def _ranked(self, only: Filter, stems: Sequence[str]) -> Ranked:
+        """The :data:`CANDIDATES` that fit some of these stems best."""
+
+    def checkpoints(self) -> dict[int, int]:
+        return self._read(lambda there: there.checkpoints())
+
+    def get(self, only: Filter, memory_id: str) -> Record | None:
+        places = [(only.tenant, memory_id)]
+        return self._read(lambda there: next(seen(there, only, places), None))
+
+    def page(self, only: Filter, after: tuple[int, str] | None, limit: int) -> list[Record]:
+        return self._by_time(only, after, limit, older=True)
+
+    def neighbours(
+        self, only: Filter, memory_id: str, before: int, after: int
+    ) -> list[Record] | None:
+        middle = self.get(only, memory_id)
+        if middle is None:
+            return None
+        scope, at = middle.scope, (middle.created, middle.id)
+        own = Filter(
+            scope.tenant,
+            scope.user,
+            kinds=(middle.kind,),
+            as_of=only.as_of,
+            expired=only.expired,
+            scope=scope,
+        )
+        earlier = self._by_time(own, at, before, older=True)
+        later = self._by_time(own, at, after, older=False)
+        return [*reversed(earlier), middle, *later]
+
+    def search(self, only: Filter, words: Collection[str], limit: int) -> list[Hit]:
+        stems = list(dict.fromkeys(words))[:WORDS]
+        if not stems:
+            return []
+        ranked = self._ranked(only, stems)
+        records = self._admitted(only, ranked.packed)
+        return self._scored(only, stems, records, ranked.having)[:limit]
+
+    def composites_of(self, only: Filter, records: Collection[str]) -> list[Record]:
+        def work(there: ReadsByKey) -> list[Record]:
+            places = sorted(there.fusing([(only.tenant, one) for one in records]))
+            found = list(seen(there, only, places))
+            found = [one for one in found if not set(one.sources).isdisjoint(records)]
+            taken_in = {child for one in found for child in one.children}
+            return sorted((one for one in found if one.id not in taken_in), key=lambda one: one.id)
+
+        return self._read(work)
+
+    def superseded_turns(
+        self, tenant: str, turns: Collection[tuple[Key, int]], as_of: int | None
+    ) -> set[tuple[Key, int]]:
+        asked = by_log(tenant, turns)
+        return self._read(lambda there: superseded_from(there, asked, as_of))
+
+    def stats(self, only: Filter) -> Stats:
+        return Stats.of(self._by_time(replace(only, expired=True), None, 1 << 62, older=True))
+
+    def digests(self) -> dict[Scope, str]:
+        scopes: defaultdict[Scope, list[Record]] = defaultdict(list)
+        for record in self._read(_all_records):
+            scopes[record.scope].append(record)
+        return {scope: digest(records) for scope, records in scopes.items()}
+
+    def _by_time(
+        self, only: Filter, after: tuple[int, str] | None, limit: int, *, older: bool
+    ) -> list[Record]:
+        def work(there: ReadsByKey) -> list[Record]:
+            found: list[Record] = []
+            for places in there.by_time(only.tenant, only.user, after, older=older):
+                found += seen(there, only, places)
+                if len(found) >= limit:
+                    break
+            return found[:limit]
+
+        return self._read(work)
+
+    def _admitted(self, only: Filter, packed: Sequence[bytes]) -> list[Record]:
+        if only.as_of is None:
+            found = [records_of(one) for one in packed if one]
+        else:
+            kept, as_of = [kept_from(one) for one in packed if one], only.as_of
+            found = self._read(lambda there: known_at(there, kept, as_of))
+        return [record for own in found for record in own if only.admits(record)]
+
+    def _scored(
+        self,
+        only: Filter,
+        stems: Sequence[str],
+        records: Sequence[Record],
+        having: Mapping[str, int] | None,
+    ) -> list[Hit]:
+        wanted = frozenset(stems)
+        found: dict[str, list[tuple[int, str]]] = {stem: [] for stem in stems}
+        places: dict[int, Scored] = {}
+        for number, record in enumerate(records):
+            for field, words in _words(record):
+                for word in wanted.intersection(words):
+                    found[word] += [(number, field)] * words.count(word)
+            length, session = len(stems_of(record.text)), record.conversation or ""
+            speaker = frozenset(stems_of(record.role or ""))
+            places[number] = Scored(number, length, session, None, speaker)
+        own = codes_of(Scope(only.tenant, only.user))[-1]
+        sessions = {one.session for one in places.values() if one.session}
+        codes = {one: codes_of(Scope(only.tenant), one)[-1] for one in sessions}
+        sizes = self._read(lambda there: there.sizes([own, *codes.values()]))
+        if having is None:
+            having = {stem: len({number for number, _ in at}) for stem, at in found.items()}
+        lengths = {one: sizes.get(code, (0, 0))[1] for one, code in codes.items()}
+        scores = text_scores(
+            Corpus(*sizes.get(own, (0, 0))), having, found, places, {"": 0} | lengths
+        )
+        return [Hit(records[one.number], one.score, one.relevance, one.coverage) for one in scores]
+
+
+def _words(record: Record) -> Iterator[tuple[str, list[str]]]:
+    """The words of a record by field. It counts for the day on which its present text was said."""
+    said = record.created if record.revision == 1 else record.confirmed_at
+    yield "text", stems_of(record.text)
+    yield "dates", stems_of(date_words(time_at(said)))
+    yield "speaker", stems_of(record.role or "")
+    yield "tags", list(tag_words(record.tags))
+
+
+def _all_records(there: ReadsByKey) -> list[Record]:
+    found: list[Record] = []
+    for tenant in there.tenants():
+        for places in there.by_time(tenant, None, None, older=False):
+            for own in there.records(places):
+                found += with_sources(there, own, None)
+    return found

@@ -1,0 +1,228 @@
+"""A database that follows a topic: what both the memory store and the index of turns are.
+
+It has the offsets that were taken in, an index of words and one of vectors, in a file that only one
+process writes, or in one that goes with it. All of it follows from the topic, so a file that is
+damaged or of another version is begun anew.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Self
+
+from projections.errors import Healing
+from streams.memory import vector_index, word_index
+from streams.memory.word_index import (
+    begin_building,
+    end_building,
+    merge_words,
+    transaction,
+)
+
+SMALL = 16_384
+"""Pages (of 4 KB) up to which a file is rewritten with every erasure; a larger one is at most every
+``VACUUM_EVERY`` seconds.
+"""
+VACUUM_EVERY = 3600.0
+_TABLES = f"""
+CREATE TABLE checkpoints (partition INTEGER PRIMARY KEY, at INTEGER NOT NULL);
+CREATE TABLE unmerged (yes INTEGER PRIMARY KEY);
+{word_index.TABLES}
+{vector_index.TABLES}
+"""
+_LASTING = (
+    # What an erasure deletes is overwritten. The topic has all of it: a crash may cost the end.
+    "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
+    f" PRAGMA cache_size = -{32 << 10}"
+)
+_BUILDING = (
+    "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;"
+    f" PRAGMA cache_size = -{64 << 10}"
+)
+"""Nobody reads it yet, and after a crash it is begun anew."""
+
+
+def remove(path: Path) -> None:
+    """Remove a database's file, and those that SQLite keeps beside it."""
+    for name in (path, *(Path(f"{path}-{end}") for end in ("wal", "shm", "journal"))):
+        name.unlink(missing_ok=True)
+
+
+class SqliteIndex:
+    """Such a database. Calls may come from any thread; they take turns."""
+
+    TABLES: ClassVar[str]
+    """Those of its own."""
+    INDEXES: ClassVar[str] = ""
+    """What only readers need: made once what is built is complete."""
+    VERSION: ClassVar[int]
+    """Raised whenever the tables, or what is made of the same records, change."""
+    WHAT: ClassVar[str]
+    """Its name in errors."""
+
+    def __init__(self, path: Path | None = None, *, building: bool = False) -> None:
+        """Open the file, or begin anew where it is damaged, of another version or none of ours.
+        What is being built is of no use until :meth:`finish` has written it out.
+        """
+        self._path = path
+        self._building = building
+        self._lock = threading.Lock()
+        self._vacuumed = -VACUUM_EVERY
+        self.damaged = False
+        """Whether its file was found to be damaged: :meth:`drop` makes another one."""
+        self._db = self._open()
+        try:
+            unmerged = self._db.execute("SELECT 1 FROM unmerged").fetchone()
+        except sqlite3.DatabaseError:
+            self.drop()
+            unmerged = None
+        if unmerged:
+            self._wipe()
+
+    @property
+    def path(self) -> Path | None:
+        """Its file; None for one that goes with it."""
+        return self._path
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._db.close()
+
+    def drop(self) -> None:
+        """Delete everything, the checkpoints too."""
+        with self._lock:
+            self._db.close()
+            if self._path is not None:
+                remove(self._path)
+            self._db = self._open()
+            self.damaged = False
+
+    def finish(self) -> None:
+        """Make what was built a store that lasts, safely on its disk."""
+        with self._lock:
+            end_building(self._db)
+            self._db.executescript(self.INDEXES)
+            self._db.close()
+            assert self._path is not None
+            with self._path.open("rb") as file:
+                os.fsync(file.fileno())
+            self._building = False
+            self._db = self._open()
+
+    def adopt(self, other: Self) -> None:
+        """Become another one, which must not be used any more. Readers find one or the other."""
+        with self._lock, other._lock:
+            if self._path is not None and other._path is not None:
+                self._hand_over(other._db, self._path)
+            self._db.close()
+            self._path, self._db = other._path, other._db
+            self._begins()
+
+    @classmethod
+    def copied(cls, path: Path) -> Self | None:
+        """What a file has now, also while another process writes it, in a file that goes with this
+        one; None where the file is not there, is damaged or of another version.
+        """
+        made = cls()
+        try:
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+                if db.execute("PRAGMA user_version").fetchone() == (cls.VERSION,):
+                    db.backup(made._db)
+                    return made
+        except sqlite3.Error:
+            pass  # It is not there, or damaged: None says so.
+        made.close()
+        return None
+
+    def checkpoints(self) -> dict[int, int]:
+        """Of each partition of the topic the offset of the last record that was taken in."""
+        with self._turn() as db:
+            return dict(db.execute("SELECT partition, at FROM checkpoints"))
+
+    # -- for those that are one
+
+    def _begins(self) -> None:
+        """Forget what is known in memory: the database is another one, or lost texts for good."""
+
+    def _hand_over(self, db: sqlite3.Connection, path: Path) -> None:
+        """Give the one that takes its place what does not follow from the topic."""
+
+    def _open(self) -> sqlite3.Connection:
+        self._begins()
+        db = sqlite3.connect(
+            # Without a name it is a file of this connection alone, which goes with it.
+            "" if self._path is None else self._path,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version in (0, self.VERSION):
+                db.executescript(_BUILDING if self._building else _LASTING)
+        except sqlite3.DatabaseError:
+            version = -1
+        if version not in (0, self.VERSION):
+            db.close()
+            if self._path is None:
+                raise ValueError("a new database is of version 0")
+            remove(self._path)
+            return self._open()
+        if version == 0:
+            indexes = "" if self._building else self.INDEXES
+            made = f"{_TABLES} {self.TABLES} {indexes} PRAGMA user_version = {self.VERSION};"
+            db.executescript(f"BEGIN; {made} COMMIT")
+        if self._building:
+            begin_building(db)
+        return db
+
+    @contextmanager
+    def _turn(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                if not write:
+                    yield self._db
+                    return
+                with transaction(self._db):
+                    yield self._db
+            except sqlite3.DatabaseError as error:
+                # The low byte is the kind of error; the rest says more of it.
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                    self.damaged = True
+                    raise Healing(
+                        f"the file of {self.WHAT} is damaged: it is fed anew from its topic"
+                    ) from error
+                raise
+
+    def _note(self, db: sqlite3.Connection, checkpoints: Mapping[int, int], *, wiped: bool) -> bool:
+        """Note the offsets that were taken in, and whether texts were deleted that must be gone
+        from the file as well; returns whether it is time to see to that (:meth:`_wipe`).
+        """
+        db.executemany("INSERT OR REPLACE INTO checkpoints VALUES (?, ?)", checkpoints.items())
+        if wiped:
+            db.execute("INSERT OR IGNORE INTO unmerged VALUES (1)")
+        due = db.execute("SELECT 1 FROM unmerged").fetchone() is not None
+        return wiped or (due and time.monotonic() >= self._vacuumed + VACUUM_EVERY)
+
+    def _wipe(self) -> None:
+        """Rewrite what holds deleted texts, the index and the file."""
+        self._begins()
+        merge_words(partial(self._turn, write=True))
+        with self._turn() as db:
+            if self._path is not None:
+                # A page that was split keeps copies beside its cells, until it is rewritten.
+                (pages,) = db.execute("PRAGMA page_count").fetchone()
+                if pages > SMALL and time.monotonic() < self._vacuumed + VACUUM_EVERY:
+                    return
+                db.execute("VACUUM")
+                self._vacuumed = time.monotonic()
+            db.execute("DELETE FROM unmerged")
+            db.execute("PRAGMA wal_checkpoint (TRUNCATE)")

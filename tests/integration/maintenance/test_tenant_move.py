@@ -1,0 +1,146 @@
+"""A tenant moved into another deployment, on real Kafka and Redis, beside the tenants there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from projections.names import Key
+from streams.encryption.master_keys import new_master
+from streams.log.topics import create_topics
+from streams.maintenance.backup_files import read_lines
+from streams.maintenance.tenant_move import import_tenant
+from streams.settings.quotas import hash_key
+from streams.settings.settings import Settings
+from tests.conftest import fresh_settings
+from tests.integration.maintenance.test_repartition import no_workers
+from tests.support.commands import cli, ok
+from tests.support.generations import open_generation
+from tests.support.lost_redis import flush
+from tests.support.moved_logs import (
+    MOVING,
+    SEALED,
+    announced,
+    caught_up,
+    differing,
+    folder_of,
+    records,
+    shown,
+    talk_of_everything,
+)
+from tests.support.worker import running_worker
+from threadfold.cli.common import open_control
+from threadfold.embedded.stack import EmbeddedStack
+from threadfold.service.conversations import ConversationService
+
+SAY = {"type": "message", "role": "user", "content": "I was here before. I like tea."}
+RESIDENTS = [Key("resident", f"r{i}") for i in range(6)]
+
+
+async def opened(settings: Settings, tenant: str, policy: dict | None = None) -> str:  # type: ignore[type-arg]
+    """Make the topics, a generation and a tenant; returns the tenant's key."""
+    await flush(settings)
+    await create_topics(settings)
+    await open_generation(settings, MOVING, acme=None)
+    async with open_control(settings) as control:
+        await control.ensure_tenant(tenant, policy)
+        return await control.add_key(tenant)
+
+
+@pytest.mark.long
+async def test_a_tenant_is_the_same_elsewhere_and_the_others_stay_as_they_were(
+    stack: EmbeddedStack, tmp_path: Path
+) -> None:
+    own, theirs = new_master("here"), new_master("there")
+    first = fresh_settings(stack, master_keys=own)
+    key = await opened(first, "sealed", {"encryption": True})
+    second = fresh_settings(stack, master_keys=theirs, partitions=5)
+    await opened(second, "resident")
+    data, target = folder_of(first, tmp_path / "one"), folder_of(second, tmp_path / "two")
+    folder = tmp_path / "sealed"
+    async with running_worker(first) as runtime:
+        await talk_of_everything(first, runtime)
+        before = await shown(first, *SEALED)
+        ran = await ok("tenants", "export", "sealed", folder, "--data", data)
+    assert ran.lines[0].startswith("exported tenant sealed: ")
+    keys = {
+        row.key.split(b"/")[0]
+        for path in folder.glob("*.gz")
+        if "control" not in path.name
+        for rows in read_lines(path)
+        for row in rows
+    }
+    assert keys == {b"sealed"}, "nothing of other tenants goes"
+
+    async with running_worker(second) as runtime, ConversationService(second) as service:
+        for one in RESIDENTS:
+            await service.append(one.tenant, [(one.conversation, SAY)] * 5)
+        await caught_up(runtime)
+        residents = await shown(second, *RESIDENTS)
+        refused = await cli("tenants", "import", folder, "--data", target)
+        assert refused.code == 2 and "run: stop them first" in refused.said
+    await no_workers(second)
+    unknown = await cli("tenants", "import", folder, "--data", target)
+    assert unknown.code == 2 and "is wrapped by master key 'here'" in unknown.said
+    both = fresh_settings(
+        stack,
+        redis=second.redis,
+        topic_prefix=second.topic_prefix,
+        group=second.group,
+        master_keys=f"{theirs},{own}",
+        partitions=5,
+    )
+    target = folder_of(both, tmp_path / "both")
+
+    def cut(done: int, total: int) -> None:
+        raise KeyError("interrupted")
+
+    with pytest.raises(KeyError):
+        await import_tenant(both, folder, cut)
+    async with ConversationService(both) as service:
+        assert service.control.state.key_of(key) is None, "nobody gets in before all is there"
+        await service.append("resident", [("r0", SAY)])
+    ran = await ok("tenants", "import", folder, "--data", target)
+    assert ran.lines[0].startswith("of an earlier try: ")
+    assert ran.lines[1].startswith("imported tenant sealed: ")
+    there = await cli("tenants", "import", folder, "--data", target)
+    assert there.code == 1 and "has tenant sealed" in there.said
+
+    async with running_worker(both) as runtime:
+        await caught_up(runtime)
+        assert await shown(both, *SEALED) == before
+        after = await shown(both, *RESIDENTS[1:])
+        assert after == {one: residents[one] for one in RESIDENTS[1:]}
+        assert await differing(runtime) == []
+        for topic in ("summaries", "memories"):
+            assert await announced(both, topic, "sealed") == await announced(first, topic, "sealed")
+        assert hash_key(key) in runtime.control.state.keys
+        assert (await ok("keys", "rotate", "--data", target)).lines != ["rotated: 0"]
+        async with ConversationService(both) as service:
+            await service.append("sealed", [("b0", SAY)])
+            assert service.keys.is_erased(b"sealed/gone")
+    times = {row[4]: row[2] for row in await records(first, "events")}
+    same = [row for row in await records(both, "events") if row[4] in times]
+    assert same and all(times[row[4]] == row[2] for row in same), "events keep their times"
+
+
+async def test_what_is_no_tenants_folder_is_refused(
+    stack: EmbeddedStack, settings: Settings, tmp_path: Path
+) -> None:
+    await opened(settings, "resident")
+    data = folder_of(settings, tmp_path / "data")
+    whole, one = tmp_path / "whole", tmp_path / "one"
+    await ok("backup", "export", whole, "--data", data)
+    ran = await cli("tenants", "import", whole, "--data", data)
+    assert ran.code == 1 and "is of all tenants" in ran.said
+    await ok("tenants", "export", "resident", one, "--data", data)
+    assert (await ok("backup", "check", one)).lines[0] == "unharmed events: 0 records"
+    for command in (
+        ("backup", "import", one, "--data", data),
+        ("backup", "export", tmp_path / "next", "--since", one, "--data", data),
+    ):
+        ran = await cli(*command)
+        assert ran.code == 1 and "tenant" in ran.said
+    ran = await cli("tenants", "export", "nobody", tmp_path / "none", "--data", data)
+    assert ran.code == 1 and "tenant nobody is not known" in ran.said

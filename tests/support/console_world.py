@@ -1,0 +1,60 @@
+"""The console as people use it: a gateway with two tenants, and a browser."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from streams.settings.settings import Settings
+from tests.support.browser import Browser
+
+CONSOLE = Path(__file__).resolve().parents[2] / "console"
+PACKAGES = CONSOLE / "node_modules"
+AXE = PACKAGES / "axe-core" / "axe.min.js"
+
+
+def faults(browser: Browser) -> list[Any]:
+    """What is wrong with the page as it is shown, which has axe in it: it is too wide, or axe finds
+    a serious fault.
+    """
+    wide = browser.run("return [document.documentElement.scrollWidth, window.innerWidth]")
+    found = browser.run("return axe.run(document, {resultTypes: ['violations']})")
+    return [
+        *([f"it is wider than its window: {wide}"] if wide[0] > wide[1] else []),
+        *(
+            (one["id"], [node["html"][:120] for node in one["nodes"][:3]])
+            for one in found["violations"]
+            if one["impact"] in ("serious", "critical")
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class World:
+    """A gateway with the tenants acme and rival, and a browser."""
+
+    url: str
+    acme: httpx.Client
+    key: str
+    rival_key: str
+    browser: Browser
+    settings: Settings
+
+    def sign_in(self, key: str | None = None) -> Browser:
+        """The browser, signed in; its tab has forgotten who was."""
+        browser = self.browser
+        browser.open(f"{self.url}/healthz")
+        browser.run("sessionStorage.clear()")
+        browser.open(f"{self.url}/")
+        browser.write("Key", key or self.key)
+        browser.button("Sign in")
+        browser.shows("Sign out")
+        browser.log()
+        return browser
+
+    def show(self, view: str) -> Browser:
+        self.browser.run("location.hash = arguments[0]", f"#/{view}")
+        return self.browser

@@ -1,0 +1,68 @@
+"""Figure `recall`: its set says what it claims to say, and a small one is found as it should be."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.recall import Asked, Tally, tallies
+from benchmarks.support import facts_test, facts_train
+from benchmarks.support.fact_forms import NEARNESS, FactForm
+from benchmarks.support.recall_set import STRATA, Question, make_set
+from projections.memory.words import stems_of
+
+FORMS = [*facts_train.FORMS, *facts_test.FORMS]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.asked[0])
+def test_questions_share_as_much_with_the_statement_as_they_claim(form: FactForm) -> None:
+    assert len(set(form.values)) == len(form.values) >= 5
+    for wording in range(3):
+        said = {stem for value in form.values for stem in stems_of(form.statement(wording, value))}
+        shared, synonyms, unshared = (
+            said.intersection(stems_of(form.question(nearness))) for nearness in range(3)
+        )
+        assert shared and not unshared and len(synonyms) <= 1
+        for value in form.values:
+            asked = " ".join(form.question(nearness) for nearness in range(3))
+            assert value.lower() not in asked.lower().split()
+
+
+def test_the_parts_share_no_form() -> None:
+    statements = [said for form in FORMS for said in form.said]
+    assert len(set(statements)) == len(statements)
+
+
+def test_each_fact_is_asked_three_times_and_twins_stand_where_they_should() -> None:
+    made = make_set("train", 4)
+    assert made.facts == 4 * len(STRATA)
+    asked = [one for one in made.questions if one.right]
+    assert len(asked) == made.facts * len(NEARNESS)
+    assert len(made.questions) - len(asked) == made.facts
+    for one in asked:
+        assert len(one.right) == 1
+        assert len(one.former) == (one.stratum in ("update", "correction"))
+        assert len(one.forbidden) == (one.stratum in ("tenant", "rolled_back"))
+    assert [one.text for one in make_set("train", 4).questions] == [
+        one.text for one in made.questions
+    ]
+
+
+async def test_a_small_set_is_found_and_nothing_leaks() -> None:
+    sides = await tallies(make_set("train", 6), meaning=False)
+    fused = sides["fused"]
+    assert fused.leaked == 0
+    assert fused.stale < sides["text"].stale
+    assert fused.mrr > sides["text"].mrr
+    for name, alone in sides.items():
+        assert fused.recall >= alone.recall, name
+
+
+def test_an_answer_behind_the_fifth_result_counts_for_the_mean_rank_alone() -> None:
+    asked = Question("u", "q", "fact", "shared", frozenset(["0-1"]))
+    tally = Tally(
+        [
+            Asked(asked, 1, leaked=False, stale=False, background=True),
+            Asked(asked, 8, leaked=True, stale=False, background=False),
+        ]
+    )
+    assert tally.recall == 0.5 and tally.mrr == (1 + 1 / 8) / 2 and tally.leaked == 1

@@ -1,0 +1,69 @@
+"""What `doctor` says of the models that are asked, whatever else is away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streams.settings.settings import Settings
+from tests.support.model_server import Behaviour, fails, model_server, says, stalls
+from tests.support.ports import closed_port
+from threadfold.cli.doctor import examine
+
+CHEAP = {"base_url": "http://127.0.0.1:1/v1", "model": "small-1", "key_env": "OWN_MODELS_KEY"}
+
+
+async def said(
+    capsys: pytest.CaptureFixture[str],
+    what: str = "memory models",
+    summarizers: dict[str, Any] | None = None,
+    **settings: str,
+) -> list[str]:
+    away = {
+        "kafka": f"127.0.0.1:{closed_port()}",
+        "redis": f"redis://127.0.0.1:{closed_port()}/0",
+    }
+    asked = {"cheap": CHEAP} if summarizers is None else summarizers
+    await examine(Settings.load(env={}, summarizers=asked, **away, **settings))
+    return [line for line in capsys.readouterr().out.splitlines() if what in line]
+
+
+async def test_the_models_that_are_asked_are_named_and_a_missing_key_is_wrong(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await said(capsys) == []
+    (wrong,) = await said(capsys, memory_model="cheap")
+    assert wrong.startswith("wrong memory models: summarizer 'cheap'") and "OWN_MODELS_KEY" in wrong
+    monkeypatch.setenv("OWN_MODELS_KEY", "sk-1")
+    assert await said(capsys, memory_model="cheap", memory_hyde="cheap") == [
+        "ok    memory models: memory_model asks cheap, memory_hyde asks cheap"
+    ]
+
+
+async def tried(capsys: pytest.CaptureFixture[str], behaviour: Behaviour, **options: object) -> str:
+    async with model_server(behaviour) as server:
+        cheap = {"base_url": server.url, "model": "small-1", **options}
+        (line,) = await said(capsys, "summarizers", {"cheap": cheap})
+        server.stopping.set()
+        assert [call["max_tokens"] for call in server.calls] == [16]
+    return line
+
+
+async def test_each_summarizers_endpoint_is_asked_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    well = await tried(capsys, says("yes"))
+    assert well.startswith("ok    summarizers: cheap (small-1) answered in 0.")
+    ill = await tried(capsys, fails(503))
+    assert ill == (
+        "wrong summarizers: summarizer 'cheap' answered 503 (oops); until then summaries are extractive"
+    )
+    full = await tried(capsys, fails(429))
+    assert full.startswith("note  summarizers: summarizer 'cheap' answered 429 (oops): it is there")
+    silent = await tried(capsys, stalls, timeout=0.2)
+    assert silent.startswith("wrong summarizers: summarizer 'cheap' did not answer within 0.2 s")
+    assert (await said(capsys, "summarizers", {"cheap": CHEAP}))[0].startswith(
+        "wrong summarizers: summarizer 'cheap': the environment variable OWN_MODELS_KEY"
+    )
+    assert await said(capsys, "summarizers", {}) == []

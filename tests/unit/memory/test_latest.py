@@ -1,0 +1,109 @@
+"""What a later statement corrects: what is much alike, and more where it says that it corrects."""
+
+from __future__ import annotations
+
+import pytest
+
+from projections.memory.identity import Scope, normalize
+from projections.memory.latest import corrections, statement
+from projections.memory.planner import ActionState, make_plan
+from projections.memory.raw_turns import Turn
+from projections.memory.recall import Recalled, best_statements, correcting, joined, scored
+from projections.memory.resolution import Record
+from projections.memory.words import stems_of
+from projections.policy.recall_weights import RecallWeights
+
+MINUTE, DAY = 60_000_000, 86_400_000_000
+NOW = 20_000 * DAY
+SCOPE = Scope("acme", "ann")
+
+
+def turn(text: str, number: int, at: int, conversation: str = "c1", speaker: str = "user") -> Turn:
+    return Turn(SCOPE, conversation, f"0-{number}", "user", speaker, text, at)
+
+
+def corrected(earlier: Turn, later: Turn, query: str) -> bool:
+    said = [statement(n, one) for n, one in enumerate((earlier, later))]
+    found = corrections([one for one in said if one is not None], stems_of(query))
+    return set(found) == {(1, 0)}
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        "Nowadays a bicycle takes me to the office.",
+        "A bicycle takes me to the office now.",
+        "Since March it is the bicycle that gets me to the office.",
+        "For two years I have gone to the office by bicycle.",
+    ],
+)
+def test_what_says_that_it_holds_since_lately_needs_one_telling_word_in_common(later: str) -> None:
+    before = turn("The tram is how I usually reach my office in winter.", 1, NOW - 9 * DAY)
+    assert corrected(before, turn(later, 2, NOW), "How does she commute?")
+    plain = "A bicycle takes me to the office."
+    assert not corrected(before, turn(plain, 2, NOW), "How does she commute?")
+
+
+def test_a_change_corrects_what_answers_the_same_question_in_other_words() -> None:
+    before = turn("I collect stamps.", 1, NOW - 9 * DAY)
+    after = turn("By now my hobby is pottery.", 2, NOW)
+    assert corrected(before, after, "What is her hobby, what does she collect?")
+    assert not corrected(before, after, "What does she collect?")
+
+
+@pytest.mark.parametrize(
+    "lead", ["Correction:", "Sorry, I was wrong,", "No wait, I made a mistake:", "Oops, my bad."]
+)
+def test_a_correction_is_of_what_the_same_speaker_said_right_before(lead: str) -> None:
+    before = turn("Gate twelve.", 1, NOW - MINUTE)
+    after = turn(f"{lead} nineteen", 2, NOW)
+    assert corrected(before, after, "Where does the plane leave?")
+    assert not corrected(before, turn("Nineteen", 2, NOW), "Where does the plane leave?")
+    assert not corrected(before, turn(after.text, 2, NOW, "c2"), "Where does the plane leave?")
+    assert not corrected(before, turn(after.text, 2, NOW + DAY), "Where does the plane leave?")
+    ida = turn(before.text, 1, NOW - MINUTE, speaker="Ida")
+    eve = turn(after.text, 2, NOW, speaker="Eve")
+    assert not corrected(ida, eve, "Where does the plane leave?")
+
+
+def record(text: str, at: int, position: str) -> Record:
+    return Record(
+        id=text,
+        kind="record",
+        scope=SCOPE,
+        type="fact",
+        text=text,
+        normalized_text=normalize(text),
+        trust="user",
+        created=at,
+        confirmed_at=at,
+        conversation="c1",
+        positions=[position],
+    )
+
+
+def test_a_record_changes_what_the_words_that_taught_it_say_has_changed() -> None:
+    plan = make_plan(ActionState(query="Which music do I love?", now=NOW))
+    old = record("The user loves fado music.", NOW - 9 * DAY, "0-1")
+    new = record("The user listens to techno music.", NOW, "0-2")
+    said = turn("By now I listen to techno music.", 2, NOW)
+
+    def first(*turns: Turn) -> str:
+        hits = [Recalled(old, 0.9), Recalled(new, 0.2), *(Recalled(one, 0.2) for one in turns)]
+        return scored(joined([("text", hits)]), plan, RecallWeights(), NOW)[0].id
+
+    assert first() == old.id
+    assert first(said) == new.id
+
+
+def test_what_corrects_the_best_is_found_by_its_words_and_is_as_relevant() -> None:
+    plan = make_plan(ActionState(query="Who is the opponent in that game?", now=NOW))
+    before = Recalled(turn("I see the game against Badgers on Sunday.", 1, NOW - DAY), 0.8, 0.7)
+    after = turn("As of this month we play against Otters on Sunday.", 2, NOW, "c2")
+    other = turn("Sunday was rainy.", 3, NOW, "c2")
+    channels = [("text", [before])]
+    assert best_statements(channels) == [before]
+    later = correcting([before], [Recalled(after), Recalled(other)], plan)
+    assert [one.found for one in later] == [after]
+    found = scored(joined([*channels, ("text", later)]), plan, RecallWeights(), NOW)
+    assert [(one.found, one.relevance) for one in found] == [(after, 0.7), (before.found, 0.7)]

@@ -1,0 +1,78 @@
+"""A window as it was is folded where the processor works, not where requests are served."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+
+from projections.errors import InvalidRequest
+from projections.names import Key, Position
+from projections.policy.policy import Rules
+from projections.window.window import Window
+from streams.runtime.processor import Here, Processes
+from tests.support.compacted_talk import Talk
+from tests.support.generated import KEY
+from tests.support.processors import Reached, Refusing
+from threadfold.service.past_windows import PastWindows
+
+SHOUTING = {"reducers": [{"name": "compact_tool_results", "replacement": "callable:shout"}]}
+PLACE = {"shout": f"{__name__}:shout"}
+
+
+def shout(_tool: str, _call: str, text: str) -> str:
+    return text.upper()[:4]
+
+
+def look(window: Window, word: str) -> tuple[int, str, str]:
+    return os.getpid(), window.meta.digest.hex(), word
+
+
+def past(talk: Talk, processor: Here | Refusing | Processes) -> PastWindows:
+    async def window_at(_key: Key, _position: str) -> Window:
+        return talk.window
+
+    return PastWindows(talk.messages, window_at, processor, PLACE)
+
+
+@pytest.fixture
+def talk() -> Talk:
+    made = Talk({"profile": "composed", **SHOUTING}, callables={"shout": shout})
+    made.chat(2)
+    made.call("a")
+    made.say("tool.result", tool_call_id="a", content="the weather is fine " * 50)
+    made.chat(3)
+    return made
+
+
+@pytest.fixture
+async def processes() -> AsyncIterator[Processes]:
+    made = Processes(1)
+    yield made
+    await made.close()
+
+
+async def test_the_fold_and_what_is_read_of_it_run_in_another_process(
+    talk: Talk, processes: Processes
+) -> None:
+    end = Position(0, talk.window.meta.position)
+    process, digest, word = await past(talk, processes).read(KEY, end, talk.rules, look, "now")
+    assert process != os.getpid()
+    assert (digest, word) == (talk.window.meta.digest.hex(), "now")
+
+
+async def test_it_is_the_window_of_then(talk: Talk) -> None:
+    then = talk.window.meta.digest.hex()
+    at = Position(0, talk.window.meta.position)
+    talk.chat(2)
+    _, digest, _ = await past(talk, Here()).read(KEY, at, talk.rules, look, "")
+    assert digest == then != talk.window.meta.digest.hex()
+
+
+async def test_too_long_a_fold_is_refused_before_any_of_it(talk: Talk) -> None:
+    end = Position(0, talk.window.meta.position)
+    with pytest.raises(InvalidRequest, match="more than 3 events"):
+        await past(talk, Refusing()).read(KEY, end, talk.rules, look, "", most=3)
+    with pytest.raises(Reached):
+        await past(talk, Refusing()).read(KEY, end, Rules(), look, "", most=100)
