@@ -241,19 +241,24 @@ async def test_other_partitions_are_served_while_a_worker_is_far_behind(
     quiet = next(c for i in range(99) if partition_of(Key("other", c := f"c{i}"), 4) == 3)
     busy = [k for i in range(800) if partition_of(k := Key("acme", f"c{i}"), 4) != 3]
     text = "many words of a message " * 30
-    for start in range(0, 30_000, 5_000):
+    for start in range(0, 60_000, 5_000):
         await log.append(
             [record(busy[i % len(busy)], i, text) for i in range(start, start + 5_000)]
         )
     service = ConversationService(settings)
     waits = []
+
+    async def appended_and_applied() -> float:
+        begun = time.monotonic()
+        flat = {"type": "message", "role": "user", "content": "hello"}
+        appended = await service.append("other", [(quiet, flat)])
+        await service.wait_applied("other", quiet, appended, timeout=60)
+        return time.monotonic() - begun
+
     async with running_worker(settings), service:
+        await appended_and_applied()  # learns the tenant and opens connections
         while sum((await service.behind()).values()) > 1_000:
-            begun = time.monotonic()
-            flat = {"type": "message", "role": "user", "content": "hello"}
-            appended = await service.append("other", [(quiet, flat)])
-            await service.wait_applied("other", quiet, appended, timeout=60)
-            waits.append(time.monotonic() - begun)
+            waits.append(await appended_and_applied())
     await log.stop()
-    assert len(waits) > 2 and sorted(waits)[-2] < 3, waits  # 5 s before; the first learns a tenant
+    assert waits and max(waits) < 3, waits  # 5 s before
     assert "session expired" not in caplog.text.lower()
