@@ -11,10 +11,13 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
+from projections.events import types as events
+from projections.fold.apply import apply
 from projections.render.fit_to_limit import DoesNotFit
+from projections.window.window import Window
 from streams.settings.quotas import SCOPES
 from streams.settings.settings import Settings
-from tests.support.histories import random_log
+from tests.support.histories import KEY, PARTITION, RULES, make_event, random_log
 from threadfold.gateway import create_gateway
 from threadfold.gateway.app import Gateway
 from threadfold.gateway.declaration import EVENT_STREAM, JSON, PROBLEM
@@ -165,10 +168,13 @@ def test_a_context_of_each_format_is_what_the_document_says(
 ) -> None:
     context = validator(document, {"$ref": "#/components/schemas/Context"})
     event = validator(document, {"$ref": "#/components/schemas/WindowEvent"})
+    backlog = Window(KEY, PARTITION, RULES)
+    for i in range(800):
+        apply(backlog, i, make_event(events.Message("user", "word " * 40), f"m{i}", 40))
     seen: dict[str, dict[str, Any]] = {}
-    for seed in range(12):
+    for window in (backlog, *(random_log(seed, 120).window for seed in range(12))):
         try:
-            found = json.loads(context_of(random_log(seed, 120).window, fmt))
+            found = json.loads(context_of(window, fmt))
         except DoesNotFit:
             continue
         assert [error.message for error in context.iter_errors(found)] == []
