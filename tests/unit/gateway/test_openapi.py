@@ -146,16 +146,26 @@ def test_the_schemas_refuse_what_the_gateway_refuses(document: dict[str, Any]) -
         assert not check.is_valid(wrong), wrong
 
 
+def body_of(
+    document: dict[str, Any], path: str
+) -> tuple[Draft202012Validator, list[dict[str, Any]]]:
+    """What checks the body that is posted to a path, and its examples."""
+    content = document["paths"][path]["post"]["requestBody"]["content"][JSON]
+    examples = [example["value"] for example in content["examples"].values()]
+    return validator(document, content["schema"]), examples
+
+
+def test_a_comparison_is_of_a_policy_or_of_a_generation(document: dict[str, Any]) -> None:
+    check, _ = body_of(document, "/v1/generations/compare")
+    for right in ({}, {"policy": {}}, {"generation": 1}, {"policy": None, "generation": 1}):
+        assert check.is_valid(right), right
+    assert not check.is_valid({"policy": {}, "generation": 1})
+
+
 def test_the_ids_of_recalled_memories_have_their_limits_in_the_document(
     document: dict[str, Any],
 ) -> None:
-    check = validator(document, document["components"]["schemas"]["NewModelCall"])
-    (example,) = (
-        content["examples"]["a call"]["value"]
-        for name, operation in operations(document)
-        if name == "POST /v1/conversations/{conversation}/renders"
-        for content in operation["requestBody"]["content"].values()
-    )
+    check, (example,) = body_of(document, "/v1/conversations/{conversation}/renders")
     for right in ([], ["a"], ["a" * 256] * 256):
         assert check.is_valid({**example, "recalled": right})
     for wrong in ([""], ["a" * 257], ["a"] * 257):
