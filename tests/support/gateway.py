@@ -104,5 +104,10 @@ def is_problem(response: httpx.Response, status: int, *parts: str) -> None:
     assert ("retry-after" in response.headers) == (status == 503)
 
 
+def is_problem_401(answer: httpx.Response, *parts: str) -> None:
+    is_problem(answer, 401, *parts)
+    assert "www-authenticate" in answer.headers
+
+
 def say(text: str, role: str = "user") -> dict[str, str]:
     return {"type": "message", "role": role, "content": text}
