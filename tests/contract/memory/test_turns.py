@@ -19,6 +19,7 @@ from projections.memory.words import stems_of
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.window.entry import Kind
+from projections.window.recent_ids import LIMIT as RECENT_IDS
 from streams.memory.store import Filter
 from streams.memory.turns import Said, SqliteTurns
 from tests.support.histories import KEY, PARTITION, Writer, make_event
@@ -145,6 +146,44 @@ def test_a_turn_is_its_users_who_had_the_conversation_when_it_was_said(
     )
     assert set(texts(turns, "tea")) == {"Ann's tea.", "More of Ann's tea."}
     assert texts(turns, "tea", Filter("acme", user="bob")) == []
+
+
+def test_a_conversation_whose_handing_over_was_taken_out_is_its_former_users(
+    turns: SqliteTurns,
+) -> None:
+    turns.apply(
+        [
+            said(0, opened("ann")),
+            said(1, opened("bob")),
+            said(2, events.EventDropped("0-1")),
+            said(3, user("Ann's tea.")),
+        ],
+        {},
+    )
+    assert texts(turns, "tea") == ["Ann's tea."]
+    assert texts(turns, "tea", Filter("acme", user="bob")) == []
+    turns.apply([said(4, events.Rollback("0-1")), said(5, user("Bob's tea."))], {})
+    assert texts(turns, "tea", Filter("acme", user="bob")) == ["Bob's tea."]
+
+
+@pytest.mark.parametrize("between", [RECENT_IDS - 1, RECENT_IDS])
+def test_an_id_is_a_repeat_as_long_as_the_fold_knows_it(between: int, turns: SqliteTurns) -> None:
+    filler = [said(n, events.Suspension(f"s{n}", "input")) for n in range(2, between + 2)]
+    turns.apply([said(0, opened("ann")), said(1, opened("ann"), id_="open"), *filler], {})
+    turns.apply([said(5_000, opened("bob"), id_="open"), said(5_001, user("Likes tea."))], {})
+    known = between < RECENT_IDS
+    assert texts(turns, "tea") == (["Likes tea."] if known else [])
+    assert texts(turns, "tea", Filter("acme", user="bob")) == ([] if known else ["Likes tea."])
+
+
+@pytest.mark.parametrize("between", [RECENT_IDS - 1, RECENT_IDS])
+def test_a_rollback_finds_an_id_as_long_as_the_fold_knows_it(
+    between: int, turns: SqliteTurns
+) -> None:
+    filler = [said(n, events.Suspension(f"s{n}", "input")) for n in range(2, between + 1)]
+    turns.apply([said(0, opened()), said(1, opened(), id_="there"), *filler], {})
+    turns.apply([said(5_000, user("Likes tea.")), said(5_001, events.Rollback("there"))], {})
+    assert texts(turns, "tea") == ([] if between < RECENT_IDS else ["Likes tea."])
 
 
 def test_a_rollback_hides_and_brings_back_and_a_time_shows_what_was_known_then(
