@@ -239,9 +239,7 @@ CREATE TABLE talk_rollbacks (
         ).fetchone()
         return found if there else None
 
-    def _place(
-        self, talk: Talk, before: int, named: str, *, rejected: bool = True
-    ) -> int | None:
+    def _place(self, talk: Talk, before: int, named: str, *, rejected: bool = True) -> int | None:
         try:
             position = parse_position(named)
         except InvalidPosition:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -45,7 +46,30 @@ _EVENTS: dict[type, str] = {
     events.MemoryOutcome: "memory.outcome",
 }
 Charge = Callable[[Sequence[Appended]], None]
-_place = msgspec.msgpack.Decoder(tuple[int, str]).decode
+_Time = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""What a store can compare with."""
+_place = msgspec.msgpack.Decoder(tuple[_Time, str]).decode
+
+
+def cursor_of(only: Filter, created: int, memory_id: str) -> str:
+    """The cursor of a list's page behind a record; the same in every process."""
+    return write_cursor(_list_of(only), msgspec.msgpack.encode((created, memory_id)))
+
+
+def place_of(only: Filter, cursor: str) -> tuple[int, str]:
+    """The time and id that a cursor names; raises :class:`InvalidPosition` for one of another
+    list.
+    """
+    packed = read_cursor(_list_of(only), cursor, "this list of memories", "next_before")
+    try:
+        return _place(packed)
+    except msgspec.DecodeError:
+        raise InvalidPosition("the cursor is not one of this list of memories") from None
+
+
+def _list_of(only: Filter) -> str:
+    # Sets of names have another order in each process.
+    return f"memories {replace(only, conversations=None)} {sorted(only.conversations or ())}"
 
 
 class Whose(NamedTuple):
@@ -323,19 +347,11 @@ class Memories:
         :class:`InvalidPosition` for a cursor of another list.
         """
         await self._fed()
-        about = f"memories {only}"
-        after = None
-        if before is not None:
-            packed = read_cursor(about, before, "this list of memories", "next_before")
-            try:
-                after = _place(packed)
-            except msgspec.DecodeError:
-                raise InvalidPosition("the cursor is not one of this list of memories") from None
+        after = None if before is None else place_of(only, before)
         found = await asyncio.to_thread(self.store.page, only, after, limit + 1)
         cursor = None
         if len(found) > limit:
-            last = found[limit - 1]
-            cursor = write_cursor(about, msgspec.msgpack.encode((last.created, last.id)))
+            cursor = cursor_of(only, found[limit - 1].created, found[limit - 1].id)
         return found[:limit], cursor
 
     async def ask(self, question: Question) -> Answer:

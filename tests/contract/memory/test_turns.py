@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from projections.errors import Healing
 from projections.events import types as events
+from projections.events.times import parse_micros
 from projections.fold.apply import Status
 from projections.memory.raw_turns import turn_text
 from projections.memory.words import stems_of
@@ -77,6 +78,15 @@ def test_a_turn_is_found_by_its_words_with_its_position_and_who_said_it(
     assert hits[0].relevance > 0.6 and hits[2].relevance == 0
     assert texts(turns, "zebra") == [] and texts(turns, "") == []
     assert turns.checkpoints() == {0: 3}
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
+def test_a_time_that_no_calendar_has_in_utc_is_taken_in(time: str, turns: SqliteTurns) -> None:
+    at = parse_micros(time)
+    assert at is not None
+    strange = said(1, user("Likes tea."))._replace(at=at)
+    turns.apply([said(0, opened()), strange, said(2, user("Drinks tea."))], {0: 2})
+    assert set(texts(turns, "tea")) == {"Likes tea.", "Drinks tea."}
 
 
 def test_a_speaker_whom_the_question_names_comes_first(turns: SqliteTurns) -> None:
