@@ -256,6 +256,19 @@ class CallableFailed(ThreadfoldError):
     exit_code = 1
 
 
+class CallableUnavailable(ThreadfoldError):
+    """A callable that a policy names is not registered in this process, or failed in it. What it
+    would show may differ from the worker's window, so nothing is shown.
+    """
+
+    problem = 503
+
+    def __init__(self, message: str, conversation: str = "", reason: str = "missing") -> None:
+        super().__init__(message)
+        self.conversation = conversation
+        self.reason = reason
+
+
 class Healing(ThreadfoldError):
     """The partition's windows are being restored from the log. Try again shortly."""
 

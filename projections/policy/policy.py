@@ -36,6 +36,8 @@ stands in its place; pure functions.
 """
 Failures = dict[Key, dict[str, str]]
 """What callables could not do in a fold, by conversation and callable."""
+NOT_REGISTERED = "is not registered"
+"""What a callable could not do that a process lacks."""
 ALLOW = "allow"
 MAXIMA = "maxima"
 """Keys of the deployment's policy alone: which keys tenants and conversations may set, and the

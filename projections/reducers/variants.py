@@ -29,7 +29,7 @@ from functools import partial
 import msgspec
 
 from projections.events.truncation import clip
-from projections.policy.policy import Callables
+from projections.policy.policy import NOT_REGISTERED, Callables
 from projections.policy.profiles import DEFAULT_TEMPLATE
 from projections.reducers.tables import head_of
 from projections.window.bodies import body_tokens, result_text, with_calls
@@ -130,7 +130,7 @@ class Variants:
         """What the callable says; None where it fails, says no text, or is not there."""
         replace = self._callables.get(name)
         if replace is None:
-            self._failed(name, "is not registered")
+            self._failed(name, NOT_REGISTERED)
             return None
         try:
             made = replace(tool, call_id, text)

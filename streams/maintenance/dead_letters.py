@@ -33,7 +33,6 @@ from projections.window.window import Window
 from streams.log.log import Log, Raw
 from streams.log.retention import WHAT_TO_DO
 from streams.log.rollback_history import fetch_needed
-from streams.maintenance.callable_failures import check_callables
 from streams.maintenance.repair import publish
 from streams.partition.effects import DeadLetter, Effects, EffectSink
 from streams.partition.owned import Fenced
@@ -45,6 +44,7 @@ from streams.partition.step import (
     go_on,
     read_row,
 )
+from streams.recovery.callable_failures import check_callables
 from streams.recovery.snapshot_topic import SnapshotTopic
 
 PAGE = 500

@@ -96,6 +96,14 @@ QUOTA_REFUSALS = _gateway(
     "quota",
     known=("requests_per_second", "events_per_second", "tokens_per_minute", "rollbacks_per_minute"),
 )
+CALLABLE_REFUSALS = _gateway(
+    "counter",
+    "callable_refusals_total",
+    "Reads answered 503, as a callable of the conversation's policy is missing in this gateway or"
+    " raised an error.",
+    "reason",
+    known=("missing", "raised"),
+)
 EMBEDDING_CALLS = _gateway(
     "counter",
     "embedding_calls_total",

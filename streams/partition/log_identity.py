@@ -130,7 +130,8 @@ async def stored_place(
 
     Args:
         committed: the offset its group committed: the log ended there or later once.
-        recreated: the topic was made anew since, so no checkpoint is of it.
+        recreated: the topic was made anew since: a checkpoint is of it only where its record is in
+            it, as when the partition was folded anew before the topic's new id was seen.
         name: who asks, for the log line.
 
     Raises:
@@ -144,11 +145,10 @@ async def stored_place(
     begin = (await log.beginning_offsets())[number]
     known = max(committed, 0 if checkpoint is None else checkpoint.latest + 1)
     end = await settled_end(log, number, known)
-    why = (
-        "its topic was made anew"
-        if recreated
-        else await why_other(log, number, checkpoint, begin, end)
-    )
+    why = await why_other(log, number, checkpoint, begin, end)
+    proven = checkpoint is not None and checkpoint.offset >= max(begin, 0)
+    if why is None and recreated and not proven:
+        why = "its topic was made anew"
     if why is not None:
         logger.warning(
             "%s: partition %d: the log is not the one it was folded from, it is folded anew: %s",

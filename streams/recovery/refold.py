@@ -10,32 +10,39 @@ from collections.abc import Mapping
 
 from projections.errors import CorruptWindow
 from projections.names import Key
-from projections.policy.policy import Rules
+from projections.policy.policy import Failures, Rules
 from projections.storage.layout import Mark, changes_of
 from projections.storage.records import Stored
 from projections.storage.stubs import Stub, encode_stub
 from projections.window.window import Window
 from streams.log.log import Log
+from streams.recovery.callable_failures import check_shown
 from streams.recovery.shadow_fold import ShadowFold
 
 logger = logging.getLogger(__name__)
 
 
 async def refold(
-    log: Log, partition: int, rules: Rules, stubs: Mapping[Key, Stub]
+    log: Log, partition: int, rules: Rules, stubs: Mapping[Key, Stub], *, strict: bool = False
 ) -> dict[Key, Stored]:
     """The windows of these stubs, folded from the log in one pass over the partition; ``rules``
     knows their tenants.
 
     Raises:
+        CallableUnavailable: (``strict``) a callable failed in the fold of one of them.
         CorruptWindow: the log does not give what a stub says: it is not the log the windows were
             folded from, or has lost events.
         KafkaUnavailable: as named.
     """
     begin = time.perf_counter()
     ends = {key: stub.position for key, stub in stubs.items()}
+    failures: Failures = {}
+    rules = rules.watched(failures)
     folded = ShadowFold(log, partition, rules, ends.keys(), ends=ends)
     await folded.advance(max(ends.values()))
+    if strict:
+        for key in stubs:
+            check_shown(failures, key)
     windows = [folded.windows.get(key) or Window(key, partition, rules) for key in stubs]
     for window in windows:
         meta = window.meta

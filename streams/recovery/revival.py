@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from projections.errors import Healing
+from projections.errors import CallableUnavailable, Healing
 from projections.names import Key, parse_key
 from projections.policy.policy import Rules
 from projections.storage.records import Stored
@@ -32,6 +32,8 @@ AT_ONCE = 64
 """Records fetched in one go: with their text, some MB."""
 MOST_SLOW = 8
 """Reads of one process that may wait for a fold of the log; more are refused at once."""
+MOST_REFUSED = 10_000
+"""Windows of which a process knows that it cannot fold them; it forgets all when there are more."""
 Known = Callable[[int, set[str]], Awaitable[Rules]]
 """The rules of a generation, which know the policies of these tenants."""
 Place = tuple[int, Key, bytes]
@@ -64,17 +66,22 @@ class Revival:
         *,
         cache_bytes: int = 0,
         patience: float | None = None,
+        strict: bool = False,
     ) -> None:
         """Nothing is read yet.
 
         Args:
             cache_bytes: how many bytes of packed windows are kept.
             patience: how many seconds a fold of the log may take; None without end.
+            strict: whether to refuse a window in whose fold a callable failed: for processes that
+                show windows. A worker's own fold is right by definition.
         """
         self._topic = topic
         self._log = log
         self._known = known
         self._patience = patience
+        self._strict = strict
+        self._refused: dict[Place, CallableUnavailable] = {}
         self._cache_bytes = cache_bytes
         self._kept: OrderedDict[Place, bytes] = OrderedDict()
         self._size = 0
@@ -141,6 +148,7 @@ class Revival:
 
         Raises:
             Healing: it takes too long: it goes on, and is there for the next who asks.
+            CallableUnavailable: (``strict``) a callable failed in the fold of one.
             CorruptWindow: the log does not give what a stub says.
             KafkaUnavailable, KeyUnusable: as named.
         """
@@ -149,6 +157,10 @@ class Revival:
         if not missing:
             return found
         places = [(generation, key, stub.checksum) for key, stub in missing.items()]
+        for place in places:
+            if place in self._refused:
+                # Callables stay as they were registered, so another fold would fail, too.
+                raise self._refused[place]
         new = {
             key: stub
             for place, (key, stub) in zip(places, missing.items(), strict=True)
@@ -216,7 +228,7 @@ class Revival:
             rest = {key: stub for key, stub in stubs.items() if key not in found}
             if rest:
                 rules = await self._known(generation, {key.tenant for key in rest})
-                found |= await refold(self._log, partition, rules, rest)
+                found |= await refold(self._log, partition, rules, rest, strict=self._strict)
             for key, stored in found.items():
                 if self._cache_bytes:
                     self._keep(
@@ -252,6 +264,12 @@ class Revival:
         if not done.cancelled() and (error := done.exception()) is not None:
             # Whoever waited gets the error, but may have left.
             logger.warning("bringing sleeping windows back: %s", error)
+            if isinstance(error, CallableUnavailable):
+                if len(self._refused) >= MOST_REFUSED:
+                    self._refused.clear()
+                self._refused |= {
+                    place: error for place in begun if str(place[1]) == error.conversation
+                }
 
     def _keep(self, place: Place, body: bytes) -> None:
         # Not of one that is being erased: who reads it is refused.

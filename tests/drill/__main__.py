@@ -24,16 +24,22 @@ async def exercise(stack: Deployment, fault: Fault) -> str:
     """Put a fault in, wait until it shows, heal it, wait until all is well; returns a line of the
     table.
     """
-    begun = time.monotonic()
-    await fault.put(stack)
-    sign = await until(lambda: fault.seen(stack), SEEN, f"a sign of {fault.name}")
-    shown, healed = time.monotonic() - begun, time.monotonic()
-    await fault.heal(stack)
+    against = ""
 
     async def well() -> bool:
-        return not await fault.well(stack)
+        nonlocal against
+        against = await fault.well(stack)
+        return not against
 
-    await until(well, WELL, f"the end of {fault.name}")
+    begun = time.monotonic()
+    try:
+        await fault.put(stack)
+        sign = await until(lambda: fault.seen(stack), SEEN, f"a sign of {fault.name}")
+        shown, healed = time.monotonic() - begun, time.monotonic()
+        await fault.heal(stack)
+        await until(well, WELL, f"the end of {fault.name}")
+    except TimeoutError as error:
+        raise AssertionError(f"{fault.name}: {error}; {against}\n{stack.last_lines()}") from None
     return f"{fault.name}\t{shown:.0f} s\t{time.monotonic() - healed:.0f} s\t{sign}"
 
 

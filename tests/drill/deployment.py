@@ -29,6 +29,7 @@ from tests.support.commands import COMMAND, Ran, clean_env, cli, ok
 from tests.support.model_server import ModelServer, completion, model_server
 from tests.support.pipeline import POLICY, sentence
 from tests.support.ports import own_port
+from tests.support.summary_workers import SUMMARY
 from tests.support.worker import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,7 +85,7 @@ class Deployment:
                 await asyncio.sleep(0.1)
                 if self.model != "slow":
                     break
-        return web.json_response(completion("They spoke of order 4711."))
+        return web.json_response(completion(f"They spoke of order 4711. {SUMMARY}"))
 
     async def start(self, model_url: str) -> None:
         """Start ``up``, make the tenants, and let each say something."""
@@ -151,6 +152,11 @@ class Deployment:
     def said(self) -> list[str]:
         """The lines of ``up``."""
         return self.log.read_text().splitlines()
+
+    def last_lines(self) -> str:
+        """The ends of all logs."""
+        logs = [self.log, *sorted((self.data / "logs").iterdir())]
+        return "\n".join(f"{log.name}:\n{log.read_text()[-4_000:]}" for log in logs)
 
     async def metrics(self) -> str:
         """The pages of the gateway and of the worker; of one that does not answer nothing."""

@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaProducer
 
 from streams.log.login import connection
 from tests.drill.deployment import Deployment
+from tests.support.worker import until
 
 Act = Callable[[Deployment], Awaitable[None]]
 Look = Callable[[Deployment], Awaitable[str]]
@@ -73,14 +74,16 @@ def metric_over(metric: str, most: float = 0) -> Look:
 
 
 async def not_well(stack: Deployment) -> str:
-    """What ``doctor`` and the gateway have against a good day."""
+    """What ``doctor`` and the gateway have against a good day, on which an append is applied."""
     if not await stack.runs("worker"):
         return "no worker runs"
     lines = await stack.doctor()
     if lines:
         return lines[0]
     with suppress(httpx.HTTPError):
-        answer = await stack.ask("plain", "GET", "/conversations/c1/context")
+        path = "/conversations/c1/messages?wait=applied"
+        hello = [{"role": "user", "content": "Is anybody there?"}]
+        answer = await stack.ask("plain", "POST", path, hello)
         return "" if answer.status_code == 200 else answer.text
     return "the gateway does not answer"
 
@@ -159,7 +162,9 @@ async def flush_redis(stack: Deployment) -> None:
 
 async def healings(stack: Deployment) -> str:
     now = await stack.value(HEALINGS)
-    return f"{HEALINGS} {now:g}, {stack.healed:g} before" if now > stack.healed else ""
+    # A worker that was started anew meanwhile counts from 0.
+    healed = now > 0 and now != stack.healed
+    return f"{HEALINGS} {now:g}, {stack.healed:g} before" if healed else ""
 
 
 async def unlike_the_log(stack: Deployment) -> str:
@@ -188,16 +193,25 @@ async def fill_kafkas_disk(stack: Deployment) -> None:
 # -- models, tenants, certificates
 
 
+async def long_talks(stack: Deployment, count: int) -> None:
+    """Conversations that are due for a summary by the model."""
+
+    async def taken() -> bool:
+        # Just after an outage an append may be refused.
+        return await stack.talk("modelled", f"c{os.urandom(4).hex()}", 40) == 202
+
+    for _ in range(count):
+        await until(taken, what="an append that is taken")
+
+
 async def stop_model(stack: Deployment) -> None:
     stack.model = "down"
-    for number in range(3):
-        await stack.talk("modelled", f"down{os.urandom(3).hex()}-{number}", 40)
+    await long_talks(stack, 3)
 
 
 async def slow_model_down(stack: Deployment) -> None:
     stack.model = "slow"
-    for number in range(4):
-        await stack.talk("modelled", f"slow{os.urandom(3).hex()}-{number}", 40)
+    await long_talks(stack, 4)
 
 
 async def let_model_answer(stack: Deployment) -> None:

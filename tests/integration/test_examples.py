@@ -18,6 +18,7 @@ from aiohttp import web
 from streams.settings.settings import Settings
 from tests.support.node import node
 from tests.support.platform import SUMMARIZING, Platform, running_platform
+from tests.support.worker import until
 from threadfold_client import AsyncClient
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,8 +151,13 @@ async def test_the_agent_answers_within_a_turn(platform: Platform) -> None:
     ), errors.decode()
     assert asked[0]["messages"] == [{"role": "user", "content": "What did we agree on?"}]
     async with AsyncClient(platform.url, platform.key) as client:
-        kinds = [event["type"] async for event in client.iter_history(name)]
-    assert kinds == ["turn.ended", "message", "message", "turn.started"]
+
+        async def whole() -> list[str]:
+            # What was acknowledged a moment ago may not be in the history yet.
+            kinds = [event["type"] async for event in client.iter_history(name)]
+            return kinds if len(kinds) >= 4 else []
+
+        assert await until(whole) == ["turn.ended", "message", "message", "turn.started"]
 
 
 @pytest.mark.long

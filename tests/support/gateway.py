@@ -66,16 +66,21 @@ async def add_tenants(control: Control) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def serving(settings: Settings) -> AsyncIterator[Client]:
-    """A gateway with the tenants acme, rival, and a key of acme that may only read."""
-    control = await Control(settings).start()
+async def serving(
+    settings: Settings, worker: Settings | None = None, policy: dict[str, Any] = POLICY
+) -> AsyncIterator[Client]:
+    """A gateway with the tenants acme, rival, and a key of acme that may only read; ``worker`` are
+    the worker's settings where they are others.
+    """
+    worker = worker or settings
+    control = await Control(worker).start()
     await control.write(
-        {"generation/1": Generation(1, settings.partitions, POLICY), "generation/live": 1}
+        {"generation/1": Generation(1, settings.partitions, policy), "generation/live": 1}
     )
     keys = await add_tenants(control)
     await control.stop()
     app = create_gateway(settings)
-    async with running_worker(settings), app.router.lifespan_context(app):
+    async with running_worker(worker), app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
 
@@ -97,6 +102,11 @@ def is_problem(response: httpx.Response, status: int, *parts: str) -> None:
         assert part in document["detail"], document["detail"]
     assert "Traceback" not in response.text
     assert ("retry-after" in response.headers) == (status == 503)
+
+
+def is_problem_401(answer: httpx.Response, *parts: str) -> None:
+    is_problem(answer, 401, *parts)
+    assert "www-authenticate" in answer.headers
 
 
 def say(text: str, role: str = "user") -> dict[str, str]:

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from streams.log.retention import check_whole
-from streams.maintenance.callable_failures import failure_lines
 from streams.maintenance.verify import VerifyReport
 from streams.maintenance.verify import verify as verify_windows
+from streams.recovery.callable_failures import failure_lines
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 from streams.stack import open_stack

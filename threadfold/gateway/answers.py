@@ -122,6 +122,20 @@ class ContextSummary(Struct):
     previous: str | None
 
 
+class WindowSummary(ContextSummary, tag_field="type", tag="summary"):
+    """The active summary among a window's own events."""
+
+
+class WindowHeld(Struct, tag_field="type", tag="held", rename={"from_": "from"}):
+    """A run of events of which the window keeps only where they are in the log."""
+
+    from_: Position
+    to: Position
+    count: Count
+    tokens: Count
+    position: Position
+
+
 class OpenSuspension(Struct):
     """An open suspension."""
 
@@ -185,7 +199,7 @@ class WorkingMemory(Struct):
     """The summary's text, the messages that are there word for word, and the tokens of both."""
 
     compressed_history: str
-    raw_recent_turns: list[RenderedMessage]
+    raw_recent_turns: list[OpenAIMessage]
     tokens: Count
     threshold: Literal["none", "background", "before_answer"]
 

@@ -18,14 +18,14 @@ from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from projections.errors import QuotaExceeded, ThreadfoldError
+from projections.errors import CallableUnavailable, QuotaExceeded, ThreadfoldError
 from projections.events.codec import full_type
 from projections.events.tokenizer import count_all
 from projections.events.validation import Record
 from projections.redis.daily_counts import DailyCounts
 from projections.redis.shared_buckets import SharedBuckets
 from streams.encryption.master_keys import master_keys_of
-from streams.metrics.declared import QUOTA_USED
+from streams.metrics.declared import CALLABLE_REFUSALS, QUOTA_USED
 from streams.metrics.metrics import Metrics
 from streams.metrics.reports import GATEWAYS, Reporter
 from streams.runtime.process_pool import NICENESS, cores
@@ -162,7 +162,7 @@ class Gateway:
         except QuotaExceeded:
             raise
         except ThreadfoldError as error:
-            return problems.problem_of(error)
+            return self._problem(error)
         except ClientDisconnect:
             return problems.disconnected()
         except Exception as error:
@@ -171,6 +171,11 @@ class Gateway:
         finally:
             if request is not None:
                 request.close()
+
+    def _problem(self, error: ThreadfoldError) -> Response:
+        if isinstance(error, CallableUnavailable):
+            self.state.metrics.add(CALLABLE_REFUSALS, error.reason)
+        return problems.problem_of(error)
 
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:

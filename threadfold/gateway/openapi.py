@@ -11,16 +11,32 @@ from http import HTTPStatus
 
 import msgspec
 
-from threadfold.gateway.answers import AnthropicMessage, OpenAIMessage, Problem
+from threadfold.gateway.answers import (
+    AnthropicMessage,
+    OpenAIMessage,
+    Problem,
+    WindowHeld,
+    WindowSummary,
+)
 from threadfold.gateway.declaration import JSON, PROBLEM, Answer, Cost, Route, Schema
 from threadfold.gateway.parameters import Parameter
 from threadfold.gateway.request import Body
-from threadfold.schemas.forms import APPENDED, LOG_TYPES, flat, logged, other
+from threadfold.schemas.forms import (
+    APPENDED,
+    LOG_TYPES,
+    WINDOW_TYPES,
+    flat,
+    logged,
+    of_window,
+    other,
+)
 from threadfold.schemas.messages import new_messages
 from threadfold.schemas.structs import DATA, POSITION, components, fields_of, plain_text
 from threadfold.service.append_body import MAX_ITEMS
 
 _REF = "#/components/schemas/{name}"
+_NAMED = (OpenAIMessage, AnthropicMessage, WindowSummary, WindowHeld)
+"""What components name and no route does."""
 _SECURITY = "HTTPBearer"
 _ABOUT = """The window of a conversation, its log, and its events, over HTTP.
 
@@ -217,9 +233,7 @@ def _schemas(routes: list[Route]) -> tuple[dict[int, Schema], dict[str, Schema]]
     ]
     typed = [one for one in declared if not isinstance(one.type, dict)]
     types = [one.type for one in typed]
-    made, parts = msgspec.json.schema_components(
-        [*types, Problem, OpenAIMessage, AnthropicMessage], ref_template=_REF
-    )
+    made, parts = msgspec.json.schema_components([*types, Problem, *_NAMED], ref_template=_REF)
     schemas = {id(one): one.type for one in declared if isinstance(one.type, dict)}
     schemas |= {id(one): schema for one, schema in zip(typed, made, strict=False)}
     for part in parts.values():
@@ -262,7 +276,18 @@ def _events() -> dict[str, Schema]:
     made["OneOrMoreEvents"] = _one_or_list(_ref("NewEvent"))
     made["OneOrMoreEventsOfSeveral"] = _one_or_list(of_several)
     made["OneOrMoreMessages"] = _one_or_list(_ref("NewOpenAIMessage"), _ref("NewAnthropicMessage"))
-    rendered = ("OpenAIMessage", "AnthropicMessage", "LoggedEvent")
+    made |= {f"Window{names[kind]}": of_window(kind, parts) for kind in WINDOW_TYPES}
+    made["WindowEvent"] = {
+        "description": (
+            "What a window holds, as a flat object: an event, the active summary, or a run of"
+            " events that only the log still holds."
+        ),
+        "oneOf": [
+            *(_ref(f"Window{names[kind]}") for kind in WINDOW_TYPES),
+            *(_ref(struct.__name__) for struct in (WindowSummary, WindowHeld)),
+        ],
+    }
+    rendered = ("OpenAIMessage", "AnthropicMessage", "WindowEvent")
     made["RenderedMessage"] = {"anyOf": [_ref(name) for name in rendered]}
     return made
 

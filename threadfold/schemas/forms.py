@@ -10,6 +10,7 @@ from typing import Any
 from projections.events.codec import DATA_TYPES, MEMORY, full_type
 from projections.events.known_fields import known_fields
 from projections.events.validation import OWN, RESERVED
+from projections.fold.handlers import TYPE_OF_KIND
 from projections.names import LOG_PATTERN, NAME_PATTERN
 from threadfold.schemas.closed import closed
 from threadfold.schemas.policy import policy_schema
@@ -34,6 +35,14 @@ LOG_TYPES = tuple(kind for kind in DATA if kind in DATA_TYPES)
 """The types in the log itself."""
 APPENDED = tuple(kind for kind in LOG_TYPES if kind not in RESERVED and kind not in OWN)
 """The types a caller may append."""
+WINDOW_TYPES = tuple(kind for kind in LOG_TYPES if kind in TYPE_OF_KIND.values())
+"""The types whose data a window keeps."""
+_NOT_KEPT = {
+    "message": ("model", "status", "usage"),
+    "tool.result": ("spill",),
+    "resolution": ("content",),
+}
+"""The data that only the log has; a window's messages keep what a provider's format has."""
 SOURCE: Schema = {
     "type": "string",
     "pattern": f"^/tenants/{NAME_PATTERN}/conversations/{LOG_PATTERN}$",
@@ -187,6 +196,29 @@ def logged(kind: str, parts: Mapping[str, Schema]) -> Schema:
             "properties": {name: fields[name] for name in sorted(hidden)},
         }
     return schema
+
+
+def of_window(kind: str, parts: Mapping[str, Schema]) -> Schema:
+    """The schema of a type's flat form, as a window gives it: with its position, which is null for
+    a rendered message of no single event.
+    """
+    fields, required = fields_of(kind, parts)
+    for name in _NOT_KEPT.get(kind, ()):
+        del fields[name]
+    if kind == "message":
+        fields["pinned"] = {"type": "boolean"}
+        fields["reasoning"] = {
+            "description": "the message's reasoning parts",
+            "type": "array",
+            "items": parts["ReasoningPart"],
+        }
+    place = {"anyOf": [POSITION, {"type": "null"}]}
+    return {
+        "title": kind,
+        "type": "object",
+        "properties": {"type": {"const": kind}, "position": place, **fields},
+        "required": ["type", "position", *required],
+    }
 
 
 def other() -> Schema:

@@ -19,7 +19,6 @@ from projections.errors import (
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
-from projections.render.render import render_openai
 from projections.storage.card import CARD, decode_card
 from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.records import stored_form
@@ -37,7 +36,7 @@ from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.runtime.processor import Processor, Threads
 from streams.settings.settings import Settings
 from threadfold.service.checkpoint_waits import CheckpointWaits
-from threadfold.service.documents import check_format, document_of
+from threadfold.service.documents import check_format, document_of, rendered
 from threadfold.service.lag import Lag, explained, name_halt, refuse_halted
 from threadfold.service.ledger import Ledger
 from threadfold.service.pages import MAX_PAGE, check_types, flat_event, page
@@ -109,8 +108,9 @@ class ConversationReader:
         self.ledger = Ledger(self.settings, self.control, self.log, self.past)
         self.snapshots = KafkaSnapshots(self.settings, partitions)
         cache = self.settings.read_cache_bytes // 4
+        known = rules_of(self.control)
         self._reader.revival = Revival(
-            self.snapshots, self.log, rules_of(self.control), cache_bytes=cache, patience=PATIENCE
+            self.snapshots, self.log, known, cache_bytes=cache, patience=PATIENCE, strict=True
         )
         self._lag = Lag(self.log, self.settings.stale_after)
         self._lag.start()
@@ -171,7 +171,7 @@ class ConversationReader:
             Erased: the conversation was erased.
             InvalidPosition: ``after`` is not of this conversation's partition.
             WaitTimedOut: the window does not include ``after`` within ``timeout`` seconds.
-            Healing, CorruptWindow, RedisUnavailable: the window cannot be read now.
+            Healing, CorruptWindow, RedisUnavailable, CallableUnavailable: it cannot be read now.
         """
         key = make_key(tenant, conversation)
         self._refuse_erased(key)
@@ -255,7 +255,7 @@ class ConversationReader:
             if joined is not None:
                 return joined
         window = await self.window(key.tenant, key.conversation)
-        render = render_openai(window, max_tokens)
+        render = rendered(window, max_tokens)
         if render.made:
             compaction_span(
                 key,

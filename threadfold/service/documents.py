@@ -15,6 +15,7 @@ from projections.render.parts import Render
 from projections.render.render import render_openai
 from projections.window.window import Window
 from streams.compaction.requests import policy_version
+from streams.recovery.callable_failures import check_rendered
 
 Format = Literal["openai", "anthropic", "events", "rendered"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -27,14 +28,22 @@ def check_format(name: str, known: tuple[str, ...] = FORMATS) -> str:
     return name
 
 
-def document(window: Window, fmt: str, max_tokens: int | None = None) -> bytes:
-    """Render a window, and return its context document; see :func:`document_of`.
+def rendered(window: Window, max_tokens: int | None = None) -> Render:
+    """Render a window for whoever asked for it.
 
     Raises:
         DoesNotFit: the messages that must stay are larger than the ceiling or ``max_tokens``.
-        InvalidRequest: there is no such format.
+        CallableUnavailable: its policy calls, in each render, a callable that is missing here.
     """
-    return document_of(window, render_openai(window, max_tokens), fmt)
+    check_rendered(window)
+    return render_openai(window, max_tokens)
+
+
+def document(window: Window, fmt: str, max_tokens: int | None = None) -> bytes:
+    """Render a window, and return its context document; raises like :func:`rendered` and
+    :func:`document_of`.
+    """
+    return document_of(window, rendered(window, max_tokens), fmt)
 
 
 def document_of(window: Window, render: Render, fmt: str) -> bytes:

@@ -24,7 +24,13 @@ from typing import Literal
 
 import msgspec
 
-from projections.errors import CorruptWindow, Healing, UnknownConversation, UnknownUser
+from projections.errors import (
+    CallableUnavailable,
+    CorruptWindow,
+    Healing,
+    UnknownConversation,
+    UnknownUser,
+)
 from projections.events.codec import decode_event
 from projections.events.times import rfc3339
 from projections.events.types import ErasedEvent
@@ -243,7 +249,7 @@ class Eraser:
         backend = self._backend
         try:
             checkpoint, (stored,) = await backend.store.reader.read(generation, partition, [key])
-        except (CorruptWindow, Healing):
+        except (CorruptWindow, Healing, CallableUnavailable):
             # It sleeps there, and the live generation's snapshot replaced its own. An erased window
             # does not depend on the snapshot.
             checkpoint, (stored,) = await backend.store.read(generation, partition, [key])

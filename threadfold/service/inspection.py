@@ -8,6 +8,7 @@ from typing import Any
 
 from projections.errors import InvalidPosition
 from projections.names import make_key, parse_position, partition_of
+from streams.recovery.callable_failures import check_rendered
 from threadfold.service.conversation_reader import ConversationReader, unknown
 from threadfold.service.past_windows import MOST_EVENTS
 from threadfold.service.window_document import past_document, window_document
@@ -23,10 +24,13 @@ async def inspected(
         InvalidPosition: ``at`` is not of this conversation's partition, or the log ends before it.
         InvalidRequest: more than ``MOST_EVENTS`` events would be folded.
         DoesNotFit: the window cannot be rendered.
+        CallableUnavailable: a callable of its policy is missing here, or failed in its fold.
         Others: as ``ConversationReader.window`` says.
     """
     if at is None:
-        return window_document(await backend.window(tenant, conversation))
+        window = await backend.window(tenant, conversation)
+        check_rendered(window)
+        return window_document(window)
     key, position = make_key(tenant, conversation), parse_position(at)
     partitions = backend.log.partitions
     if position.partition != partition_of(key, partitions):

@@ -7,9 +7,10 @@ import binascii
 import re
 import struct
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from projections.errors import EventTooLarge, InvalidEvent
 from projections.events.json_limits import why_not_kept
@@ -28,6 +29,9 @@ _PLACE = struct.Struct(">iq")
 _CHECK = 9
 MAX_RECALLED = 256
 """Memories that one call may have been sent."""
+_Recalled = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]], Meta(max_length=MAX_RECALLED)
+]
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -50,7 +54,7 @@ class ModelCalled(msgspec.Struct, omit_defaults=True, kw_only=True):
     reported_usage: dict[str, Any] | None = None
     latency_ms: float | None = None
     max_tokens: int | None = None
-    recalled: list[str] = []
+    recalled: _Recalled = []
     generation: int | None = None
 
 
@@ -110,13 +114,6 @@ def _check_values(called: ModelCalled) -> None:
         raise InvalidEvent(
             "render: field render_digest: expected a SHA-256 as 64 lower-case hex digits, as the"
             " context gave it"
-        )
-    if len(called.recalled) > MAX_RECALLED or any(
-        not 1 <= len(one) <= MAX_NAME for one in called.recalled
-    ):
-        raise InvalidEvent(
-            f"render: field recalled: expected at most {MAX_RECALLED} ids of 1 to {MAX_NAME}"
-            " characters"
         )
     for field, number in (("tokens", called.tokens), ("latency_ms", called.latency_ms)):
         if number is not None and number < 0:

@@ -16,11 +16,12 @@ from projections.errors import InvalidRequest
 from projections.events.codec import Undecodable, decode_event, decode_opaque
 from projections.fold.replay import Logged, replay
 from projections.names import Key, Position
-from projections.policy.policy import Rules
+from projections.policy.policy import Failures, Rules
 from projections.window.window import Window
 from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, open_value
 from streams.log.history import offsets_of, pieces_backwards
 from streams.log.log import Log, Row
+from streams.recovery.callable_failures import check_shown
 from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.processor import Processor
 from streams.settings.callables import load_callables
@@ -69,6 +70,7 @@ class PastWindows:
 
         Raises:
             InvalidRequest: there are more.
+            CallableUnavailable: a callable of its policy is missing here, or failed.
             UnknownConversation, Erased, WaitTimedOut, Healing, CorruptWindow, RedisUnavailable: the
                 present window cannot be read.
             KafkaUnavailable, KeyUnusable: the log cannot be read now.
@@ -141,4 +143,10 @@ def _look(
             continue
         if event.source == key.source:
             events.append((offset, event))
-    return look(replay(key, partition, rules, events), *args)
+    failures: Failures = {}
+    window = replay(key, partition, rules.watched(failures), events)
+    check_shown(failures, key)
+    found = look(window, *args)
+    # A render with `exact` cuts calls them, too.
+    check_shown(failures, key)
+    return found

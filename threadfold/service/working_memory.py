@@ -13,9 +13,9 @@ from typing import Any, Literal
 import msgspec
 
 from projections.names import Key, make_key
-from projections.render.render import render_openai
 from projections.window.window import Window
 from threadfold.service.conversations import ConversationService
+from threadfold.service.documents import rendered
 
 BACKGROUND, BEFORE_ANSWER = 0.7, 0.9
 """Shares of ``wm_max_tokens``."""
@@ -34,7 +34,7 @@ async def working_memory(
     ``raw_recent_turns`` (messages, oldest first), their ``tokens``, and which ``threshold`` they
     pass.
 
-    Raises: as ``ConversationReader.window`` says; what an append raises, where one is passed.
+    Raises: as ``ConversationReader.context`` says; what an append raises, where one is passed.
     """
     key = make_key(tenant, conversation)
     window = await backend.window(tenant, conversation)
@@ -83,7 +83,7 @@ async def _ask_for_summary(backend: ConversationService, key: Key, window: Windo
 
 def _said(window: Window) -> list[dict[str, Any]]:
     """The messages that the window has word for word, without the system lane."""
-    bodies = (msgspec.json.decode(body) for body in render_openai(window).bodies)
+    bodies = (msgspec.json.decode(body) for body in rendered(window).bodies)
     summary = window.meta.summary
     return [
         body

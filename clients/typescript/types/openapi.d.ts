@@ -4549,7 +4549,7 @@ export interface components {
             why: string[];
             system?: string;
         };
-        RenderedMessage: components["schemas"]["OpenAIMessage"] | components["schemas"]["AnthropicMessage"] | components["schemas"]["LoggedEvent"];
+        RenderedMessage: components["schemas"]["OpenAIMessage"] | components["schemas"]["AnthropicMessage"] | components["schemas"]["WindowEvent"];
         /**
          * Renewal
          * @description How long a lease lasts from now.
@@ -5198,13 +5198,139 @@ export interface components {
             /** @default 0 */
             failed?: number;
         };
+        /** compaction.requested */
+        WindowCompactionRequested: {
+            type: "compaction.requested";
+            position: string | null;
+        };
+        /** conversation.opened */
+        WindowConversationOpened: {
+            type: "conversation.opened";
+            position: string | null;
+            policy?: Record<string, unknown> | null;
+            channel?: string | null;
+            user?: string | null;
+            tools?: Record<string, unknown>[] | null;
+            metadata?: Record<string, unknown> | null;
+        };
+        /** @description What a window holds, as a flat object: an event, the active summary, or a run of events that only the log still holds. */
+        WindowEvent: components["schemas"]["WindowConversationOpened"] | components["schemas"]["WindowMessage"] | components["schemas"]["WindowToolResult"] | components["schemas"]["WindowSuspension"] | components["schemas"]["WindowResolution"] | components["schemas"]["WindowSessionClosed"] | components["schemas"]["WindowTurnStarted"] | components["schemas"]["WindowTurnEnded"] | components["schemas"]["WindowCompactionRequested"] | components["schemas"]["WindowLoopDetected"] | components["schemas"]["WindowSummary"] | components["schemas"]["WindowHeld"];
+        /**
+         * WindowHeld
+         * @description A run of events of which the window keeps only where they are in the log.
+         */
+        WindowHeld: {
+            type: "held";
+            /** @description where an event stands in the log; opaque */
+            from: string;
+            /** @description where an event stands in the log; opaque */
+            to: string;
+            count: number;
+            tokens: number;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+        };
+        /** loop.detected */
+        WindowLoopDetected: {
+            type: "loop.detected";
+            position: string | null;
+            tool: string;
+            arguments_sha256: string;
+            count: number;
+        };
+        /** message */
+        WindowMessage: {
+            type: "message";
+            position: string | null;
+            role: "assistant" | "developer" | "system" | "user";
+            content?: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"] | components["schemas"]["FilePart"] | components["schemas"]["ReasoningPart"])[] | null;
+            name?: string | null;
+            tool_calls?: components["schemas"]["ToolCall"][] | null;
+            pinned?: boolean;
+            /** @description the message's reasoning parts */
+            reasoning?: {
+                type: "reasoning";
+                text?: string | null;
+                signature?: string | null;
+                provider?: string | null;
+            }[];
+        };
+        /** resolution */
+        WindowResolution: {
+            type: "resolution";
+            position: string | null;
+            suspension_id: string;
+            outcome: "answered" | "approved" | "cancelled" | "expired" | "rejected";
+        };
+        /** session.closed */
+        WindowSessionClosed: {
+            type: "session.closed";
+            position: string | null;
+            reason: "explicit" | "idle";
+            after?: string | null;
+        };
+        /**
+         * WindowSummary
+         * @description The active summary among a window's own events.
+         */
+        WindowSummary: {
+            type: "summary";
+            summary_id: string;
+            /** @description where an event stands in the log; opaque */
+            position: string;
+            text: string;
+            tokens: number;
+            trust: string;
+            /** @description where an event stands in the log; opaque */
+            to: string;
+            previous: string | null;
+        };
+        /** suspension */
+        WindowSuspension: {
+            type: "suspension";
+            position: string | null;
+            suspension_id: string;
+            kind: "approval" | "external" | "input";
+            tool_call_id?: string | null;
+            prompt?: string | null;
+            /** Format: date-time */
+            expires_at?: string | null;
+        };
+        /** tool.result */
+        WindowToolResult: {
+            type: "tool.result";
+            position: string | null;
+            tool_call_id: string;
+            content?: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"] | components["schemas"]["FilePart"] | components["schemas"]["ReasoningPart"])[] | null;
+            name?: string | null;
+            /** @default false */
+            is_error?: boolean;
+            /** @default false */
+            pinned?: boolean;
+        };
+        /** turn.ended */
+        WindowTurnEnded: {
+            type: "turn.ended";
+            position: string | null;
+            turn_id: string;
+            model?: string | null;
+            lease?: unknown;
+        };
+        /** turn.started */
+        WindowTurnStarted: {
+            type: "turn.started";
+            position: string | null;
+            turn_id: string;
+            model?: string | null;
+            lease?: unknown;
+        };
         /**
          * WorkingMemory
          * @description The summary's text, the messages that are there word for word, and the tokens of both.
          */
         WorkingMemory: {
             compressed_history: string;
-            raw_recent_turns: components["schemas"]["RenderedMessage"][];
+            raw_recent_turns: components["schemas"]["OpenAIMessage"][];
             tokens: number;
             threshold: "background" | "before_answer" | "none";
         };

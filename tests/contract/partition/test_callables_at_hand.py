@@ -1,19 +1,21 @@
-"""A command whose process lacks a policy's callable, or in which it fails: it says so, and writes no
-window.
+"""A process that lacks a policy's callable, or in which it fails: a command says so and writes no
+window, a reader shows none.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from projections.errors import CallableFailed
+from projections.errors import CallableFailed, CallableUnavailable
 from projections.names import Key, partition_of
 from projections.policy.policy import Rules
+from projections.storage.stubs import Stub, stub_of
 from streams.control.state import Generation
-from streams.maintenance.callable_failures import failure_lines
 from streams.maintenance.dead_letters import DeadLetters
 from streams.maintenance.repair import whole_write
 from streams.maintenance.verify import VerifyReport, verify
+from streams.recovery.callable_failures import failure_lines
+from streams.recovery.revival import Revival
 from tests.support.partitions import NUMBER, Parts
 from tests.support.quarantines import (
     POLICY,
@@ -24,6 +26,7 @@ from tests.support.quarantines import (
     rules_of,
     trapped,
 )
+from tests.support.snapshots import MemorySnapshots
 from threadfold.testing import MemoryLog, MemoryStore
 
 
@@ -106,3 +109,64 @@ async def test_a_retry_without_the_callable_changes_nothing() -> None:
     code.broken = False
     assert await retry(key, rules) is None
     assert (await verified(parts, rules)).differing == []
+
+
+async def asleep(parts: Parts) -> dict[Key, Stub]:
+    """Stubs of the partition's first two windows, as if they slept and their snapshots were gone."""
+    keys = parts.keys[:2]
+    stored = (await parts.store.read(parts.generation, NUMBER, keys))[1]
+    return {
+        key: stub_of(found.fields, 0, b"a record that is gone")
+        for key, found in zip(keys, stored, strict=True)
+        if found is not None
+    }
+
+
+def revival(parts: Parts, here: Rules, *, strict: bool) -> Revival:
+    async def known(generation: int, tenants: set[str]) -> Rules:
+        return here
+
+    return Revival(MemorySnapshots(4), parts.log, known, strict=strict)
+
+
+@pytest.mark.parametrize(
+    ("here", "why", "reason"),
+    [(without(), "is not registered", "missing"), (failing(), "raised KeyError", "raised")],
+)
+async def test_a_reader_shows_no_sleeping_window_in_whose_fold_a_callable_failed(
+    here: Rules, why: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts, rules = await folded(Code(broken=False))
+    right, stubs = await load(parts, rules), await asleep(parts)
+    touched, untouched = stubs
+    reader = revival(parts, here, strict=True)
+    for _ in range(2):
+        with pytest.raises(
+            CallableUnavailable, match=f"callable 'fragile' of its policy {why}"
+        ) as refused:
+            await reader.sure(parts.generation, NUMBER, {touched: stubs[touched]})
+        assert refused.value.reason == reason
+        assert f"conversation {touched.conversation}: " in str(refused.value)
+    assert caplog.text.count("bringing sleeping windows back") == 1, "the log was read twice"
+    found = await reader.sure(parts.generation, NUMBER, {untouched: stubs[untouched]})
+    assert found[untouched].load(untouched, NUMBER, rules).image() == right[untouched]
+    await reader.stop()
+
+
+async def test_with_the_callable_a_sleeping_window_is_the_workers() -> None:
+    parts, rules = await folded(Code(broken=False))
+    right, stubs = await load(parts, rules), await asleep(parts)
+    reader = revival(parts, rules, strict=True)
+    found = await reader.sure(parts.generation, NUMBER, stubs)
+    assert {key: found[key].load(key, NUMBER, rules).image() for key in found} == {
+        key: right[key] for key in stubs
+    }
+    await reader.stop()
+
+
+async def test_a_worker_brings_its_window_back_though_a_callable_raises_an_error() -> None:
+    parts, _ = await folded(Code(broken=False))
+    stubs = await asleep(parts)
+    worker = revival(parts, failing(), strict=False)
+    assert (await worker.sure(parts.generation, NUMBER, stubs)).keys() == stubs.keys()
+    await worker.stop()

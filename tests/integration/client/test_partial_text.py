@@ -120,7 +120,7 @@ async def test_a_service_that_lost_the_text_in_progress_is_reported_it_from_the_
         await writer.finish()
 
 
-async def test_text_in_progress_goes_in_few_requests_and_its_end_waits_for_none() -> None:
+async def test_text_in_progress_goes_in_few_requests() -> None:
     service = Partials()
 
     async def serve(writer: asyncio.StreamWriter) -> None:
@@ -138,13 +138,31 @@ async def test_text_in_progress_goes_in_few_requests_and_its_end_waits_for_none(
             await asyncio.sleep(0.005)
         took = time.monotonic() - begun
         assert 2 <= len(server.asked) <= 2 + took / 0.2
-        await writer.write("flushed")
-        begun = time.monotonic()
-        await writer.flush()
-        assert service.held.endswith("flushed")
         await writer.finish()
-        assert time.monotonic() - begun < 0.2, "neither flush nor the end waits for the interval"
     assert server.asked[-1].body[0]["content"] == writer.text
+
+
+async def test_neither_a_flush_nor_the_end_of_text_in_progress_waits_for_the_interval() -> None:
+    service = Partials()
+
+    async def serve(writer: asyncio.StreamWriter) -> None:
+        body = server.asked[-1].body
+        writer.write(DONE if isinstance(body, list) else await service.take(body))
+
+    async with (
+        raw_server(serve) as server,
+        AsyncClient(server.url, "k", retries=QUICK) as client,
+        client.partial("c", "t", interval=60) as writer,
+    ):
+        begun = time.monotonic()
+        await writer.write("first")
+        await writer.write(" flushed")
+        await writer.flush()
+        assert service.held == "first flushed"
+        await writer.write(" and the end")
+        await writer.finish()
+        assert time.monotonic() - begun < 30
+    assert server.asked[-1].body[0]["content"] == "first flushed and the end"
 
 
 async def test_text_in_progress_that_cannot_be_sent_now_does_not_fail_the_answer() -> None:

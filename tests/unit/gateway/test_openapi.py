@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -10,12 +11,20 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
+from projections.events import types as events
+from projections.fold.apply import apply
+from projections.render.fit_to_limit import DoesNotFit
+from projections.window.window import Window
 from streams.settings.quotas import SCOPES
 from streams.settings.settings import Settings
+from tests.support.histories import KEY, PARTITION, RULES, make_event, random_log
 from threadfold.gateway import create_gateway
 from threadfold.gateway.app import Gateway
 from threadfold.gateway.declaration import EVENT_STREAM, JSON, PROBLEM
 from threadfold.gateway.routes import TABLE
+from threadfold.schemas.forms import WINDOW_TYPES
+from threadfold.service.documents import FORMATS
+from threadfold.service.documents import document as context_of
 
 HIDDEN = {"/", "/console", "/console/{asset}", "/docs", "/docs/{asset}", "/openapi.json"}
 
@@ -135,6 +144,59 @@ def test_the_schemas_refuse_what_the_gateway_refuses(document: dict[str, Any]) -
         {**message, "role": "tool"},
     ):
         assert not check.is_valid(wrong), wrong
+
+
+def body_of(
+    document: dict[str, Any], path: str
+) -> tuple[Draft202012Validator, list[dict[str, Any]]]:
+    """What checks the body that is posted to a path, and its examples."""
+    content = document["paths"][path]["post"]["requestBody"]["content"][JSON]
+    examples = [example["value"] for example in content["examples"].values()]
+    return validator(document, content["schema"]), examples
+
+
+def test_a_comparison_is_of_a_policy_or_of_a_generation(document: dict[str, Any]) -> None:
+    check, _ = body_of(document, "/v1/generations/compare")
+    for right in ({}, {"policy": {}}, {"generation": 1}, {"policy": None, "generation": 1}):
+        assert check.is_valid(right), right
+    assert not check.is_valid({"policy": {}, "generation": 1})
+
+
+def test_the_ids_of_recalled_memories_have_their_limits_in_the_document(
+    document: dict[str, Any],
+) -> None:
+    check, (example,) = body_of(document, "/v1/conversations/{conversation}/renders")
+    for right in ([], ["a"], ["a" * 256] * 256):
+        assert check.is_valid({**example, "recalled": right})
+    for wrong in ([""], ["a" * 257], ["a"] * 257):
+        assert not check.is_valid({**example, "recalled": wrong}), wrong
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_a_context_of_each_format_is_what_the_document_says(
+    document: dict[str, Any], fmt: str
+) -> None:
+    context = validator(document, {"$ref": "#/components/schemas/Context"})
+    event = validator(document, {"$ref": "#/components/schemas/WindowEvent"})
+    backlog = Window(KEY, PARTITION, RULES)
+    for i in range(800):
+        apply(backlog, i, make_event(events.Message("user", "word " * 40), f"m{i}", 40))
+    seen: dict[str, dict[str, Any]] = {}
+    for window in (backlog, *(random_log(seed, 120).window for seed in range(12))):
+        try:
+            found = json.loads(context_of(window, fmt))
+        except DoesNotFit:
+            continue
+        assert [error.message for error in context.iter_errors(found)] == []
+        for message in found["messages"] if fmt in ("events", "rendered") else ():
+            assert event.is_valid(message), message
+            seen[message["type"]] = message
+    if fmt != "events":
+        return
+    assert set(seen) == {*WINDOW_TYPES, "summary", "held"}
+    for name in ("text", "summary_id", "position"):
+        without = {field: value for field, value in seen["summary"].items() if field != name}
+        assert not event.is_valid(without), name
 
 
 async def test_the_page_takes_everything_from_the_gateway_itself(app: Gateway) -> None:

@@ -19,6 +19,7 @@ from streams.partition.log_identity import (
     find_start,
     identity,
     settled_end,
+    stored_place,
     why_other,
 )
 from threadfold.testing import MemoryLog
@@ -168,6 +169,24 @@ async def test_a_checkpoint_is_of_another_log_when_its_record_is_not_there_as_it
         await why_other(log, 0, checkpoint, 0, 10)
         == "another record stands at offset 7, up to which its windows were folded"
     )
+
+
+async def test_after_its_topic_was_made_anew_only_a_checkpoint_whose_record_is_there_is_kept(
+    log: ShortLog,
+) -> None:
+    async def place(checkpoint: Checkpoint, recreated: bool) -> StoredPlace:
+        async def stored() -> Checkpoint:
+            return checkpoint
+
+        return await stored_place(log, 0, stored(), recreated=recreated, name="projector")
+
+    (record,) = await rows(log, 7, 7)
+    folded, nothing = at(record), Checkpoint()
+    assert await place(folded, True) == StoredPlace(folded, 0, 10, other=False)
+    assert await place(nothing, False) == StoredPlace(nothing, 0, 10, other=False)
+    assert await place(nothing, True) == StoredPlace(None, 0, 10, other=True)
+    log.first = 8
+    assert await place(folded, True) == StoredPlace(None, 8, 10, other=True)
 
 
 async def test_a_partition_that_is_shorter_than_its_checkpoint_is_reported(log: ShortLog) -> None:

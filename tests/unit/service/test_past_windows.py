@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from projections.errors import InvalidRequest
+from projections.errors import CallableUnavailable, InvalidRequest
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.window.window import Window
 from streams.runtime.processor import Here, Processes
-from tests.support.compacted_talk import Talk
+from tests.support.compacted_talk import SMALL, Talk
 from tests.support.generated import KEY
 from tests.support.processors import Reached, Refusing
 from threadfold.service.past_windows import PastWindows
@@ -25,15 +25,21 @@ def shout(_tool: str, _call: str, text: str) -> str:
     return text.upper()[:4]
 
 
+def breaks(_tool: str, _call: str, text: str) -> str:
+    raise KeyError(text[:3])
+
+
 def look(window: Window, word: str) -> tuple[int, str, str]:
     return os.getpid(), window.meta.digest.hex(), word
 
 
-def past(talk: Talk, processor: Here | Refusing | Processes) -> PastWindows:
+def past(
+    talk: Talk, processor: Here | Refusing | Processes, callables: dict[str, str] = PLACE
+) -> PastWindows:
     async def window_at(_key: Key, _position: str) -> Window:
         return talk.window
 
-    return PastWindows(talk.messages, window_at, processor, PLACE)
+    return PastWindows(talk.messages, window_at, processor, callables)
 
 
 @pytest.fixture
@@ -68,6 +74,28 @@ async def test_it_is_the_window_of_then(talk: Talk) -> None:
     talk.chat(2)
     _, digest, _ = await past(talk, Here()).read(KEY, at, talk.rules, look, "")
     assert digest == then != talk.window.meta.digest.hex()
+
+
+@pytest.mark.parametrize(
+    ("callables", "why"),
+    [({}, "is not registered"), ({"shout": f"{__name__}:breaks"}, "raised KeyError")],
+)
+async def test_a_window_in_whose_fold_a_callable_failed_is_not_shown(
+    callables: dict[str, str], why: str, processes: Processes
+) -> None:
+    made = Talk({**SMALL, **SHOUTING}, callables={"shout": shout})
+    made.chat(1)
+    before = Position(0, made.window.meta.position)
+    made.call("a")
+    made.say("tool.result", tool_call_id="a", content="the weather is fine " * 50)
+    made.chat(3)
+    assert any(b'"THE "' in entry.body for entry in made.window.tail)
+    end = Position(0, made.window.meta.position)
+    here = past(made, processes, callables)
+    with pytest.raises(CallableUnavailable, match=f"callable 'shout' of its policy {why}"):
+        await here.read(KEY, end, made.rules, look, "")
+    # No result had to be shortened yet.
+    assert (await here.read(KEY, before, made.rules, look, "then"))[2] == "then"
 
 
 async def test_too_long_a_fold_is_refused_before_any_of_it(talk: Talk) -> None:

@@ -110,6 +110,12 @@ class ToCompare(Struct, forbid_unknown_fields=True):
     conversations: Annotated[int, Meta(ge=1, le=MOST_CONVERSATIONS)] = 50
 
 
+_NOT_BOTH = {
+    "anyOf": [{"properties": {name: {"type": "null"}}} for name in ("policy", "generation")]
+}
+"""A comparison has a policy or a generation."""
+
+
 class Sides(Struct):
     """A count under the live generation's rules, and under the others."""
 
@@ -260,7 +266,10 @@ async def get_generations(request: Request, caller: Caller) -> dict[str, Any]:
     f"{_ALL}/compare",
     "Compare policies",
     Answer(Comparison, example=_COMPARISON),
-    body=Body(ToCompare, {"a policy": {**_POLICY, "conversations": 20}}),
+    body=Body(
+        Annotated[ToCompare, Meta(extra_json_schema=_NOT_BOTH)],
+        {"a policy": {**_POLICY, "conversations": 20}},
+    ),
     problems=(404,),
 )
 async def post_compare(request: Request, caller: Caller, body: ToCompare) -> dict[str, Any]:

@@ -1,0 +1,101 @@
+"""Streams of end users: where a token may stand, and when a stream ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from uuid import uuid4
+
+import pytest
+
+from tests.support.end_users import Followed, World, follow
+from tests.support.gateway import is_problem, is_problem_401, say
+
+
+@pytest.mark.parametrize("carried", ["query", "cookie", "header"])
+async def test_a_stream_takes_its_token_where_a_browser_can_put_it_and_logs_it_nowhere(
+    world: World, carried: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    mine = await world.begin("ann", "hello")
+    token = await world.token("ann", verbs=["stream"])
+    query = f"?token={token}" if carried == "query" else ""
+    headers = {
+        "cookie": {"Cookie": f"theme=dark; threadfold_token={token}"},
+        "header": {"Authorization": f"Bearer {token}"},
+        "query": {},
+    }[carried]
+    seen = Followed()
+    task = asyncio.create_task(follow(world, f"/conversations/{mine}/stream{query}", headers, seen))
+    await seen.has("event: state")
+    await world("POST", f"/conversations/{mine}/events", "acme", say("to the page"))
+    await seen.has("to the page")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    shown = "".join(
+        record.getMessage() for record in caplog.records if not record.name.startswith("http")
+    )
+    out, error = capfd.readouterr()
+    metrics = (await world.http.get("/metrics")).text
+    for text in (shown, out, error, metrics, seen.text):
+        assert token not in text
+        assert token.rpartition(".")[2] not in text
+
+
+async def test_a_token_in_an_address_is_for_streams_alone_and_a_key_never_goes_there(
+    world: World,
+) -> None:
+    mine = await world.begin("ann", "hello")
+    token, key = await world.token("ann"), world.keys["acme"]
+    for path in ("context", "history"):
+        for query, cookie in ((f"?token={token}", ""), ("", f"threadfold_token={token}")):
+            answer = await world.http.get(
+                f"/v1/conversations/{mine}/{path}{query}", headers={"Cookie": cookie}
+            )
+            is_problem_401(answer)
+            assert token not in answer.text
+    stream = f"/v1/conversations/{mine}/stream"
+    for query in (f"?token={key}", f"?token={token}&token={token}", "?token="):
+        answer = await world.http.get(stream + query)
+        is_problem_401(answer, "query parameter token")
+        assert key not in answer.text and token not in answer.text
+    headers = {"Cookie": f"threadfold_token={token}", "Origin": "https://elsewhere.example"}
+    is_problem_401(await world.http.get(stream, headers=headers))
+
+
+async def test_a_stream_ends_with_its_token_and_with_the_conversations_owner(world: World) -> None:
+    mine = await world.begin("ann", "hello")
+    short = await world.token("ann", expires_in=2)
+    token = await world.token("ann")
+    until_expired, until_lost = Followed(), Followed()
+    path = f"/conversations/{mine}/stream?token="
+    tasks = [
+        asyncio.create_task(follow(world, path + short, {}, until_expired)),
+        asyncio.create_task(follow(world, path + token, {}, until_lost)),
+    ]
+    await until_lost.has("event: state")
+    await asyncio.wait_for(until_expired.ended.wait(), 10)
+    assert "not valid any more" in until_expired.text
+    await world("POST", f"/conversations/{mine}/events", "acme", say("still mine"))
+    await until_lost.has("still mine")
+    await world.begin("bob", "for bob alone", name=mine)
+    await asyncio.wait_for(until_lost.ended.wait(), 10)
+    await asyncio.gather(*tasks)
+    assert "not yours any more" in until_lost.text
+    assert "bob" not in until_lost.text
+
+
+async def test_a_conversation_whose_opening_is_rolled_back_is_nobodys(world: World) -> None:
+    name = f"back-{uuid4().hex[:12]}"
+    path = f"/conversations/{name}/events?wait=applied"
+    first = (await world("POST", path, "acme", say("before"))).json()["position"]
+    await world.begin("ann", "secret", name=name)
+    token, seen = await world.token("ann"), Followed()
+    stream = f"/conversations/{name}/stream?token={token}"
+    task = asyncio.create_task(follow(world, stream, {}, seen))
+    await seen.has("event: state")
+    await world("POST", path, "acme", {"type": "rollback", "to": first})
+    await asyncio.wait_for(seen.ended.wait(), 10)
+    await task
+    assert "not yours any more" in seen.text
+    is_problem(await world("GET", f"/conversations/{name}/context", token), 404)
