@@ -77,20 +77,48 @@ def text_scores(
         sessions: how many words each session has.
     """
     rarity = {stem: rarity_of(corpus, stem, having[stem]) for stem in found}
-    usual = max(1.0, corpus.words / max(1, corpus.texts))
-    usual *= 1 + any(place.before is not None for place in places.values())
-    usual += ABOUT
-    after: defaultdict[int, list[int]] = defaultdict(list)
-    for place in places.values():
-        if place.before is not None:
-            after[place.before].append(place.number)
-    long = {
-        number: 1 - LENGTH + LENGTH * (place.length + ABOUT) / usual
-        for number, place in places.items()
+    sums = _summed(corpus, rarity, found, places, sessions)
+    sums.heard.pop("", None)
+    named = frozenset(having)
+    ideal = sum(rarity.values()) or 1.0
+    coverage = ideal / (sum(rarity_of(corpus, stem, n) for stem, n in having.items()) or 1.0)
+    whole = {
+        number: score + SESSION * sums.heard.get(places[number].session, 0.0)
+        for number, score in sums.scores.items()
     }
-    scores: defaultdict[int, float] = defaultdict(float)
-    chance: defaultdict[int, float] = defaultdict(lambda: 1.0)
-    heard: defaultdict[str, float] = defaultdict(float)
+    best = max(whole.values(), default=0.0)
+    made = [
+        TextScore(
+            number,
+            (score + NAMED * best * _is_named(places[number], named)) / ideal,
+            1 - sums.chance[number] if number in sums.chance else 0.0,
+            min(1.0, coverage),
+        )
+        for number, score in whole.items()
+    ]
+    return sorted(made, key=lambda one: (-one.score, one.number))
+
+
+class _Sums(NamedTuple):
+    """What the words come to: the scores of texts and of their sessions, and how probable it is
+    that a text has its words by chance.
+    """
+
+    scores: defaultdict[int, float]
+    chance: defaultdict[int, float]
+    heard: defaultdict[str, float]
+
+
+def _summed(
+    corpus: Corpus,
+    rarity: Mapping[str, float],
+    found: Mapping[str, Sequence[tuple[int, str]]],
+    places: Mapping[int, Place],
+    sessions: Mapping[str, int],
+) -> _Sums:
+    sums = _Sums(defaultdict(float), defaultdict(lambda: 1.0), defaultdict(float))
+    scores, chance, heard = sums
+    long, after = _lengths(corpus, places), _followers(places)
     middle = max(1.0, sum(sessions.values()) / max(1, len(sessions)))
     highest = _rarity(corpus, 0)
     session_of = {number: place.session for number, place in places.items()}
@@ -118,25 +146,27 @@ def text_scores(
         for session, weight in said.items():
             longer = 1 - LENGTH + LENGTH * sessions.get(session, 0) / middle
             heard[session] += rare * _saturated(weight, longer)
-    heard.pop("", None)
-    named = frozenset(having)
-    ideal = sum(rarity.values()) or 1.0
-    coverage = ideal / (sum(rarity_of(corpus, stem, n) for stem, n in having.items()) or 1.0)
-    whole = {
-        number: score + SESSION * heard.get(places[number].session, 0.0)
-        for number, score in scores.items()
+    return sums
+
+
+def _lengths(corpus: Corpus, places: Mapping[int, Place]) -> dict[int, float]:
+    """How long each text is, beside a usual one, with the text before it."""
+    usual = max(1.0, corpus.words / max(1, corpus.texts))
+    usual *= 1 + any(place.before is not None for place in places.values())
+    usual += ABOUT
+    return {
+        number: 1 - LENGTH + LENGTH * (place.length + ABOUT) / usual
+        for number, place in places.items()
     }
-    best = max(whole.values(), default=0.0)
-    made = [
-        TextScore(
-            number,
-            (score + NAMED * best * _is_named(places[number], named)) / ideal,
-            1 - chance[number] if number in chance else 0.0,
-            min(1.0, coverage),
-        )
-        for number, score in whole.items()
-    ]
-    return sorted(made, key=lambda one: (-one.score, one.number))
+
+
+def _followers(places: Mapping[int, Place]) -> dict[int, list[int]]:
+    """The texts that stand behind each."""
+    after: defaultdict[int, list[int]] = defaultdict(list)
+    for place in places.values():
+        if place.before is not None:
+            after[place.before].append(place.number)
+    return after
 
 
 def _is_named(place: Place, stems: frozenset[str]) -> bool:

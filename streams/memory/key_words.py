@@ -6,12 +6,13 @@ which are stems already.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from hashlib import sha256
 
 from projections.memory.words import stems_of
 from streams.memory.kept import Words
+from streams.memory.store import Filter
 
 FIELDS = ("text", "dates", "speaker", "tags")
 
@@ -40,3 +41,24 @@ def indexed_words(texts: Iterable[Words]) -> dict[str, str]:
         words["speaker"] += " " + " ".join(map(indexed_word, stems_of(one.speaker)))
         words["tags"] += " " + " ".join(map(indexed_word, one.tags))
     return words
+
+
+def of_whom(only: Filter) -> Iterator[tuple[str, list[str]]]:
+    """What leaves out other tenants' and users' rows, before anything is looked for: columns of an
+    engine, each with the codes of which a row has one.
+    """
+    yield "tenant", [code_of(only.tenant)]
+    if only.user is not None:
+        yield "user", [code_of(only.user)]
+
+
+def conditions(only: Filter) -> Iterator[tuple[str, list[str]]]:
+    """The same for other channels, and for what a search does not want."""
+    yield from of_whom(only)
+    if only.channel is not None:
+        yield "channel", [code_of(only.channel)]
+    yield "kind", sorted(only.kinds) or ["none"]
+    if only.types:
+        yield "type", [code_of(one) for one in sorted(only.types)]
+    if only.as_of is None and not only.expired:
+        yield "stands", ["1"]

@@ -7,10 +7,9 @@ by counts of the tenant or user alone (``projections.memory.text_scores``), as e
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from projections.events.times import time_at
@@ -20,6 +19,7 @@ from projections.memory.text_scores import Corpus, text_scores
 from projections.memory.text_scores import Place as Scored
 from projections.memory.words import date_words, stems_of
 from projections.names import Key
+from streams.memory.by_time import RecordsByTime
 from streams.memory.kept import codes_of, tag_words
 from streams.memory.key_reads import (
     ReadsByKey,
@@ -30,7 +30,7 @@ from streams.memory.key_reads import (
     superseded_from,
     with_sources,
 )
-from streams.memory.store import Filter, Hit, Stats, by_log
+from streams.memory.store import Filter, Hit, by_log
 
 T = TypeVar("T")
 CANDIDATES = 300
@@ -48,7 +48,7 @@ class Ranked(NamedTuple):
     having: Mapping[str, int] | None
 
 
-class KeyedMemories(ABC):
+class KeyedMemories(RecordsByTime):
     """Records by key. Calls may come from any thread."""
 
     @abstractmethod
@@ -65,28 +65,6 @@ class KeyedMemories(ABC):
     def get(self, only: Filter, memory_id: str) -> Record | None:
         places = [(only.tenant, memory_id)]
         return self._read(lambda there: next(seen(there, only, places), None))
-
-    def page(self, only: Filter, after: tuple[int, str] | None, limit: int) -> list[Record]:
-        return self._by_time(only, after, limit, older=True)
-
-    def neighbours(
-        self, only: Filter, memory_id: str, before: int, after: int
-    ) -> list[Record] | None:
-        middle = self.get(only, memory_id)
-        if middle is None:
-            return None
-        scope, at = middle.scope, (middle.created, middle.id)
-        own = Filter(
-            scope.tenant,
-            scope.user,
-            kinds=(middle.kind,),
-            as_of=only.as_of,
-            expired=only.expired,
-            scope=scope,
-        )
-        earlier = self._by_time(own, at, before, older=True)
-        later = self._by_time(own, at, after, older=False)
-        return [*reversed(earlier), middle, *later]
 
     def search(self, only: Filter, words: Collection[str], limit: int) -> list[Hit]:
         stems = list(dict.fromkeys(words))[:WORDS]
@@ -111,9 +89,6 @@ class KeyedMemories(ABC):
     ) -> set[tuple[Key, int]]:
         asked = by_log(tenant, turns)
         return self._read(lambda there: superseded_from(there, asked, as_of))
-
-    def stats(self, only: Filter) -> Stats:
-        return Stats.of(self._by_time(replace(only, expired=True), None, 1 << 62, older=True))
 
     def digests(self) -> dict[Scope, str]:
         scopes: defaultdict[Scope, list[Record]] = defaultdict(list)

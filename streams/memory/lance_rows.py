@@ -26,7 +26,7 @@ key          is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -174,3 +174,17 @@ def _rows_of_place(place: Place, renewed: Renewed | None) -> Iterator[Row]:
     for source in renewed.sources:
         part = fusing_part((tenant, source))
         yield row(f"{part}:{named(memory_id)}", part, name=memory_id)
+
+
+def where(conditions: Iterable[tuple[str, list[str]]]) -> str:
+    """Conditions (``streams.memory.key_words``) in SQL."""
+    return " AND ".join(_condition(name, values) for name, values in conditions)
+
+
+def _condition(name: str, values: list[str]) -> str:
+    quoted = ", ".join(f"'{value}'" for value in values)
+    if name == "stands":
+        return "stands = true"
+    if name == "type":
+        return f"array_has_any(types, make_array({quoted}))"
+    return f"{name} = {quoted}" if len(values) == 1 else f"{name} IN ({quoted})"

@@ -20,9 +20,9 @@ from projections.errors import Healing
 from projections.memory.news import News
 from streams.memory.key_changes import changes_of
 from streams.memory.key_reads import ReadsByKey
-from streams.memory.key_words import code_of, indexed_word
+from streams.memory.key_words import conditions, indexed_word
 from streams.memory.keyed_store import CANDIDATES, KeyedMemories, Ranked
-from streams.memory.lance_rows import UNWIPED, row, rows_of
+from streams.memory.lance_rows import UNWIPED, row, rows_of, where
 from streams.memory.lance_tables import LanceTables, is_damage
 from streams.memory.lance_vectors import LanceVectors
 from streams.memory.store import Filter
@@ -171,7 +171,7 @@ class LanceMemories(KeyedMemories):
             return work(tables.reads)
 
     def _ranked(self, only: Filter, stems: Sequence[str]) -> Ranked:
-        asked, column = _condition(only), "records" if only.as_of is None else "value"
+        asked, column = where(conditions(only)), "records" if only.as_of is None else "value"
         words = [indexed_word(stem) for stem in stems]
         with self._turn() as tables:
             found = tables.having(" ".join(words), asked, column, CANDIDATES)
@@ -182,25 +182,6 @@ class LanceMemories(KeyedMemories):
                     for stem, word in zip(stems, words, strict=True)
                 }
         return Ranked(found, having)
-
-
-def _condition(only: Filter) -> str:
-    """What leaves out all that is another tenant's, user's or channel's, before any word is looked
-    for.
-    """
-    asked = [f"tenant = '{code_of(only.tenant)}'"]
-    if only.user is not None:
-        asked.append(f"user = '{code_of(only.user)}'")
-    if only.channel is not None:
-        asked.append(f"channel = '{code_of(only.channel)}'")
-    kinds = ", ".join(f"'{kind}'" for kind in sorted(only.kinds)) or "''"
-    asked.append(f"kind IN ({kinds})")
-    if only.types:
-        types = ", ".join(f"'{code_of(one)}'" for one in sorted(only.types))
-        asked.append(f"array_has_any(types, make_array({types}))")
-    if only.as_of is None and not only.expired:
-        asked.append("stands = true")
-    return " AND ".join(asked)
 
 
 def _copy(path: Path, target: Path) -> None:

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from streams.embeddings.embedder import Vectors
 from streams.memory.key_vectors import NEAREST, hits_of, said_by, same_length, text_rows
-from streams.memory.key_words import code_of
+from streams.memory.key_words import code_of, of_whom
 from streams.memory.lance_reads import LanceReads, Models
-from streams.memory.lance_rows import MODELS, Row, pack, row
+from streams.memory.lance_rows import MODELS, Row, pack, row, where
 from streams.memory.store import Filter, Hit
 from streams.memory.vector_index import NewVector
 from streams.memory.word_index import decode_scope
@@ -142,9 +142,6 @@ class LanceVectors:
         """The records whose text is nearest to a vector of the model in use, best first; a hit's
         score is the cosine.
         """
-        asked = f"tenant = '{code_of(only.tenant)}'"
-        if only.user is not None:
-            asked += f" AND user = '{code_of(only.user)}'"
         with self._turn() as tables:
             models = tables.reads.models()
             table = None if models.in_use is None else tables.vectors(models.in_use)
@@ -153,7 +150,7 @@ class LanceVectors:
             found = (
                 table.search(vector.astype(np.float32), vector_column_name="vector")
                 .distance_type("cosine")
-                .where(asked, prefilter=True)
+                .where(where(of_whom(only)), prefilter=True)
                 .select(["said", "_distance"])
                 .limit(max(NEAREST, 4 * limit))
                 .to_arrow()

@@ -26,7 +26,7 @@ Names of tenants, users and channels are hashed: what is asked for is no part of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -44,6 +44,11 @@ INDEX = (
     "tags TEXT NOSTEM WEIGHT 1",
 )
 """The fields of the index of records. Its words are stems already."""
+
+
+def tags_query(conditions: Iterable[tuple[str, list[str]]]) -> str:
+    """Conditions (``streams.memory.key_words``) in a query of the engine."""
+    return " ".join(f"@{name}:{{{'|'.join(values)}}}" for name, values in conditions)
 
 
 class StoreKeys:

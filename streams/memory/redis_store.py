@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from projections.memory.news import News
 from streams.memory.key_changes import Changes, changes_of
 from streams.memory.key_reads import ReadsByKey
-from streams.memory.key_words import code_of, indexed_word
+from streams.memory.key_words import conditions, indexed_word
 from streams.memory.keyed_store import CANDIDATES, KeyedMemories, Ranked
-from streams.memory.redis_keys import StoreKeys, write
+from streams.memory.redis_keys import StoreKeys, tags_query, write
 from streams.memory.redis_place import StorePlace
 from streams.memory.redis_reads import ReadByKey
 from streams.memory.redis_vectors import RedisVectors
@@ -78,7 +78,7 @@ class RedisMemories(KeyedMemories):
         return self.place.read(lambda client, keys: work(ReadByKey(client, keys)))
 
     def _ranked(self, only: Filter, stems: Sequence[str]) -> Ranked:
-        asked = _filter_query(only)
+        asked = tags_query(conditions(only))
         either = "|".join(map(indexed_word, stems))
         keys, field = self.place.keys, "records" if only.as_of is None else "kept"
         total, found = self.place.server.search(
@@ -96,20 +96,3 @@ class RedisMemories(KeyedMemories):
             )[0]
             for stem in stems
         }
-
-
-def _filter_query(only: Filter) -> str:
-    """What leaves out all that is another tenant's, user's or channel's, before any word is looked
-    for.
-    """
-    asked = [f"@tenant:{{{code_of(only.tenant)}}}"]
-    if only.user is not None:
-        asked.append(f"@user:{{{code_of(only.user)}}}")
-    if only.channel is not None:
-        asked.append(f"@channel:{{{code_of(only.channel)}}}")
-    asked.append(f"@kind:{{{'|'.join(sorted(only.kinds)) or 'none'}}}")
-    if only.types:
-        asked.append(f"@type:{{{'|'.join(map(code_of, sorted(only.types)))}}}")
-    if only.as_of is None and not only.expired:
-        asked.append("@stands:{1}")
-    return " ".join(asked)

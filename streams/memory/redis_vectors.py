@@ -10,8 +10,8 @@ import numpy as np
 
 from streams.embeddings.embedder import Vectors
 from streams.memory.key_vectors import NEAREST, Member, hits_of, said_by, same_length, text_rows
-from streams.memory.key_words import code_of
-from streams.memory.redis_keys import StoreKeys
+from streams.memory.key_words import code_of, of_whom
+from streams.memory.redis_keys import StoreKeys, tags_query
 from streams.memory.redis_place import StorePlace
 from streams.memory.redis_reads import ReadByKey
 from streams.memory.store import Filter, Hit
@@ -149,9 +149,7 @@ class RedisVectors:
         model = self.model
         if model is None:
             return []
-        keys, asked = self._place.keys, f"@tenant:{{{code_of(only.tenant)}}}"
-        if only.user is not None:
-            asked += f" @user:{{{code_of(only.user)}}}"
+        keys, asked = self._place.keys, tags_query(of_whom(only))
         most = max(NEAREST, 4 * limit)
         _, near = self._place.server.search(
             keys.model(model), f"({asked})=>[KNN {most} @vector $asked AS far]",

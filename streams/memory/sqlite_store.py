@@ -10,7 +10,6 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from projections.memory.identity import Scope
 from projections.memory.news import News
 from projections.memory.resolution import Record, digest
 from projections.names import Key
+from streams.memory.by_time import RecordsByTime
 from streams.memory.sqlite_changes import take_in
 from streams.memory.sqlite_index import SqliteIndex
 from streams.memory.sqlite_tables import (
@@ -32,12 +32,12 @@ from streams.memory.sqlite_tables import (
     with_sources,
 )
 from streams.memory.sqlite_vectors import SqliteVectors
-from streams.memory.store import Filter, Hit, Stats, by_log
+from streams.memory.store import Filter, Hit, by_log
 from streams.memory.vector_index import copy_vectors
 from streams.memory.word_index import Admits, encode_scope, find_texts
 
 
-class SqliteMemories(SqliteIndex):
+class SqliteMemories(SqliteIndex, RecordsByTime):
     """Records in a file, or in one that goes with it."""
 
     TABLES = TABLES
@@ -72,35 +72,14 @@ class SqliteMemories(SqliteIndex):
             ).fetchall()
             return next(seen(db, only, rows), None)
 
-    def page(self, only: Filter, after: tuple[int, str] | None, limit: int) -> list[Record]:
-        return self._by_time(only, after, limit, older=True)
-
-    def neighbours(
-        self, only: Filter, memory_id: str, before: int, after: int
-    ) -> list[Record] | None:
-        middle = self.get(only, memory_id)
-        if middle is None:
-            return None
-        scope, at = middle.scope, (middle.created, middle.id)
-        own = Filter(scope.tenant, kinds=(middle.kind,), as_of=only.as_of, expired=only.expired)
-        earlier = self._by_time(own, at, before, older=True, scope=scope)
-        later = self._by_time(own, at, after, older=False, scope=scope)
-        return [*reversed(earlier), middle, *later]
-
     def _by_time(
-        self,
-        only: Filter,
-        after: tuple[int, str] | None,
-        limit: int,
-        *,
-        older: bool,
-        scope: Scope | None = None,
+        self, only: Filter, after: tuple[int, str] | None, limit: int, *, older: bool
     ) -> list[Record]:
         where, values = ["tenant = ?"], [only.tenant]
         if only.user is not None:
             where, values = [*where, "user = ?"], [*values, only.user]
-        if scope is not None:
-            where, values = [*where, "scope = ?"], [*values, encode_scope(scope)]
+        if only.scope is not None:
+            where, values = [*where, "scope = ?"], [*values, encode_scope(only.scope)]
         if after is not None:
             where = [*where, f"(created, id) {'<' if older else '>'} (?, ?)"]
         order = "DESC" if older else "ASC"
@@ -138,9 +117,6 @@ class SqliteMemories(SqliteIndex):
                 for log, offsets in asked.items()
                 for offset in superseded_from(db, log, offsets, as_of)
             }
-
-    def stats(self, only: Filter) -> Stats:
-        return Stats.of(self._by_time(replace(only, expired=True), None, 1 << 62, older=True))
 
     def digests(self) -> dict[Scope, str]:
         scopes: defaultdict[Scope, list[Record]] = defaultdict(list)

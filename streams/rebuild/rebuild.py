@@ -104,28 +104,38 @@ async def rebuild(
             count, bounds = _Count(hold, progress, sum(left.values())), bounds or Bounds()
             count(0)
             if jobs > 1:
-                await build_in_processes(
-                    settings, generation.number, shares(left, jobs), bounds, count
-                )
-            numbers = range(log.partitions)
+                parts = shares(left, jobs)
+                await build_in_processes(settings, generation.number, parts, bounds, count)
+            every = range(log.partitions)
             builder = Builder(
-                settings, control, log, store, generation, numbers, bounds=bounds, progress=count
+                settings, control, log, store, generation, every, bounds=bounds, progress=count
             )
             await builder.run()
             if generation.state != "ready":
                 generation = msgspec.structs.replace(generation, state="ready")
                 await control.write({f"generation/{generation.number}": generation})
             if switch:
-                await builder.round()
-                if not accept_loss:
-                    await _check_losses(control, store, generation, builder)
-                await make_live(control, store, generation.number)
+                await _switch(control, store, generation, builder, accept_loss)
     except (KafkaUnavailable, RedisUnavailable) as error:
         stays = (
             f"what is built of generation {generation.number} stays, and the same command goes on"
         )
         raise type(error)(f"{error}; {stays}") from error
     return RebuildReport(generation.number, count.events, resumed, switch)
+
+
+async def _switch(
+    control: Control,
+    store: WindowStore,
+    generation: Generation,
+    builder: Builder,
+    accept_loss: bool,
+) -> None:
+    """Make a generation live, once it is where the live one is now."""
+    await builder.round()
+    if not accept_loss:
+        await _check_losses(control, store, generation, builder)
+    await make_live(control, store, generation.number)
 
 
 async def _check_losses(
