@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from projections.errors import (
     Conflict,
     Forbidden,
-    InvalidPosition,
     InvalidRequest,
     UnknownMemory,
 )
@@ -31,7 +29,7 @@ from streams.memory.turns import SqliteTurns
 from threadfold.service.append_result import Appended
 from threadfold.service.conversation_reader import unknown
 from threadfold.service.conversations import ConversationService
-from threadfold.service.cursors import read_cursor, write_cursor
+from threadfold.service.memory_cursors import cursor_of, place_of
 from threadfold.service.memory_models import MemoryModels, ModelCounts
 from threadfold.service.recall import Answer, Question, Recall
 from threadfold.service.use_counts import UseCounts
@@ -46,30 +44,6 @@ _EVENTS: dict[type, str] = {
     events.MemoryOutcome: "memory.outcome",
 }
 Charge = Callable[[Sequence[Appended]], None]
-_Time = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-"""What a store can compare with."""
-_place = msgspec.msgpack.Decoder(tuple[_Time, str]).decode
-
-
-def cursor_of(only: Filter, created: int, memory_id: str) -> str:
-    """The cursor of a list's page behind a record; the same in every process."""
-    return write_cursor(_list_of(only), msgspec.msgpack.encode((created, memory_id)))
-
-
-def place_of(only: Filter, cursor: str) -> tuple[int, str]:
-    """The time and id that a cursor names; raises :class:`InvalidPosition` for one of another
-    list.
-    """
-    packed = read_cursor(_list_of(only), cursor, "this list of memories", "next_before")
-    try:
-        return _place(packed)
-    except msgspec.DecodeError:
-        raise InvalidPosition("the cursor is not one of this list of memories") from None
-
-
-def _list_of(only: Filter) -> str:
-    # Sets of names have another order in each process.
-    return f"memories {replace(only, conversations=None)} {sorted(only.conversations or ())}"
 
 
 class Whose(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 
 from projections.errors import InvalidPosition
 from streams.memory.store import Filter
-from threadfold.service.memories import cursor_of, place_of
+from threadfold.service.memory_cursors import cursor_of, place_of
 
 NAMES = [f"c{n}" for n in range(100)]
 
