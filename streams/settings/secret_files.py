@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from projections.errors import InvalidSettings
 
@@ -12,6 +12,30 @@ SECRETS = ("kafka_password", "redis", "token_secret", "accepted_token_secrets")
 file. Master keys have a file of their own form (``master_keys_file``).
 """
 FILES = tuple(f"{name}_file" for name in SECRETS)
+
+
+class SecretOfFile(str):
+    """A secret as a file had it when the settings were read. Whoever encodes it gets what the file
+    has now: aiokafka does at each login by SCRAM, so a new password needs no restart.
+    """
+
+    path: Path
+
+    def __new__(cls, text: str, path: Path) -> Self:
+        made = super().__new__(cls, text)
+        made.path = path
+        return made
+
+    def __getnewargs__(self) -> tuple[str, Path]:  # type: ignore[override]
+        return str(self), self.path
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        """What the file has now; what it had before while it cannot be read."""
+        try:
+            now = self.path.read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            now = ""
+        return (now or str(self)).encode(encoding, errors)
 
 
 def read_secrets(values: dict[str, Any]) -> dict[str, Any]:
@@ -37,4 +61,6 @@ def read_secrets(values: dict[str, Any]) -> dict[str, Any]:
             ) from None
         if not values[name]:
             raise InvalidSettings(f"setting '{name}_file': {path} is empty")
+        if name == "kafka_password":
+            values[name] = SecretOfFile(values[name], Path(str(path)))
     return values

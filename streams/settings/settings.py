@@ -321,7 +321,8 @@ class Settings(MemorySettings, frozen=True, forbid_unknown_fields=True, kw_only=
             if not getattr(self, name):
                 raise InvalidSettings(
                     f"no address of {name.capitalize()} is configured: set {PREFIX}{name.upper()}"
-                    f" (like {example}), or name a running stack's folder with --data DIR"
+                    f" (like {example}), or name a running stack's folder with --data DIR;"
+                    " `threadfold up` starts one"
                 )
         read_address(self.redis)
         check_addresses(self.kafka)

@@ -197,8 +197,13 @@ async def serve_until_stopped(server: Server, listening: socket.socket) -> None:
         await end_tasks([current])
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; raises :class:`InvalidSettings`, which says why it cannot."""
+def listen(
+    host: str,
+    port: int,
+    who: str = "the gateway",
+    remedy: str = "with --host and --port, or the settings gateway_host and gateway_port",
+) -> socket.socket:
+    """A socket that listens; raises :class:`InvalidSettings`, which says who cannot, and why."""
     # asyncio sets TCP_NODELAY only if the protocol is named. Without it, answers wait 40 ms for the
     # peer's delayed ACK.
     listening = socket.socket(
@@ -212,7 +217,6 @@ def listen(host: str, port: int) -> socket.socket:
         listening.close()
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InvalidSettings(
-            f"the gateway cannot listen on {host}:{port} ({reason}): give another address"
-            " with --host and --port, or the settings gateway_host and gateway_port"
+            f"{who} cannot listen on {host}:{port} ({reason}): give another address {remedy}"
         ) from None
     return listening

@@ -24,7 +24,7 @@ async def serve_http(server: MCPServer[Any], host: str, port: int) -> None:
     app = server.streamable_http_app(
         streamable_http_path=PATH, json_response=True, stateless_http=True, host=host
     )
-    with listen(host, port) as listening:
+    with listen(host, port, "the MCP server", "with --host and --port") as listening:
         served = Server(server_config(app, "auto", "warning", GRACE))
         served.path = PATH
         await serve_until_stopped(served, listening)

@@ -51,7 +51,9 @@ PROTOCOLS = {
     "SCRAM": "SASL_SSL",
     "BEARER": "SASL_SSL",
     "OPEN": "SASL_PLAINTEXT",
+    "SHORT": "SASL_SSL",
 }
+"""``SHORT`` breaks each connection a second after its login."""
 _MODULE = "org.apache.kafka.common.security"
 
 
@@ -75,6 +77,7 @@ class SecureKafka(EmbeddedKafka):
             "scram": "SCRAM-SHA-256,SCRAM-SHA-512",
             "bearer": "OAUTHBEARER",
             "open": "PLAIN",
+            "short": "SCRAM-SHA-512",
         }
         found |= {
             "listeners": f"{found['listeners']},{places}",
@@ -95,6 +98,7 @@ class SecureKafka(EmbeddedKafka):
             "scram": dict.fromkeys(
                 ("scram-sha-256", "scram-sha-512"), f"{_MODULE}.scram.ScramLoginModule required;"
             ),
+            "short": {"scram-sha-512": f"{_MODULE}.scram.ScramLoginModule required;"},
             "bearer": {
                 "oauthbearer": f"{_MODULE}.oauthbearer.OAuthBearerLoginModule required"
                 ' unsecuredLoginStringClaim_sub="broker";'
@@ -104,6 +108,7 @@ class SecureKafka(EmbeddedKafka):
             found[f"listener.name.{name}.sasl.enabled.mechanisms"] = enabled
             for mechanism, login in modules[name].items():
                 found[f"listener.name.{name}.{mechanism}.sasl.jaas.config"] = login
+        found["listener.name.short.scram-sha-512.connections.max.reauth.ms"] = 1000
         return found
 
 
@@ -220,13 +225,14 @@ async def test_every_way_in_creates_topics_writes_and_is_called_well_by_doctor(
     assert found.keys() | {"bootstrap_servers"} >= mine.keys()
 
 
-def worker_process(settings: Settings, folder: Path) -> GuardedProcess:
+def worker_process(settings: Settings, folder: Path, **env: Path) -> GuardedProcess:
     """A worker that has started."""
     folder.mkdir(exist_ok=True)
     write_config(folder / CONFIG_FILE, settings)
+    found = {name: str(path) for name, path in env.items()}
     process = GuardedProcess(
         [*COMMAND, "worker"],
-        env=clean_env({"THREADFOLD_CONFIG": str(folder / CONFIG_FILE)}),
+        env=clean_env({"THREADFOLD_CONFIG": str(folder / CONFIG_FILE), **found}),
         log=folder / "log",
     )
     process.start()
@@ -350,6 +356,70 @@ async def test_one_user_takes_the_place_of_another_while_events_flow_and_nothing
         for process in workers:
             process.stop(20.0)
         await change(set_password, first.kafka_user, first.kafka_password)
+
+
+@pytest.mark.timeout(600)
+async def test_a_user_gets_another_password_in_a_file_while_connections_break_and_nothing_is_lost(
+    platform: Platform, tmp_path: Path
+) -> None:
+    user, file = "carl", tmp_path / "password"
+    file.write_text("first password\n")
+    await asyncio.to_thread(set_password, platform.kafka, user, "first password")
+    read = Settings.load(
+        {"THREADFOLD_KAFKA_PASSWORD_FILE": str(file), "THREADFOLD_KAFKA_USER": user}
+    )
+    settings = platform.settings(
+        "SHORT",
+        topic_prefix="secure-password",
+        group="secure-password",
+        kafka_mechanism="SCRAM-SHA-512",
+        kafka_user=user,
+        kafka_password=read.kafka_password,
+        append_timeout=15.0,
+    )
+    await create_topics(settings)
+    await open_generation(settings, {}, acme=None)
+    process = worker_process(settings, tmp_path / "worker", THREADFOLD_KAFKA_PASSWORD_FILE=file)
+    service = ConversationService(settings)
+    sent: list[tuple[str, Appended]] = []
+
+    async def append() -> bool:
+        """One more event; what is answered 503 is repeated with the same id."""
+        number = len(sent)
+        said = {"type": "message", "role": "user", "content": f"number {number}"}
+        with suppress(KafkaUnavailable):
+            (appended,) = await service.append(
+                "acme", [(f"c{number % 5}", {**said, "id": f"{number}"})]
+            )
+            sent.append((f"c{number % 5}", appended))
+            return True
+        return False
+
+    async def flows() -> None:
+        """Twenty events are appended, over several lives of a connection; all are applied."""
+        for _ in range(20):
+            await until(append, what="an append that is taken")
+            await asyncio.sleep(0.1)
+
+        async def applied() -> bool:
+            name, last = sent[-1]
+            with suppress(WaitTimedOut):
+                (one,) = await service.wait_applied("acme", name, [last])
+                return one.status in ("applied", "duplicate")
+            return False
+
+        await until(applied, what="the last append to be applied")
+
+    try:
+        async with service:
+            await flows()
+            await asyncio.to_thread(set_password, platform.kafka, user, "another password")
+            file.write_text("another password\n")
+            assert await why_refused(settings, settings.kafka) is None
+            await flows()
+            await check_all_there(service, sent)
+    finally:
+        process.stop(20.0)
 
 
 async def check_all_there(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -238,3 +239,13 @@ async def test_the_command_says_what_it_needs() -> None:
     _, err = await process.communicate()
     assert process.returncode == 2
     assert err.decode().strip().endswith("pip install 'threadfold[mcp]'") and err.count(b"\n") == 1
+
+
+async def test_a_port_that_is_taken_is_one_line_about_this_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = await cli("mcp", "--http", "--port", str(port), "--url", "http://127.0.0.1:9")
+    assert done.code == 2
+    said = done.said.strip()
+    assert said.startswith(f"threadfold: the MCP server cannot listen on 127.0.0.1:{port} (")
+    assert said.endswith("give another address with --host and --port")

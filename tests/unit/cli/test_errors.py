@@ -365,7 +365,8 @@ def test_without_any_configuration_the_folder_that_up_takes_by_default_is_meant(
     for name in ("CONFIG", "KAFKA", "REDIS"):
         monkeypatch.delenv(f"THREADFOLD_{name}", raising=False)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidSettings, match="no address of Kafka is configured"):
+    wanted = "no address of Kafka is configured: .* `threadfold up` starts one"
+    with pytest.raises(InvalidSettings, match=wanted):
         load_settings(None)
     (tmp_path / "threadfold-data").mkdir()
     (tmp_path / "threadfold-data" / "threadfold.toml").write_text(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,3 +139,25 @@ def test_the_end_of_every_configured_certificate_is_known(tmp_path: Path) -> Non
     with pytest.raises(InvalidSettings, match=r"kafka_ca: .*no certificate"):
         certificate_ends(settings)
     assert known_ends(settings) == {}
+
+
+def test_scram_logs_in_with_the_password_that_its_file_has_at_each_login(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("first\n")
+    env = {"THREADFOLD_KAFKA_USER": "ann", "THREADFOLD_KAFKA_PASSWORD_FILE": str(file)}
+    settings = Settings.load(env, kafka="k:9092", kafka_mechanism="SCRAM-SHA-512")
+    there = pickle.loads(pickle.dumps(settings))
+    for one in (settings, there):
+        login = connection(one)
+        assert _scram(login) == b"first"
+        file.write_text("another\n")
+        assert _scram(login) == b"another"
+        file.unlink()
+        assert _scram(login) == b"first", "what is known of it"
+        file.write_text("first\n")
+
+
+def _scram(login: dict[str, Any]) -> bytes:
+    """What aiokafka does with the password, at each login."""
+    found: bytes = login["sasl_plain_password"].encode("utf-8")
+    return found
