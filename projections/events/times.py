@@ -8,11 +8,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def rfc3339(when: datetime, timespec: str = "auto") -> str:
+def rfc3339(at: datetime, timespec: str = "auto") -> str:
     """A time in UTC; ``timespec`` is as ``isoformat`` has it: without it to the second, or finer
     where the time is.
     """
-    return when.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+    return at.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def present(timespec: str = "milliseconds") -> str:
@@ -20,14 +20,25 @@ def present(timespec: str = "milliseconds") -> str:
     return rfc3339(datetime.now(UTC), timespec)
 
 
-def micros_of(when: datetime) -> int:
+def micros_of(at: datetime) -> int:
     """A time in microseconds since 1970."""
-    return (when - _EPOCH) // _MICROSECOND
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def moment(micros: int) -> datetime:
+    """The time so many microseconds after 1970 began. What a zone puts before the year 1 or after
+    9999 is the first or the last time that can be written.
+    """
+    return _EPOCH + min(max(micros, _FIRST), _LAST) * _MICROSECOND
 
 
 def time_at(micros: int) -> str:
-    """The time so many microseconds after 1970 began, to the millisecond."""
-    return rfc3339(_EPOCH + micros * _MICROSECOND, "milliseconds")
+    """:func:`moment`, written to the millisecond."""
+    return rfc3339(moment(micros), "milliseconds")
+
+
+_FIRST = micros_of(datetime.min.replace(tzinfo=UTC))
+_LAST = micros_of(datetime.max.replace(tzinfo=UTC))
 
 
 def stated_at(claimed: str | None, recorded: int) -> int:
@@ -43,8 +54,8 @@ def parse_micros(text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        when = datetime.fromisoformat(text.upper())
-        return None if when.tzinfo is None else micros_of(when)
+        found = datetime.fromisoformat(text.upper())
+        return None if found.tzinfo is None else micros_of(found)
     except (ValueError, OverflowError):
         # Shaped like a time, but there is no such day or hour.
         return None

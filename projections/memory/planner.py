@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from projections.events.times import micros_of
+from projections.events.times import micros_of, moment
 from projections.memory.extraction.dates import resolve_dates
 from projections.memory.words import MONTHS, stems_of, words_of
 
@@ -124,9 +124,11 @@ def make_plan(state: ActionState) -> SearchPlan:
 
 
 def _time_of(query: str, now: int) -> TemporalFilter | None:
-    """The time that a query names; None where it names none."""
-    today = datetime.fromtimestamp(now / 1e6, UTC).date()
-    span = _span_of(query, today)
+    """The time that a query names; None where it names none, or one that no calendar has."""
+    try:
+        span = _span_of(query, moment(now).date())
+    except (ValueError, OverflowError):
+        return None
     if span is None:
         return None
     since, until = _micros(span[0]), _micros(span[1])

@@ -38,7 +38,7 @@ class AnotherServer(RedisConnectionError):
 
 class Node:
     """One server process and the connections to it; ``server`` is its incarnation once
-    :meth:`ready` returned.
+    :meth:`ready` returned, and ``replaced`` says that another process was met in its place.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class Node:
     ) -> None:
         self.place = place
         self.server = ""
+        self.replaced = False
         self.doubted = 0.0
         self._master = master
         self._gathered: dict[str, Batcher] = {}
@@ -89,6 +90,7 @@ class Node:
             if not is_master(await connection.read_response()):
                 raise RedisConnectionError("it is a replica now")
         if self.server and self.server != server:
+            self.replaced = True
             raise AnotherServer("another server answers there now")
         self.server = server
 

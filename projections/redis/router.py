@@ -183,7 +183,9 @@ class RedisRouter:
         if place is None:
             raise ClusterDownError("no node of the cluster serves the key's slot")
         node = self._nodes.get(place)
-        return node if node is not None and node.server else await self._ready(place)
+        if node is not None and node.server and not node.replaced:
+            return node
+        return await self._ready(place)
 
     async def _ready(self, place: str) -> Node:
         """The node at a place, connected. No check is made of who answers there."""
@@ -203,6 +205,9 @@ class RedisRouter:
 
     def _node(self, place: str) -> Node:
         node = self._nodes.get(place)
+        if node is not None and node.replaced:  # met by a call that is not of :meth:`run`
+            self._drop(node)
+            node = None
         if node is None:
             node = self._nodes[place] = Node(
                 place,

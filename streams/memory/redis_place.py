@@ -111,16 +111,14 @@ class StorePlace:
         def check(client: Any) -> None:
             nonlocal moved, found
             found = ReadByKey(client, keys).checkpoints()
-            live, leased = client.mget(f"{self.base}:live", self._lease)
-            if (
-                (self._done is not None and found != self._done)
-                or (not self._building and (live is None or int(live) != keys.number))
-                or (self._leased and leased != self._token.encode())
-            ):
+            at_its_place = self._done is None or found == self._done
+            if not at_its_place or not (self._building or self._feeds(client, keys)):
                 raise Healing(_MOVED)
             moved = prepare(client, keys)
 
-        names = (f"{self.base}:live", self._lease, *map(keys, ("c", "n", *watched)))
+        # Who feeds the live store renews its lease all the time: a build is not held up by it.
+        shared = () if self._building else (f"{self.base}:live", self._lease)
+        names = (*shared, *map(keys, ("c", "n", *watched)))
         with self._writing:
             try:
                 for left in range(TRIES - 1, -1, -1):
@@ -134,6 +132,12 @@ class StorePlace:
                 raise
             if moved is not None:
                 self._done = {**found, **moved}
+
+    def _feeds(self, client: Any, keys: StoreKeys) -> bool:
+        """Whether this store is the live one, and no other process has the lease."""
+        live, leased = client.mget(f"{self.base}:live", self._lease)
+        is_live = live is not None and int(live) == keys.number
+        return is_live and (not self._leased or leased == self._token.encode())
 
     def forget(self) -> None:
         """Read anew which store counts, and where it is."""

@@ -16,6 +16,7 @@ from projections.fold.outcomes import id_hash_of
 from projections.memory.branches import Branches
 from projections.names import Key, Position, parse_position
 from projections.window import turns as runs
+from projections.window.recent_ids import LIMIT as RECENT_IDS
 from projections.window.turns import Turns as Runs
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -124,14 +125,12 @@ CREATE TABLE talk_rollbacks (
         that race just then, the one that the fold takes may be passed over here.
         """
         talk.reached = offset
-        if self._db.execute(
-            "SELECT 1 FROM logged WHERE talk = ? AND id = ?", (talk.number, id_)
-        ).fetchone():
+        if self._known_id(talk, id_, offset) is not None:
             return False
         handler = HANDLERS[type(event)]
         counts = (
             not (handler.bounded and out_of_bounds(event.data))
-            and self._conditions_met(talk, event)
+            and self._conditions_met(talk, offset, event)
             and self._run(talk, offset, event)
             and (
                 not isinstance(event, events.RollbackEvent)
@@ -145,14 +144,32 @@ CREATE TABLE talk_rollbacks (
             talk.last = offset
         return counts
 
-    def _conditions_met(self, talk: Talk, event: events.AnyEvent) -> bool:
+    def _known_id(self, talk: Talk, id_: bytes, before: int) -> tuple[int, bool] | None:
+        """The event of this id and whether it was rejected; None where it is not one of the last
+        ids that the fold knew before an event, and so is new to it.
+        """
+        found: tuple[int, bool] | None = self._db.execute(
+            "SELECT at, rejected FROM logged WHERE talk = ? AND id = ? AND at < ?"
+            " ORDER BY at DESC LIMIT 1",
+            (talk.number, id_, before),
+        ).fetchone()
+        if found is None:
+            return None
+        (since,) = self._db.execute(
+            "SELECT count(*) FROM (SELECT 1 FROM logged WHERE talk = ? AND at > ? AND at < ?"
+            " LIMIT ?)",
+            (talk.number, found[0], before, RECENT_IDS),
+        ).fetchone()
+        return found if since < RECENT_IDS else None
+
+    def _conditions_met(self, talk: Talk, offset: int, event: events.AnyEvent) -> bool:
         if isinstance(event.fence, int) and talk.runs.token != event.fence:
             return False
         if not isinstance(event.expect, str):
             return True
         if not event.expect:
             return talk.last < 0
-        expected = self._place(talk, event.expect, rejected=False)
+        expected = self._place(talk, offset, event.expect, rejected=False)
         return expected is not None and talk.last <= expected
 
     @staticmethod
@@ -189,16 +206,32 @@ CREATE TABLE talk_rollbacks (
         self._db.execute(
             "INSERT INTO talk_rollbacks VALUES (?, ?, ?, ?)", (talk.number, offset, target, at)
         )
+        talk.user, talk.channel = self._opened_last(talk)
+
+    def drop(self, talk: Talk, offset: int, target: int) -> None:
+        """An event is taken out: if it said whose the conversation is, that counts no more."""
+        if self._db.execute(
+            "SELECT 1 FROM openings WHERE talk = ? AND at = ?", (talk.number, target)
+        ).fetchone():
+            # A rollback behind the drop brings the former opening back with it.
+            talk.user, talk.channel = self._opened_last(talk, but=target)
+            self._db.execute(
+                "INSERT INTO openings VALUES (?, ?, ?, ?)",
+                (talk.number, offset, talk.user, talk.channel),
+            )
+
+    def _opened_last(self, talk: Talk, *, but: int = -1) -> tuple[str | None, str | None]:
         branches = self.branches(talk.number)
         rows = self._db.execute(
-            "SELECT at, user, channel FROM openings WHERE talk = ? ORDER BY at DESC", (talk.number,)
+            "SELECT at, user, channel FROM openings WHERE talk = ? AND at != ? ORDER BY at DESC",
+            (talk.number, but),
         )
         standing = ((user, channel) for at, user, channel in rows if branches.stands(at))
-        talk.user, talk.channel = next(standing, (None, None))
+        return next(standing, (None, None))
 
     def target(self, talk: Talk, offset: int, to: str) -> int | None:
         """The event that a rollback at ``offset`` goes back to; None where there is none."""
-        found = self._place(talk, to)
+        found = self._place(talk, offset, to)
         if found is None or found >= offset:
             return None
         there = self._db.execute(
@@ -206,15 +239,12 @@ CREATE TABLE talk_rollbacks (
         ).fetchone()
         return found if there else None
 
-    def _place(self, talk: Talk, named: str, *, rejected: bool = True) -> int | None:
+    def _place(self, talk: Talk, before: int, named: str, *, rejected: bool = True) -> int | None:
         try:
             position = parse_position(named)
         except InvalidPosition:
-            row = self._db.execute(
-                "SELECT at FROM logged WHERE talk = ? AND id = ? AND rejected <= ?",
-                (talk.number, id_hash_of(named)[:8], rejected),
-            ).fetchone()
-            return None if row is None else int(row[0])
+            known = self._known_id(talk, id_hash_of(named)[:8], before)
+            return None if known is None or known[1] > rejected else known[0]
         return position.offset if position.partition == talk.partition else None
 
     def branches(self, number: int, as_of: int | None = None) -> Branches:

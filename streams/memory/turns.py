@@ -64,7 +64,7 @@ class SqliteTurns(SqliteIndex):
     """The turns of all conversations, in a file or in one that goes with it."""
 
     TABLES = TABLES + Talks.TABLES
-    VERSION = 2
+    VERSION = 3
     WHAT = "the index of turns"
 
     def __init__(self, path: Path | None = None, *, building: bool = False) -> None:
@@ -219,6 +219,7 @@ class _Batch:
             target = self._talks.target(talk, offset, event.data.position)
             if target is not None:
                 self._delete(talk, target)
+                self._talks.drop(talk, offset, target)
                 talk.newest = self._newest(talk)
 
     def _said(self, talk: Talk, one: Said, data: events.Message) -> None:

@@ -13,7 +13,6 @@ import msgspec
 from projections.errors import (
     Conflict,
     Forbidden,
-    InvalidPosition,
     InvalidRequest,
     UnknownMemory,
 )
@@ -30,7 +29,7 @@ from streams.memory.turns import SqliteTurns
 from threadfold.service.append_result import Appended
 from threadfold.service.conversation_reader import unknown
 from threadfold.service.conversations import ConversationService
-from threadfold.service.cursors import read_cursor, write_cursor
+from threadfold.service.memory_cursors import cursor_of, place_of
 from threadfold.service.memory_models import MemoryModels, ModelCounts
 from threadfold.service.recall import Answer, Question, Recall
 from threadfold.service.use_counts import UseCounts
@@ -45,7 +44,6 @@ _EVENTS: dict[type, str] = {
     events.MemoryOutcome: "memory.outcome",
 }
 Charge = Callable[[Sequence[Appended]], None]
-_place = msgspec.msgpack.Decoder(tuple[int, str]).decode
 
 
 class Whose(NamedTuple):
@@ -323,19 +321,11 @@ class Memories:
         :class:`InvalidPosition` for a cursor of another list.
         """
         await self._fed()
-        about = f"memories {only}"
-        after = None
-        if before is not None:
-            packed = read_cursor(about, before, "this list of memories", "next_before")
-            try:
-                after = _place(packed)
-            except msgspec.DecodeError:
-                raise InvalidPosition("the cursor is not one of this list of memories") from None
+        after = None if before is None else place_of(only, before)
         found = await asyncio.to_thread(self.store.page, only, after, limit + 1)
         cursor = None
         if len(found) > limit:
-            last = found[limit - 1]
-            cursor = write_cursor(about, msgspec.msgpack.encode((last.created, last.id)))
+            cursor = cursor_of(only, found[limit - 1].created, found[limit - 1].id)
         return found[:limit], cursor
 
     async def ask(self, question: Question) -> Answer:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from projections.names import Key
 from projections.redis.search import SearchServer
 from streams.memory import redis_place
 from streams.memory.keyed_store import CANDIDATES
+from streams.memory.redis_keys import StoreKeys
 from streams.memory.redis_store import RedisMemories
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter
@@ -114,6 +116,21 @@ def test_another_store_is_built_beside_the_live_one_and_switched_to(
     assert numbers - {"live", "last", "stores"} == {str(reader.place.keys.number)}
     live.apply([said(3, "Likes rum.")], {0: 3})
     assert len(reader.page(ACME, None, 10)) == 3
+
+
+def test_who_feeds_the_live_store_keeps_its_lease_while_another_is_built(
+    opened: Callable[..., RedisMemories],
+) -> None:
+    live, built = opened(), opened(building=True)
+    assert live.place.hold()
+
+    def prepare(_client: Any, _keys: StoreKeys) -> None:
+        assert live.place.hold(), "as it does many times a second"
+
+    built.place.write((), prepare, lambda pipe, keys: pipe.set(keys("written"), "yes"))
+    assert built.place.read(lambda client, keys: client.get(keys("written"))) == b"yes"
+    built.apply([said(1, "Likes tea.")], {0: 1})
+    assert built.checkpoints() == {0: 1}
 
 
 def test_an_erasure_leaves_nothing_under_any_key_and_no_word_in_the_index(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from projections.events.times import micros_of, time_at
+from projections.events.times import micros_of, parse_micros, time_at
 from projections.memory.planner import ActionState, SearchPlan, make_plan
 
 NOW = micros_of(datetime(2024, 6, 12, 10, tzinfo=UTC))  # a Wednesday
@@ -87,6 +87,17 @@ def test_a_query_that_names_a_time_is_about_that_time(
     assert asked is not None
     shown = [None if at is None else time_at(at)[:10] for at in (asked.since, asked.until)]
     assert shown == [since, until]
+
+
+@pytest.mark.parametrize(
+    "query", ["On 9999-12-31", "in December 9999", "in 9999", "on 0001-01-01", "next year"]
+)
+@pytest.mark.parametrize("now", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
+def test_a_query_at_the_end_of_the_calendar_is_planned(query: str, now: str) -> None:
+    at = parse_micros(now)
+    assert at is not None
+    assert make_plan(ActionState(query=query, now=at)).semantic_queries == [query]
+    assert planned(query).semantic_queries == [query]
 
 
 def test_a_query_without_a_time_is_about_any() -> None:

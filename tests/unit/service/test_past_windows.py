@@ -76,26 +76,30 @@ async def test_it_is_the_window_of_then(talk: Talk) -> None:
     assert digest == then != talk.window.meta.digest.hex()
 
 
-@pytest.mark.parametrize(
-    ("callables", "why"),
-    [({}, "is not registered"), ({"shout": f"{__name__}:breaks"}, "raised KeyError")],
-)
-async def test_a_window_in_whose_fold_a_callable_failed_is_not_shown(
-    callables: dict[str, str], why: str, processes: Processes
-) -> None:
-    made = Talk({**SMALL, **SHOUTING}, callables={"shout": shout})
-    made.chat(1)
-    before = Position(0, made.window.meta.position)
-    made.call("a")
-    made.say("tool.result", tool_call_id="a", content="the weather is fine " * 50)
-    made.chat(3)
-    assert any(b'"THE "' in entry.body for entry in made.window.tail)
-    end = Position(0, made.window.meta.position)
-    here = past(made, processes, callables)
+async def check_not_shown(processor: Here | Processes, callables: dict[str, str], why: str) -> None:
+    talk = Talk({**SMALL, **SHOUTING}, callables={"shout": shout})
+    talk.chat(1)
+    before = Position(0, talk.window.meta.position)
+    talk.call("a")
+    talk.say("tool.result", tool_call_id="a", content="the weather is fine " * 50)
+    talk.chat(3)
+    assert any(b'"THE "' in entry.body for entry in talk.window.tail)
+    end = Position(0, talk.window.meta.position)
+    here = past(talk, processor, callables)
     with pytest.raises(CallableUnavailable, match=f"callable 'shout' of its policy {why}"):
-        await here.read(KEY, end, made.rules, look, "")
+        await here.read(KEY, end, talk.rules, look, "")
     # No result had to be shortened yet.
-    assert (await here.read(KEY, before, made.rules, look, "then"))[2] == "then"
+    assert (await here.read(KEY, before, talk.rules, look, "then"))[2] == "then"
+
+
+async def test_a_window_whose_fold_lacks_a_callable_is_not_shown() -> None:
+    await check_not_shown(Here(), {}, "is not registered")
+
+
+async def test_a_window_in_whose_fold_a_callable_raised_an_error_is_not_shown(
+    processes: Processes,
+) -> None:
+    await check_not_shown(processes, {"shout": f"{__name__}:breaks"}, "raised KeyError")
 
 
 async def test_too_long_a_fold_is_refused_before_any_of_it(talk: Talk) -> None:
