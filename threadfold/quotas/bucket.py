@@ -125,16 +125,27 @@ class Lease:
         """
         return self.alone or self.dry_until > -math.inf
 
+    @property
+    def _low(self) -> bool:
+        return self.alone or self.balance < self.portion / 2 or self.waiting > 0 or self.debt > 0
+
     def wants(self, now: float) -> bool:
         """Whether to ask the bucket now: before the lease has run out, or as soon as a dry bucket
         should have something again.
         """
-        low = self.alone or self.balance < self.portion / 2 or self.waiting > 0 or self.debt > 0
         return (
-            low
+            self._low
             and (now >= self.dry_until or self.debt < 0)
             and (not self.dry or now >= self.asked + CALM)
         )
+
+    def asks_again(self) -> float:
+        """When a bucket that was dry should have something for this lease; infinity where nothing
+        is needed, and while it cannot be reached.
+        """
+        if self.alone or self.dry_until == -math.inf or not self._low:
+            return math.inf
+        return max(self.dry_until, self.asked + CALM)
 
     def ask(self, now: float) -> tuple[float, float]:
         """What to settle with the bucket: what is owed, and what is wanted."""

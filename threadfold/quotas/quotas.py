@@ -95,6 +95,7 @@ class Quotas:
         self._wanted = asyncio.Event()
         self._settled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._waking: asyncio.TimerHandle | None = None
         self.refused = Counter[str]()
         """How often each quota was used up when a request came."""
         self._away = False
@@ -109,6 +110,8 @@ class Quotas:
         """Lease no more, and close the connections."""
         await end_tasks([self._task])
         self._task = None
+        if self._waking is not None:
+            self._waking.cancel()
         await self._buckets.close()
         if self._counts is not None:
             await self._counts.close()
@@ -248,6 +251,7 @@ class Quotas:
             try:
                 await self._settle()
                 self._forget()
+                self._wake_for_the_dry()
             except Exception:  # a loop that ended would leave every tenant without a lease
                 logger.exception("leases could not be renewed")
             await asyncio.sleep(AWAY if self._away else PAUSE)
@@ -280,6 +284,18 @@ class Quotas:
                         lease.take(owed, wanted, settled, now)
         self._settled.set()
         self._settled = asyncio.Event()
+
+    def _wake_for_the_dry(self) -> None:
+        """Ask dry buckets again when they have something: who waits as long as it was told is not
+        to be refused once more because nobody has asked.
+        """
+        if self._waking is not None:
+            self._waking.cancel()
+        at = min((lease.asks_again() for _, _, lease in self.leases()), default=math.inf)
+        wait = min(max(0.0, at - self._clock()), MOST_WAIT)
+        self._waking = (
+            asyncio.get_running_loop().call_later(wait, self._wanted.set) if at < math.inf else None
+        )
 
     def _left(self, error: RedisUnavailable, leases: list[Lease]) -> None:
         if not self._away:

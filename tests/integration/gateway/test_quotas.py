@@ -131,6 +131,26 @@ async def test_tokens_are_charged_after_they_were_accepted_and_a_debt_is_waited_
 
 
 @pytest.mark.long
+async def test_who_waits_as_long_as_it_was_told_is_admitted_at_once(settings: Settings) -> None:
+    async with asyncio.timeout(60):
+        quotas = await gateway(settings, Quota(events_per_second=100, events_burst=0.5)).start()
+        await quotas.admit("acme", appends=True)
+        quotas.charge("acme", 200, 0)
+
+        async def refused() -> float | None:
+            try:
+                await quotas.admit("acme", appends=True)
+            except QuotaExceeded as error:
+                return error.retry_after
+            return None
+
+        wait = await until(refused)
+        assert 1 <= wait <= 2
+        await asyncio.sleep(wait)
+        await quotas.admit("acme", appends=True)
+        await quotas.stop()
+
+
 async def test_without_redis_a_gateway_goes_on_at_the_quotas_rate_and_comes_back_to_the_shared_bucket(
     settings: Settings,
 ) -> None:
