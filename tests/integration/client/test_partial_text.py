@@ -31,6 +31,10 @@ class Partials:
         await asyncio.sleep(0.01)
         return answer(202, {"turn_id": body["turn_id"], "offset": len(self.held)})
 
+    async def answer_to(self, body: Any) -> bytes:
+        """What a piece of text is answered, or the append of the whole message."""
+        return DONE if isinstance(body, list) else await self.take(body)
+
 
 async def test_a_writer_sends_everything_in_few_requests_and_ends_with_its_message() -> None:
     service = Partials()
@@ -98,13 +102,7 @@ async def test_a_service_that_lost_the_text_in_progress_is_reported_it_from_the_
     async def serve(writer: asyncio.StreamWriter) -> None:
         body = server.asked[-1].body
         lost = isinstance(body, dict) and body["offset"] > len(service.held)
-        writer.write(
-            DONE
-            if isinstance(body, list)
-            else problem(409, "partial-conflict")
-            if lost
-            else await service.take(body)
-        )
+        writer.write(problem(409, "partial-conflict") if lost else await service.answer_to(body))
 
     async with (
         raw_server(serve) as server,
@@ -124,8 +122,7 @@ async def test_text_in_progress_goes_in_few_requests() -> None:
     service = Partials()
 
     async def serve(writer: asyncio.StreamWriter) -> None:
-        body = server.asked[-1].body
-        writer.write(DONE if isinstance(body, list) else await service.take(body))
+        writer.write(await service.answer_to(server.asked[-1].body))
 
     async with (
         raw_server(serve) as server,
@@ -146,8 +143,7 @@ async def test_neither_a_flush_nor_the_end_of_text_in_progress_waits_for_the_int
     service = Partials()
 
     async def serve(writer: asyncio.StreamWriter) -> None:
-        body = server.asked[-1].body
-        writer.write(DONE if isinstance(body, list) else await service.take(body))
+        writer.write(await service.answer_to(server.asked[-1].body))
 
     async with (
         raw_server(serve) as server,
