@@ -18,10 +18,9 @@ import msgspec
 
 from benchmarks import projection
 from benchmarks.harness import Args, Result, interleave, rounded
-from benchmarks.support.agent_talks import source, write_talks
 from benchmarks.support.played import play
 from benchmarks.support.stacks import running_stack
-from benchmarks.sustained import CONVERSATIONS, MESSAGES, QUICK
+from benchmarks.sustained import Talks
 
 POLICY = {"memory_auto": "summaries"}
 
@@ -34,29 +33,22 @@ class MemoryCost:
 
     async def run(self, args: Args) -> Result:
         """Each side gets a stack of its own in each round."""
-        conversations, messages = QUICK if args.quick else (CONVERSATIONS, MESSAGES)
-        events = conversations * messages
+        talks = Talks.of(args)
         with TemporaryDirectory() as folder, running_stack() as bench:
-            file, policy = Path(folder) / "talks.jsonl", Path(folder) / "policy.json"
-            write_talks(file, conversations, messages)
+            file, policy = talks.write(folder), Path(folder) / "policy.json"
             policy.write_text(json.dumps(POLICY))
+            env = {"policy": str(policy)}
             off = await projection.prepared(bench, args)
             on = msgspec.structs.replace(off, policy=str(policy))
             rounds = await interleave(
                 {
-                    "ours": partial(play, bench, self.name, file, events, {"policy": str(policy)}),
-                    "off": partial(play, bench, self.name, file, events, {}),
+                    "ours": partial(play, bench, self.name, file, talks.events, env),
+                    "off": partial(play, bench, self.name, file, talks.events, {}),
                     "projection": partial(projection.ours, bench, on),
                     "projection_off": partial(projection.ours, bench, off),
                 },
                 args.rounds(),
             )
-        parameters = {
-            "events": events,
-            "conversations": conversations,
-            "texts": source(),
-            "projection_events": projection.events_of(args),
-        }
         pairs = zip(rounds.values("projection"), rounds.values("projection_off"), strict=True)
         more = {
             "table": {
@@ -64,7 +56,7 @@ class MemoryCost:
             },
             "projection_ratios": [rounded(on_ / off_) for on_, off_ in pairs],
         }
-        return rounds.result(self.name, "events/s", parameters, more=more)
+        return rounds.result(self.name, "events/s", talks.parameters(args), more=more)
 
 
 FIGURE = MemoryCost()

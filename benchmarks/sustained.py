@@ -14,6 +14,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 from benchmarks import projection
 from benchmarks.harness import Args, Result, interleave, rounded
@@ -21,8 +22,38 @@ from benchmarks.support.agent_talks import AgentRecords, mean_tokens, source, wr
 from benchmarks.support.played import play
 from benchmarks.support.stacks import filled_log, running_stack
 
-CONVERSATIONS, MESSAGES = 128, 840
-QUICK = (6, 500)
+
+class Talks(NamedTuple):
+    """What is played: conversations of real messages."""
+
+    conversations: int = 128
+    messages: int = 840
+    """In each conversation."""
+
+    @classmethod
+    def of(cls, args: Args) -> Talks:
+        """As many as a run plays; a quick one plays few."""
+        return cls(6, 500) if args.quick else cls()
+
+    @property
+    def events(self) -> int:
+        """Messages in all."""
+        return self.conversations * self.messages
+
+    def write(self, folder: str) -> Path:
+        """Write them into a new file of a folder."""
+        file = Path(folder) / "talks.jsonl"
+        write_talks(file, self.conversations, self.messages)
+        return file
+
+    def parameters(self, args: Args) -> dict[str, Any]:
+        """What a result says of them, and of `projection` beside them."""
+        return {
+            "events": self.events,
+            "conversations": self.conversations,
+            "texts": source(),
+            "projection_events": projection.events_of(args),
+        }
 
 
 class Sustained:
@@ -33,34 +64,27 @@ class Sustained:
 
     async def run(self, args: Args) -> Result:
         """Fill the peers' topics once; ours gets a stack of its own in each round."""
-        conversations, messages = QUICK if args.quick else (CONVERSATIONS, MESSAGES)
-        events = conversations * messages
+        talks = Talks.of(args)
         with TemporaryDirectory() as folder, running_stack() as bench:
-            file = Path(folder) / "talks.jsonl"
-            write_talks(file, conversations, messages)
+            file = talks.write(folder)
             plain = await projection.prepared(bench, args)
             these = bench.settings("sustained-p", partitions=8)
-            async with filled_log(these, AgentRecords().all(range(conversations), messages)):
+            records = AgentRecords().all(range(talks.conversations), talks.messages)
+            async with filled_log(these, records):
                 pass
             rounds = await interleave(
                 {
-                    "ours": partial(play, bench, self.name, file, events, {}),
+                    "ours": partial(play, bench, self.name, file, talks.events, {}),
                     "projection": partial(projection.ours, bench, plain),
                     "projection_of_these": partial(projection.ours, bench, these),
                 },
                 args.rounds(),
             )
-        parameters = {
-            "events": events,
-            "conversations": conversations,
-            "texts": source(),
-            "projection_events": projection.events_of(args),
-        }
         more = {
             "event_tokens": rounded(mean_tokens()),
             "table": {"ours": [dict(one.more) for one in rounds.taken["ours"]]},
         }
-        return rounds.result(self.name, "events/s", parameters, more=more)
+        return rounds.result(self.name, "events/s", talks.parameters(args), more=more)
 
 
 FIGURE = Sustained()

@@ -17,11 +17,10 @@ from typing import Any
 
 from benchmarks import projection
 from benchmarks.harness import Args, Measured, Result, interleave
-from benchmarks.support.agent_talks import source, write_talks
 from benchmarks.support.children import answer_of, job_of, start_side
 from benchmarks.support.played import play
 from benchmarks.support.stacks import Bench, running_stack
-from benchmarks.sustained import CONVERSATIONS, MESSAGES, QUICK
+from benchmarks.sustained import Talks
 
 SECONDS, AT_ONCE = 3.0, 256
 MODEL = "model"
@@ -35,29 +34,20 @@ class SustainedModel:
 
     async def run(self, args: Args) -> Result:
         """Fill the peer's topic once; ours gets a stack and an endpoint of its own every round."""
-        conversations, messages = QUICK if args.quick else (CONVERSATIONS, MESSAGES)
-        events = conversations * messages
+        talks = Talks.of(args)
         with TemporaryDirectory() as folder, running_stack() as bench:
-            file, policy = Path(folder) / "talks.jsonl", Path(folder) / "policy.json"
-            write_talks(file, conversations, messages)
+            file, policy = talks.write(folder), Path(folder) / "policy.json"
             policy.write_text(json.dumps({"summarizer": MODEL}))
             plain = await projection.prepared(bench, args)
             rounds = await interleave(
                 {
-                    "ours": partial(_ours, bench, file, events, policy),
+                    "ours": partial(_ours, bench, file, talks.events, policy),
                     "projection": partial(projection.ours, bench, plain),
                 },
                 args.rounds(),
             )
         table = [dict(one.more) for one in rounds.taken["ours"]]
-        parameters = {
-            "events": events,
-            "conversations": conversations,
-            "texts": source(),
-            "projection_events": projection.events_of(args),
-            "seconds": SECONDS,
-            "at_once": AT_ONCE,
-        }
+        parameters = talks.parameters(args) | {"seconds": SECONDS, "at_once": AT_ONCE}
         more: dict[str, Any] = {
             "calls_at_once": min(row["calls_at_once"] for row in table),
             "table": {"ours": table},
