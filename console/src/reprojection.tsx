@@ -143,6 +143,12 @@ function Compared({ found, stale, price }: { found: Comparison; stale: boolean; 
       ) : (
         <p class="good">Nothing of these conversations would be lost.</p>
       )}
+      {found.callable_failures.map((one) => (
+        <Notice
+          key={`${one.name} ${one.why}`}
+          error={`Callable ${one.name} ${one.why} in the gateway: in ${number(one.conversations)} conversations (${one.first} first) the default template is used. Workers may come to other windows.`}
+        />
+      ))}
       <Table label="Both policies" heads={["", "Live", "Other", "Change"]}>
         {rows.map(([name, { before, after }]) => (
           <tr key={name}>

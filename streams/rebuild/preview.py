@@ -21,7 +21,7 @@ import msgspec
 from projections.events.types import AnyEvent, Summary, SummaryEvent
 from projections.fold.apply import Status, apply
 from projections.names import Key, parse_key
-from projections.policy.policy import Rules
+from projections.policy.policy import Failures, Rules
 from projections.render.differences import (
     Seen,
     diff_lines,
@@ -36,6 +36,7 @@ from streams.control.control_topic import Control
 from streams.log.history import event_of
 from streams.log.log import Log, Row
 from streams.log.rollback_cache import RollbackCache
+from streams.recovery.callable_failures import failed_callables
 
 SAMPLE = 1_000
 """Conversations compared by default."""
@@ -119,10 +120,10 @@ class Preview:
         another ``seed`` gives others.
         """
         self._log = RollbackCache(log, CACHE_BYTES)
-        self._rules = (before, after)
-        self._learn: tuple[Callable[[str], Awaitable[None]], ...] = (
-            control.learner(before),
-            control.learner(after),
+        self._failures: Failures = {}
+        self._rules = before.watched(self._failures), after.watched(self._failures)
+        self._learn: tuple[Callable[[str], Awaitable[None]], ...] = tuple(
+            control.learner(rules) for rules in self._rules
         )
         self._sample = sample
         self._examples = examples
@@ -260,9 +261,14 @@ class Preview:
                 "messages": _sides(totals.left_out),
             },
             "room": asdict(totals.room),
+            "callable_failures": [asdict(one) for one in failed_callables(self._kept_failures())],
             "examples": totals.examples,
             "notes": list(NOTES),
         }
+
+    def _kept_failures(self) -> Failures:
+        """What callables could not do in the conversations that stayed in the sample."""
+        return {key: failed for key, failed in self._failures.items() if key in self._pairs}
 
     def _conversations(self) -> int:
         """How many there are; where some were left out, an estimate from how dense the hashes of

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import Any
 
 from projections.events.types import SummaryEvent
 from projections.fold.replay import replay
 from projections.names import Key
-from projections.policy.policy import Rules
+from projections.policy.policy import Failures, Rules
 from projections.render.differences import past_of, seen, spread, why_lost
 from projections.storage.protocol import WindowStore
 from projections.window.window import Window
@@ -25,6 +25,7 @@ from streams.control.generations import candidate, known_generation
 from streams.log.history import offsets_of, read_events
 from streams.log.log import Log
 from streams.rebuild.losses import Side
+from streams.recovery.callable_failures import failed_callables
 from streams.settings.settings import Settings
 from streams.stack import open_stack
 
@@ -48,14 +49,15 @@ class Wanted:
 
 @dataclass(slots=True)
 class _Found:
-    """What was looked at: conversations there are, those left out, and a document for each that was
-    compared.
+    """What was looked at: conversations there are, those left out, what callables could not do, and
+    a document for each that was compared.
     """
 
     known: int = 0
     too_long: int = 0
     events: int = 0
     costs: list[float] = field(default_factory=list)
+    failures: Failures = field(default_factory=dict)
     windows: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -96,11 +98,13 @@ async def compared(
         KafkaUnavailable, KeyUnusable: as named.
     """
     found = _Found()
+    # A render with `exact` cuts calls the live policy's callables, too.
+    here, after = live.rules.watched(found.failures), after.watched(found.failures)
     for partition, key in await _chosen(log, store, live, wanted, found):
         _, (stored,) = await store.reader.read(live.number, partition, [key])
         if stored is None:
             continue
-        before = stored.load(key, partition, live.rules)
+        before = stored.load(key, partition, here)
         if before.meta.erased:
             continue
         offsets = await offsets_of(log, before, most=wanted.events - found.events)
@@ -178,6 +182,7 @@ def _document(live: int, found: _Found) -> dict[str, Any]:
         "due": totals("due"),
         "cost_of_a_summary": sum(found.costs) / len(found.costs) if found.costs else None,
         "lost": sum(one["lost"] is not None for one in windows),
+        "callable_failures": [asdict(one) for one in failed_callables(found.failures)],
         "windows": windows,
     }
 

@@ -5,6 +5,7 @@ workers' then. A command writes none of them, a reader shows none of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from projections.errors import CallableFailed, CallableUnavailable
 from projections.names import Key
@@ -45,17 +46,37 @@ def check_rendered(window: Window) -> None:
                 raise _unavailable(window.key, name, NOT_REGISTERED)
 
 
-def failure_lines(failures: Failures) -> Iterator[str]:
-    """A line for each way in which a callable could not do its work."""
+@dataclass(frozen=True, slots=True)
+class CallableFailure:
+    """One way in which a callable could not do its work: in how many conversations, and the first
+    of them by name.
+    """
+
+    name: str
+    why: str
+    conversations: int
+    first: str
+
+
+def failed_callables(failures: Failures) -> list[CallableFailure]:
+    """The ways in which callables could not do their work, by name and reason."""
     where: dict[tuple[str, str], list[Key]] = {}
     for key, of_one in failures.items():
         for failure in of_one.items():
             where.setdefault(failure, []).append(key)
-    for (name, why), keys in sorted(where.items()):
-        count = f"{len(keys)} conversation{'s' if len(keys) > 1 else ''}"
+    return [
+        CallableFailure(name, why, len(keys), str(min(keys)))
+        for (name, why), keys in sorted(where.items())
+    ]
+
+
+def failure_lines(found: list[CallableFailure]) -> Iterator[str]:
+    """A line for each of them."""
+    for one in found:
+        count = f"{one.conversations} conversation{'s' if one.conversations > 1 else ''}"
         yield (
-            f"callable {name!r} {why} here: in {count}, {min(keys)} first, the default template was"
-            f" taken. What differs there may differ for that alone: {AS_WORKERS}"
+            f"callable {one.name!r} {one.why} here: in {count}, {one.first} first, the default"
+            f" template is used. What differs there may differ for that alone: {AS_WORKERS}"
         )
 
 

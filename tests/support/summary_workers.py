@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from projections.events.types import SummaryEvent
 from projections.events.validation import make_record
@@ -14,6 +15,7 @@ from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
 from streams.log.history import event_of
 from streams.log.kafka_log import KafkaLog
+from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 from tests.support.worker import until
 from threadfold.embedded.process import GuardedProcess
@@ -26,7 +28,7 @@ TALKS = 80
 
 
 class World:
-    """A log, and workers on it."""
+    """A log, and workers on it. As under a supervisor, one that ends by itself is started again."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self.settings = settings
@@ -35,6 +37,30 @@ class World:
         self.store = RedisStore(settings.redis, settings.topic_prefix)
         self.keys = [Key("acme", f"talk{i}") for i in range(TALKS)]
         self.workers: list[GuardedProcess] = []
+        self._killed: set[GuardedProcess] = set()
+        self._supervising: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._supervising = asyncio.create_task(self._supervise(), name="supervisor")
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        assert self._supervising is not None
+        await end_tasks([self._supervising])
+        for worker in self.workers:
+            await asyncio.to_thread(worker.stop)
+        await self.log.stop()
+        await self.store.close()
+
+    async def _supervise(self) -> None:
+        while True:
+            await asyncio.sleep(0.5)
+            for place, worker in enumerate(self.workers):
+                if worker not in self._killed and worker.poll() is not None:
+                    self.workers[place] = again = GuardedProcess(
+                        worker.cmd, env=worker.env, log=worker.log
+                    )
+                    again.start()
 
     async def append(self) -> None:
         """Let every conversation become due for one summary."""
@@ -57,7 +83,8 @@ class World:
         )
 
     def start(self, url: str, *only: str, **endpoint: Any) -> GuardedProcess:
-        names = ("kafka", "redis", "topic_prefix", "group", "partitions", "session_timeout")
+        names = ["kafka", "redis", "topic_prefix", "group", "partitions", "session_timeout"]
+        names += ["summary_time_cap", "watchdog_seconds"]
         options = {"base_url": url, "model": "small", **endpoint}
         env = {
             **os.environ,
@@ -72,6 +99,11 @@ class World:
         self.workers.append(process)
         return process
 
+    def kill(self, number: int) -> None:
+        """End a worker with SIGKILL, for good."""
+        self._killed.add(self.workers[number])
+        self.workers[number].kill()
+
     async def summaries(self) -> list[tuple[Key, SummaryEvent]]:
         """All summary events that stand in the log."""
         found = []
@@ -85,8 +117,21 @@ class World:
         return found
 
     async def all_summarised(self) -> list[tuple[Key, SummaryEvent]]:
+        missing: set[Key] = set()
+
         async def all_are() -> Any:
             found = await self.summaries()
-            return found if {key for key, _ in found} == set(self.keys) else None
+            missing.clear()
+            missing.update(set(self.keys) - {key for key, _ in found})
+            return found if not missing else None
 
-        return await until(all_are, 120, "a summary of every conversation")
+        try:
+            return await until(all_are, 180, "a summary of every conversation")
+        except TimeoutError as error:
+            error.add_note(f"no summary of {sorted(map(str, missing))}\n{self._logs()}")
+            raise
+
+    def _logs(self) -> str:
+        """The ends of all workers' logs."""
+        logs = [worker.log for worker in self.workers if worker.log is not None]
+        return "\n".join(f"{log.name}:\n{log.read_text(errors='replace')[-6_000:]}" for log in logs)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from streams.recovery.callable_failures import CallableFailure, failure_lines
+
 NAMED = 10
 """Conversations that lose something which are named."""
 
@@ -38,6 +40,7 @@ def policy_report(document: dict[str, Any]) -> list[str]:
     lines += _compactions(document["compactions"])
     lines += _left_out(document)
     lines += _losses(document["losses"])
+    lines += failure_lines([CallableFailure(**one) for one in document["callable_failures"]])
     for example in document["examples"]:
         before, after = example["tokens"]["before"], example["tokens"]["after"]
         lines += [

@@ -9,7 +9,7 @@ import click
 from streams.log.retention import check_whole
 from streams.maintenance.verify import VerifyReport
 from streams.maintenance.verify import verify as verify_windows
-from streams.recovery.callable_failures import failure_lines
+from streams.recovery.callable_failures import failed_callables, failure_lines
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 from streams.stack import open_stack
@@ -51,7 +51,7 @@ def verify(
     if sample is not None and everything:
         raise click.UsageError("--sample and --all exclude each other")
     report = run(_verify(load_settings(data), sample, deep, repair))
-    for line in failure_lines(report.failures):
+    for line in failure_lines(failed_callables(report.failures)):
         click.echo(line)
     for found in report.differences:
         click.echo(f"differs: {found.key} at {found.position or '-'}: {found.what}")

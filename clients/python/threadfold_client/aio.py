@@ -27,12 +27,13 @@ from threadfold_client.models import (
 from threadfold_client.partial import INTERVAL, PartialWriter
 from threadfold_client.subscription import Subscription, conversation_identity, summary_identity
 from threadfold_client.turn import Turn, open_turn, turns_of
+from threadfold_client.users import UserCalls
 
 TIMEOUT = 20.0
 """Seconds one attempt may take. A call that waits for the window takes up to 10 of them."""
 
 
-class AsyncClient(MemoryCalls):
+class AsyncClient(MemoryCalls, UserCalls):
     """A tenant's conversations over HTTP.
 
     A call that fails for a while (503, 429, a broken connection, no answer) is repeated as
@@ -366,14 +367,6 @@ class AsyncClient(MemoryCalls):
         path = f"{conversation_path(conversation)}/renders"
         found = await self._caller.document(Call("POST", path, body=body, repeat="refused"))
         return None if found.get("id") is None else str(found["id"])
-
-    async def erase(self, conversation: str) -> dict[str, Any]:
-        """Erase the conversation for good; answers the receipt: each store with its deadline."""
-        return await self._caller.document(Call("DELETE", conversation_path(conversation)))
-
-    async def erase_user(self, user: str) -> dict[str, Any]:
-        """Erase all conversations that belong to this user now; answers a receipt for each."""
-        return await self._caller.document(Call("DELETE", f"/users/{quote(user, safe='')}"))
 
     async def _append(
         self,

@@ -9,7 +9,14 @@ import httpx
 import msgspec
 
 from threadfold_client.calls import Call
-from threadfold_client.errors import ClientClosed, Fault, Invalid, Unavailable, of_response
+from threadfold_client.errors import (
+    ClientClosed,
+    ClientError,
+    Fault,
+    Invalid,
+    Unavailable,
+    of_response,
+)
 from threadfold_client.sse import ServerSent, SseParser, StreamTooLong
 
 CONNECT = 5.0
@@ -61,11 +68,9 @@ class HttpTransport:
         except httpx.LocalProtocolError as error:
             raise unsendable(call, error) from None
         except httpx.HTTPError as error:
-            raise self._broken(error) from None
+            raise self._broken(call, error) from None
         if response.status_code >= 300:
-            raise of_response(
-                response.status_code, response.content, response.headers.get("retry-after")
-            )
+            raise _refused(call, response)
         return response.content
 
     async def stream(self, call: Call) -> AsyncIterator[ServerSent]:
@@ -79,11 +84,8 @@ class HttpTransport:
             response = await self._http.send(request, stream=True)
             try:
                 if response.status_code >= 300:
-                    raise of_response(
-                        response.status_code,
-                        await response.aread(),
-                        response.headers.get("retry-after"),
-                    )
+                    await response.aread()
+                    raise _refused(call, response)
                 kind = response.headers.get("content-type", "")
                 if not kind.startswith("text/event-stream"):
                     raise Fault(
@@ -103,7 +105,7 @@ class HttpTransport:
         except httpx.LocalProtocolError as error:
             raise unsendable(call, error) from None
         except httpx.HTTPError as error:
-            raise self._broken(error) from None
+            raise self._broken(call, error) from None
         except StreamTooLong as error:
             raise Fault(str(error)) from None
 
@@ -130,9 +132,9 @@ class HttpTransport:
         except (httpx.InvalidURL, UnicodeEncodeError, ValueError) as error:
             raise unsendable(call, error) from None
 
-    def _broken(self, error: httpx.HTTPError) -> Unavailable:
-        # Without a connection it is certain that nothing was done.
-        unknown = not isinstance(
+    def _broken(self, call: Call, error: httpx.HTTPError) -> Unavailable:
+        # A read does nothing, and without a connection it is certain that nothing was done.
+        unknown = call.method != "GET" and not isinstance(
             error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout
         )
         what = (
@@ -143,6 +145,12 @@ class HttpTransport:
         words = f" ({error})" if str(error) else f" ({type(error).__name__})"
         tail = "; unknown whether it took effect: repeat it with the same ids" if unknown else ""
         return Unavailable(f"{self.url} {what}{words}{tail}", unknown=unknown)
+
+
+def _refused(call: Call, response: httpx.Response) -> ClientError:
+    error = of_response(response.status_code, response.content, response.headers.get("retry-after"))
+    error.unknown = error.unknown and call.method != "GET"
+    return error
 
 
 def unsendable(call: Call, error: Exception) -> Invalid:

@@ -10,6 +10,7 @@ ContextFormat = Literal["openai", "anthropic", "events", "rendered"]
 MessageFormat = Literal["openai", "anthropic"]
 TurnPolicy = Literal["queue", "reject", "interrupt"]
 TurnStatus = Literal["active", "queued", "over"]
+Verb = Literal["read", "stream", "append"]
 
 
 class AppendedEvent(msgspec.Struct, frozen=True):
@@ -69,6 +70,13 @@ class Context(msgspec.Struct, kw_only=True):
     raw: bytes = b""
     format: ContextFormat = "openai"
     max_tokens: int | None = None
+
+
+class MintedToken(msgspec.Struct, frozen=True):
+    """A token of an end user, which is stored nowhere, and when it ends."""
+
+    token: str
+    expires_at: str
 
 
 class HistoryPage(msgspec.Struct, frozen=True):

@@ -237,6 +237,7 @@ class Client(Face[AsyncClient]):
     turns = blocking(AsyncClient.turns)
     compact = blocking(AsyncClient.compact)
     record_call = blocking(AsyncClient.record_call)
+    mint_token = blocking(AsyncClient.mint_token)
     erase = blocking(AsyncClient.erase)
     erase_user = blocking(AsyncClient.erase_user)
     save_memories = blocking(AsyncClient.save_memories)

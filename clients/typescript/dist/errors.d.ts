@@ -85,5 +85,5 @@ export declare class ClientClosed extends ClientError {
 }
 /** Whether another attempt may succeed: the service is away, or a quota is used up for a while. */
 export declare function isPassing(error: unknown): error is Unavailable | RateLimited;
-/** The error that an answer other than 2xx means. */
-export declare function errorOf(response: Response): Promise<ClientError>;
+/** The error that an answer other than 2xx means; a call without a method reads. */
+export declare function errorOf(response: Response, method?: string): Promise<ClientError>;

@@ -22,4 +22,5 @@ await build({
   minify: true,
   format: "esm",
   target: "es2022",
+  lineLimit: 240, // Node prints the whole line of an error that nobody caught
 });

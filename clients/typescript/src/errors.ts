@@ -129,8 +129,8 @@ const BY_STATUS: Record<number, typeof ClientError> = {
 /** The problem types of a 5xx after which nothing was done. */
 const NOTHING_DONE = ["overloaded", "not-connected"];
 
-/** The error that an answer other than 2xx means. */
-export async function errorOf(response: Response): Promise<ClientError> {
+/** The error that an answer other than 2xx means; a call without a method reads. */
+export async function errorOf(response: Response, method?: string): Promise<ClientError> {
   const { status, statusText, headers } = response;
   // A proxy's page is no JSON, and then the status has to do.
   const problem = ((await response.json().catch(() => null)) ?? {}) as Record<string, unknown>;
@@ -144,7 +144,7 @@ export async function errorOf(response: Response): Promise<ClientError> {
       type,
       title,
       retryAfter: asked >= 0 ? asked : null,
-      unknown: status >= 500 && !NOTHING_DONE.includes(type),
+      unknown: !!method && status >= 500 && !NOTHING_DONE.includes(type),
     },
   );
 }

@@ -53,7 +53,6 @@ const JSON_TYPE = "application/json";
  * Seconds without a byte after which a stream counts as broken: more than four heart-beats of 10 s.
  */
 const SILENCE = 45;
-const MAYBE_DONE = "; it may have taken effect";
 /** What Node's fetch says where no connection was made: it is certain that nothing was done. */
 const NO_CONNECTION = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"];
 
@@ -96,7 +95,7 @@ export function connect(
     read: Read<T>,
     again = true,
   ): AsyncGenerator<T, void, undefined> {
-    const limit = limited(base, seconds, [closed.signal, call.signal]);
+    const limit = limited(base, call, seconds, closed.signal);
     let sent = "";
     try {
       sent = await tokenOfNow();
@@ -104,13 +103,13 @@ export function connect(
       limit.begin();
       // A browser's fetch works only as a method of its window.
       const response = await (send ? send(request) : fetch(request));
-      if (!response.ok) throw await errorOf(response);
+      if (!response.ok) throw await errorOf(response, call.method);
       yield* read(response, limit);
       return;
     } catch (error) {
       if (closed.signal.aborted) throw new ClientClosed("the client is closed");
       if (call.signal?.aborted) throw call.signal.reason;
-      if (!(error instanceof ClientError)) throw broken(base, error);
+      if (!(error instanceof ClientError)) throw broken(base, call, error);
       if (!again || !(error instanceof Unauthenticated) || typeof credential === "string")
         throw error;
       if ((await token?.catch(() => "")) === sent) token = null;
@@ -193,7 +192,8 @@ function requestOf(
 /** What ends an attempt: one of the signals, or so many seconds without progress. */
 type Limit = ReturnType<typeof limited>;
 
-function limited(base: string, seconds: number, signals: (AbortSignal | undefined)[]) {
+function limited(base: string, call: Call, seconds: number, closed: AbortSignal) {
+  const signals = [closed, call.signal];
   const stop = new AbortController();
   const abort = (): void => stop.abort();
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -208,11 +208,8 @@ function limited(base: string, seconds: number, signals: (AbortSignal | undefine
     /** Count from now. */
     begin() {
       pause();
-      const late = `${base} did not answer in time${MAYBE_DONE}`;
-      timer = setTimeout(
-        () => stop.abort(new Unavailable(late, { unknown: true })),
-        seconds * 1000,
-      );
+      const late = failed(call, `${base} did not answer in time`);
+      timer = setTimeout(() => stop.abort(late), seconds * 1000);
     },
     /** Forget the signals, and do not read what is left of the answer. */
     end() {
@@ -223,11 +220,13 @@ function limited(base: string, seconds: number, signals: (AbortSignal | undefine
   };
 }
 
-function broken(base: string, error: unknown): Unavailable {
+function broken(base: string, call: Call, error: unknown): Unavailable {
   const cause = (error as { cause?: { code?: string } }).cause?.code ?? "";
-  const unknown = !NO_CONNECTION.includes(cause);
-  const why = cause || `${error}`;
-  return new Unavailable(`${base} cannot be reached (${why})${unknown ? MAYBE_DONE : ""}`, {
-    unknown,
-  });
+  return failed(call, `${base} cannot be reached (${cause || error})`, cause);
+}
+
+/** No answer came. A read does nothing, and without a connection nothing was done. */
+function failed(call: Call, detail: string, cause = ""): Unavailable {
+  const unknown = !!call.method && !NO_CONNECTION.includes(cause);
+  return new Unavailable(detail + (unknown ? "; it may have taken effect" : ""), { unknown });
 }

@@ -1607,7 +1607,7 @@ export interface paths {
                 };
             };
             responses: {
-                /** @description Two policies on a sample: totals, and each conversation, losses and the largest changes first. `summaries` and `due` count conversations; `cost_of_a_summary` is the mean of those in the sample that have a cost. No text is shown. */
+                /** @description Two policies on a sample: totals, and each conversation, losses and the largest changes first. `summaries` and `due` count conversations; `cost_of_a_summary` is the mean of those in the sample that have a cost. With `callable_failures`, workers may come to other windows. No text is shown. */
                 200: {
                     content: {
                         "application/json": components["schemas"]["Comparison"];
@@ -1997,7 +1997,7 @@ export interface components {
         };
         /**
          * Comparison
-         * @description Two policies on a sample: totals, and each conversation, losses and the largest changes first. `summaries` and `due` count conversations; `cost_of_a_summary` is the mean of those in the sample that have a cost. No text is shown.
+         * @description Two policies on a sample: totals, and each conversation, losses and the largest changes first. `summaries` and `due` count conversations; `cost_of_a_summary` is the mean of those in the sample that have a cost. With `callable_failures`, workers may come to other windows. No text is shown.
          */
         Comparison: {
             generation: number;
@@ -2011,6 +2011,7 @@ export interface components {
             due: components["schemas"]["Sides"];
             cost_of_a_summary: number | null;
             lost: number;
+            callable_failures: components["schemas"]["FailedCallable"][];
             windows: components["schemas"]["ComparedWindow"][];
         };
         /**
@@ -2120,6 +2121,16 @@ export interface components {
         EventDropped: {
             position: string;
             reason?: string | null;
+        };
+        /**
+         * FailedCallable
+         * @description A callable of a policy that the gateway lacks, or in which it raised an error (`why`): in how many `conversations` of the sample, and the `first` of them. The default template is used there.
+         */
+        FailedCallable: {
+            name: string;
+            why: string;
+            conversations: number;
+            first: string;
         };
         /** FilePart */
         FilePart: {

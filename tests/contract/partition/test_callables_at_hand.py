@@ -14,7 +14,7 @@ from streams.control.state import Generation
 from streams.maintenance.dead_letters import DeadLetters
 from streams.maintenance.repair import whole_write
 from streams.maintenance.verify import VerifyReport, verify
-from streams.recovery.callable_failures import failure_lines
+from streams.recovery.callable_failures import failed_callables, failure_lines
 from streams.recovery.revival import Revival
 from tests.support.partitions import NUMBER, Parts
 from tests.support.quarantines import (
@@ -72,7 +72,7 @@ async def test_verify_says_what_a_callable_could_not_do_and_repairs_nothing_by_i
         assert (report.differing, report.repaired) == ([str(key)], [])
         assert report.failures == {key: {"fragile": why}}
         assert await load(parts, rules) == before
-    (line,) = failure_lines(report.failures)
+    (line,) = failure_lines(failed_callables(report.failures))
     assert line.startswith(f"callable 'fragile' {why} here: in 1 conversation, {key} first")
     assert "THREADFOLD_CALLABLES" in line
     again = await verified(parts, rules, repair=True)

@@ -88,6 +88,17 @@ async def test_attempts_are_bounded_and_the_outcome_is_reported_as_unknown() -> 
     assert caught.value.unknown
 
 
+@pytest.mark.parametrize("lost", [b"", problem(503, "kafka-unavailable")])
+async def test_a_read_that_fails_has_no_effect(lost: bytes) -> None:
+    async with (
+        raw_server(lost) as server,
+        AsyncClient(server.url, "k", retries=1) as client,
+    ):
+        with pytest.raises(Unavailable) as caught:
+            await client.context("c")
+    assert not caught.value.unknown and "took effect" not in str(caught.value)
+
+
 async def test_a_conflict_after_an_attempt_without_an_answer_says_that_it_may_be_our_own() -> None:
     async with (
         raw_server(b"", problem(409, "conflict")) as server,
@@ -135,6 +146,19 @@ async def test_a_page_of_a_proxy_is_an_error_in_words() -> None:
     async with raw_server(page) as server, AsyncClient(server.url, "k", retries=1) as client:
         with pytest.raises(Unavailable, match="502"):
             await client.append("c", SAY)
+
+
+async def test_a_token_is_minted_for_an_end_user() -> None:
+    minted = answer(200, {"token": "tfu_x.y", "expires_at": "2026-01-31T12:15:00Z"})
+    async with raw_server(minted) as server, AsyncClient(server.url, "k") as client:
+        token = await client.mint_token("u-7", ["read"])
+        await client.mint_token("u-7", ["read"], conversations=["c"], expires_in=60)
+    assert (token.token, token.expires_at) == ("tfu_x.y", "2026-01-31T12:15:00Z")
+    assert server.asked[0].line.startswith("POST /v1/tokens ")
+    assert [asked.body for asked in server.asked] == [
+        {"user": "u-7", "verbs": ["read"]},
+        {"user": "u-7", "verbs": ["read"], "conversations": ["c"], "expires_in": 60},
+    ]
 
 
 async def test_a_users_name_is_one_part_of_the_path() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -36,13 +35,9 @@ async def world(stack: EmbeddedStack, tmp_path: Path) -> AsyncIterator[World]:
     settings = fresh_settings(stack, session_timeout=6.0)
     await create_topics(settings)
     await open_generation(settings, {**POLICY, "summarizer": "cheap"}, acme={}, other={})
-    made = World(settings, tmp_path)
-    made.keys = [Key(tenant, f"talk{i}") for tenant in ("acme", "other") for i in range(TALKS)]
-    yield made
-    for worker in made.workers:
-        await asyncio.to_thread(worker.stop)
-    await made.log.stop()
-    await made.store.close()
+    async with World(settings, tmp_path) as made:
+        made.keys = [Key(tenant, f"talk{i}") for tenant in ("acme", "other") for i in range(TALKS)]
+        yield made
 
 
 async def give(world: World, quota: Quota) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -33,12 +32,8 @@ async def world(stack: EmbeddedStack, tmp_path: Path) -> AsyncIterator[World]:
     settings = fresh_settings(stack, session_timeout=6.0)
     await create_topics(settings)
     await open_generation(settings, {**POLICY, "summarizer": "cheap"}, acme={})
-    made = World(settings, tmp_path)
-    yield made
-    for worker in made.workers:
-        await asyncio.to_thread(worker.stop)
-    await made.log.stop()
-    await made.store.close()
+    async with World(settings, tmp_path) as made:
+        yield made
 
 
 async def test_a_worker_counts_events_and_summaries_and_a_gateway_shows_them_to_an_admin(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -29,15 +28,14 @@ from threadfold.embedded.stack import EmbeddedStack
 
 @pytest.fixture
 async def world(stack: EmbeddedStack, tmp_path: Path) -> AsyncIterator[World]:
-    settings = fresh_settings(stack, session_timeout=6.0)
+    # A consumer that stands still after a rebalance is found out, and started again, in time.
+    settings = fresh_settings(
+        stack, session_timeout=6.0, summary_time_cap=10.0, watchdog_seconds=30.0
+    )
     await create_topics(settings)
     await open_generation(settings, {**POLICY, "summarizer": "cheap"})
-    made = World(settings, tmp_path)
-    yield made
-    for worker in made.workers:
-        await asyncio.to_thread(worker.stop)
-    await made.log.stop()
-    await made.store.close()
+    async with World(settings, tmp_path) as made:
+        yield made
 
 
 @pytest.mark.long
@@ -74,7 +72,7 @@ async def test_a_worker_that_is_killed_amid_its_calls_loses_no_summary_and_none_
             return len(server.calls) >= 20 and server.under_way > 0
 
         await until(amid, 60, "calls amid the work")
-        world.workers[0].kill()
+        world.kill(0)
         found = await world.all_summarised()
     # Its successor may make one again that it had just appended: with the same id, so it is a
     # repeat to the fold.

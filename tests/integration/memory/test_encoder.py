@@ -4,7 +4,6 @@ workers that die lose and double nothing.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import httpx
@@ -102,7 +101,7 @@ async def test_workers_that_are_killed_while_they_learn_lose_and_double_nothing(
     async def at_least(count: int) -> bool:
         return len(await learnt()) >= count
 
-    try:
+    async with world:
         world.start("http://127.0.0.1:9", "--only", "projector")
         for _ in range(2):
             world.start("http://127.0.0.1:9", "--only", "compactor")
@@ -116,14 +115,9 @@ async def test_workers_that_are_killed_while_they_learn_lose_and_double_nothing(
             ]
         )
         await until(lambda: at_least(10), 60, "the first are learnt from")
-        world.workers[1].kill()
+        world.kill(1)
         await until(lambda: at_least(len(said) * len(world.keys)), 90, "all are learnt from")
         found = await learnt()
         assert len(found) == len(said) * len(world.keys)
         assert {one.scope.user for one in found} == set(map(str, world.keys))
         assert all((one.duplicates, one.revision) == (0, 1) for one in found)
-    finally:
-        for worker in world.workers:
-            await asyncio.to_thread(worker.stop)
-        await world.log.stop()
-        await world.store.close()

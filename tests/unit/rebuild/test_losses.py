@@ -178,9 +178,9 @@ class NoTenants:
         return learn
 
 
-async def report(talk: Talk, after: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+async def report(talk: Talk, after: Rules) -> tuple[dict[str, Any], list[str]]:
     control: Any = NoTenants()
-    preview = Preview(control, talk.messages, talk.rules, Rules(after))
+    preview = Preview(control, talk.messages, talk.rules, after)
     await preview.run()
     document = preview.document()
     return document, policy_report(document)
@@ -190,7 +190,7 @@ async def test_a_report_says_that_summaries_are_cut_and_messages_left_out_and_no
     None
 ):
     talk = await summarised(BOUNDED)
-    document, lines = await report(talk, SMALLER)
+    document, lines = await report(talk, Rules(SMALLER))
     assert document["losses"] == [] and "lost by a switch: nothing" in lines
     assert document["compactions"]["refused_after"] == 0
     assert document["summaries_cut"] == 1
@@ -203,10 +203,10 @@ async def test_a_report_says_that_summaries_are_cut_and_messages_left_out_and_no
 
 async def test_a_report_says_what_a_larger_budget_has_room_for() -> None:
     talk = await summarised(BOUNDED, summaries=3)
-    document, lines = await report(talk, {**BOUNDED, "working_budget": 1_800})
+    document, lines = await report(talk, Rules({**BOUNDED, "working_budget": 1_800}))
     some = document["room"]
     assert some["conversations"] == 1 and 0 < some["tokens"] <= 1_800
-    document, lines = await report(talk, {**BOUNDED, "working_budget": 12_000})
+    document, lines = await report(talk, Rules({**BOUNDED, "working_budget": 12_000}))
     room = document["room"]
     reach = talk.window.covered_to
     said = sum(at <= reach for at, _ in talk.log)
@@ -214,5 +214,5 @@ async def test_a_report_says_what_a_larger_budget_has_room_for() -> None:
     assert any(
         line.startswith(f"room for more: in 1 conversations {said} summarised") for line in lines
     )
-    document, _ = await report(talk, SMALLER)
+    document, _ = await report(talk, Rules(SMALLER))
     assert document["room"]["conversations"] == 0

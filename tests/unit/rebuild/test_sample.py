@@ -7,14 +7,15 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
-from projections.policy.policy import Rules
+from projections.policy.policy import Callables, Rules
 from projections.render.render import render_openai
 from streams.rebuild.losses import Side
 from streams.rebuild.sample import Wanted, compared
-from tests.support.compacted_talk import Talk
+from tests.support.compacted_talk import SMALL, Talk
 from tests.support.generated import KEY
-from tests.unit.rebuild.test_losses import BOUNDED, GONE, SMALLER, stored, summarised, under
+from tests.unit.rebuild.test_losses import BOUNDED, GONE, SMALLER, report, stored, summarised, under
 from threadfold.gateway.routes.reprojection import Comparison
 from threadfold.testing.memory_log import MemoryLog
 
@@ -63,3 +64,57 @@ async def test_a_sample_is_bounded_in_events_and_may_be_of_one_tenant() -> None:
     assert short["events"] == 0 and short["tokens"]["before"]["sum"] == 0
     assert (await sample(talk, SMALLER, tenant="nobody"))["conversations"]["known"] == 0
     assert (await sample(talk, SMALLER, tenant=KEY.tenant))["conversations"]["compared"] == 1
+
+
+SHORTENING: dict[str, Any] = {
+    **SMALL,
+    "reducers": [{"name": "compact_tool_results", "replacement": "callable:shorten"}],
+}
+
+
+def raises(tool: str, call_id: str, text: str) -> str:
+    raise KeyError(text[:1])
+
+
+def with_a_result(policy: dict[str, Any], callables: Callables | None = None) -> Talk:
+    talk = Talk(policy, callables=callables)
+    talk.chat(1)
+    talk.call("a")
+    talk.say("tool.result", tool_call_id="a", content="the weather is fine " * 50)
+    talk.chat(12)
+    return talk
+
+
+@pytest.mark.parametrize(
+    ("callables", "why"), [({}, "is not registered"), ({"shorten": raises}, "raised KeyError")]
+)
+async def test_a_callable_of_the_other_policy_that_does_nothing_here_is_named(
+    callables: Callables, why: str
+) -> None:
+    talk, after = with_a_result(BOUNDED), Rules(SHORTENING, callables=callables)
+    store, live = await stored(talk.window), Side(1, talk.rules)
+    found = await compared(talk.messages, store, live, after, Wanted())
+    msgspec.convert(found, Comparison)
+    failure = {"name": "shorten", "why": why, "conversations": 1, "first": str(KEY)}
+    assert found["callable_failures"] == [failure]
+    document, lines = await report(talk, after)
+    assert document["callable_failures"] == [failure]
+    assert any(line.startswith(f"callable 'shorten' {why} here: in 1 conv") for line in lines)
+
+
+async def test_a_callable_of_the_live_policy_that_each_render_lacks_is_named() -> None:
+    talk = with_a_result(
+        {**SHORTENING, **BOUNDED, "cuts": "exact"}, {"shorten": lambda *_: "short"}
+    )
+    store, here = await stored(talk.window), Rules(talk.rules.deployment)
+    found = await compared(talk.messages, store, Side(1, here), Rules(BOUNDED), Wanted())
+    assert [one["name"] for one in found["callable_failures"]] == ["shorten"]
+
+
+async def test_no_callable_is_named_that_works() -> None:
+    talk = with_a_result(BOUNDED)
+    after = Rules(SHORTENING, callables={"shorten": lambda *_: "short"})
+    store = await stored(talk.window)
+    found = await compared(talk.messages, store, Side(1, talk.rules), after, Wanted())
+    assert found["callable_failures"] == []
+    assert (await report(talk, after))[0]["callable_failures"] == []

@@ -180,10 +180,22 @@ class ComparedWindow(Struct):
     lost: str | None
 
 
+class FailedCallable(Struct):
+    """A callable of a policy that the gateway lacks, or in which it raised an error (`why`): in how
+    many `conversations` of the sample, and the `first` of them. The default template is used there.
+    """
+
+    name: str
+    why: str
+    conversations: Count
+    first: str
+
+
 class Comparison(Struct):
     """Two policies on a sample: totals, and each conversation, losses and the largest changes
     first. `summaries` and `due` count conversations; `cost_of_a_summary` is the mean of those in
-    the sample that have a cost. No text is shown.
+    the sample that have a cost. With `callable_failures`, workers may come to other windows. No
+    text is shown.
     """
 
     generation: Count
@@ -197,6 +209,7 @@ class Comparison(Struct):
     due: Sides
     cost_of_a_summary: float | None
     lost: Count
+    callable_failures: list[FailedCallable]
     windows: list[ComparedWindow]
 
 
@@ -232,6 +245,7 @@ _COMPARISON = {
     "due": _sides(0, 1),
     "cost_of_a_summary": None,
     "lost": 0,
+    "callable_failures": [],
     "windows": [
         {
             "tenant": "nord",

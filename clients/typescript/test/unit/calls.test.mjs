@@ -1,6 +1,7 @@
 // What the client does when the service fails, breaks off or says to wait.
 
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import * as threadfold from "../../dist/index.js";
 import { cut, DONE, json, lost, problem, SAY, serving } from "./server.mjs";
@@ -98,7 +99,7 @@ test("a proxy's page is an error by its status", () =>
       await assert.rejects(client.context("c"), {
         name: "Unavailable",
         status: 502,
-        unknown: true,
+        unknown: false,
       });
     },
     { retries: 1 },
@@ -147,8 +148,8 @@ test("no answer in time is unavailable, and who was not reached did nothing", as
     (client) =>
       assert.rejects(client.context("c"), {
         name: "Unavailable",
-        unknown: true,
-        message: /did not answer in time/,
+        unknown: false,
+        message: /did not answer in time$/,
       }),
     { timeout: 0.05, retries: 1 },
   );
@@ -168,6 +169,37 @@ test("no answer in time is unavailable, and who was not reached did nothing", as
     name: "Unavailable",
     unknown: false,
   });
+});
+
+test("of a call that got no answer, only one that writes may have taken effect", async () => {
+  const maybe = /; it may have taken effect$/;
+  for (const [answer, options] of [
+    [lost, { retries: 1 }],
+    [() => new Promise(() => undefined), { retries: 1, timeout: 0.05 }],
+    [problem(503, "kafka-unavailable"), { retries: 1 }],
+  ]) {
+    await serving(
+      [answer],
+      async (client) => {
+        const [written, read] = await Promise.all(
+          [client.append("c", SAY), client.context("c")].map((call) =>
+            call.catch((error) => error),
+          ),
+        );
+        assert.deepEqual([written.unknown, read.unknown], [true, false]);
+        assert.equal(maybe.test(written.message), !written.status);
+        assert.doesNotMatch(read.message, maybe);
+      },
+      options,
+    );
+  }
+});
+
+test("an error that nobody caught is shown with a short line of the client", async () => {
+  const module = new URL("../../dist/index.js", import.meta.url);
+  const lines = (await readFile(module, "utf8")).split("\n");
+  const longest = Math.max(...lines.map((line) => line.length));
+  assert.ok(longest < 800, `a line of ${longest} characters would be printed`);
 });
 
 test("a name that a URL cannot carry, and an address that is none, are refused", async () => {
