@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from projections.memory.raw_turns import INDEXED_ROLES, Turn
 from projections.memory.resolution import Record
-from projections.memory.words import is_common, stems_of
+from projections.memory.words import MONTHS, WEEKDAYS, is_common, stem, stems_of
 
 ALIKE = 0.3
 """The least cosine of two statements' sets of stems that may be about the same."""
@@ -21,6 +21,10 @@ their questions 0.70 in place of 0.74).
 SOON = 10 * 60_000_000
 """Microseconds within which somebody corrects what was said just before."""
 _OF_USER = frozenset(stems_of("the user"))
+_OF_A_KIND = tuple(frozenset(map(stem, names)) - {"may"} for names in (WEEKDAYS, MONTHS))
+"""Words of which one takes another's place where something changes: its value is of that kind."""
+_DENIED = re.compile(r"\b(?:\w+n['\u2019]t|cannot|not)\b", re.IGNORECASE)
+"""Says nothing of what a statement is about; cut into words, "don't" would."""
 _LEAD = (
     r"\W*(?:(?:oh|oops|ah|u[hm]+|er+|hm+|well|no|nope|wait|sorry|but|and|so|actually|please)\b\W*)*"
 )
@@ -86,7 +90,7 @@ def statement(number: int, found: Record | Turn, taught_by: Turn | None = None) 
     text = found.text if corrected is None else found.text[corrected.end() :]
     begin, rest = text[:_LOOKED_AT], text[_LOOKED_AT:]
     same = _CHANGED.sub(" ", begin)
-    stems = frozenset(stems_of(same + rest))
+    stems = frozenset(stems_of(_DENIED.sub(" ", same + rest)))
     if found.speaker not in INDEXED_ROLES:
         stems |= frozenset(stems_of(found.speaker))
     changes = same != begin
@@ -102,7 +106,8 @@ def corrections(statements: Sequence[Statement], asked: Collection[str]) -> list
     A statement corrects an earlier one that is much alike, if it has all of the question's stems
     that the earlier one has. One that says that something changed needs less: to be alike, or,
     where both are short, a telling stem that both have or that each of them shares with the
-    question. One that begins as a correction corrects what was said right before.
+    question, or to be alike but for the weekday or month. One that begins as a correction corrects
+    what was said right before.
     """
     words = frozenset(asked)
     ordered = sorted(statements, key=attrgetter("at", "number"))
@@ -126,27 +131,45 @@ def _corrected(
         last = max((one.at for one in just), default=0)
         yield from (one for one in just if one.at == last)
     for one in own:
-        alike = _alike(one, later) and one.stems & asked <= later.stems
+        alike = _alike(one.stems, later.stems) and one.stems & asked <= later.stems
         if alike or ((later.changes or later.corrects) and _of_one_thing(one, later, asked)):
             yield one
 
 
+def others_of_kind(stems: Collection[str]) -> frozenset[str]:
+    """The words that may stand in the place of some of these: other weekdays, other months."""
+    kinds = (kind for kind in _OF_A_KIND if not kind.isdisjoint(stems))
+    return frozenset[str]().union(*kinds).difference(stems)
+
+
 def _of_one_thing(one: Statement, other: Statement, asked: frozenset[str]) -> bool:
-    if _alike(one, other):
+    if _alike(one.stems, other.stems):
         return True
     return max(len(one.stems), len(other.stems)) <= SHORT and (
         _telling(one.stems & other.stems)
         or (_telling(one.stems & asked) and _telling(other.stems & asked))
+        or _same_but_for_a_value(one.stems, other.stems)
     )
+
+
+def _same_but_for_a_value(one: frozenset[str], other: frozenset[str]) -> bool:
+    """Whether they are alike where a weekday or month is as good as another. A word must be the
+    same in both.
+    """
+    kinds = [kind for kind in _OF_A_KIND if not (kind.isdisjoint(one) or kind.isdisjoint(other))]
+    values = frozenset[str]().union(*kinds)
+    names = frozenset(min(kind) for kind in kinds)
+    plain = one - values, other - values
+    return bool(kinds and plain[0] & plain[1]) and _alike(plain[0] | names, plain[1] | names)
 
 
 def _same_speaker(one: Statement, other: Statement) -> bool:
     return not (one.speaker and other.speaker) or one.speaker == other.speaker
 
 
-def _alike(one: Statement, other: Statement) -> bool:
-    shared = len(one.stems & other.stems)
-    return shared > 0 and shared**2 >= ALIKE**2 * len(one.stems) * len(other.stems)
+def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
+    shared = len(one & other)
+    return shared > 0 and shared**2 >= ALIKE**2 * len(one) * len(other)
 
 
 def _telling(stems: frozenset[str]) -> bool:

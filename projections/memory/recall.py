@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from typing import Literal
 
 from msgspec import structs
 
 from projections.memory.identity import normalize
-from projections.memory.latest import Statement, corrections, statement
+from projections.memory.latest import SHORT, Statement, corrections, statement
 from projections.memory.planner import SearchPlan
 from projections.memory.raw_turns import Turn
 from projections.memory.recall_scores import Parts, parts_of, recency
@@ -78,12 +78,14 @@ def joined(
     channels: Iterable[tuple[Channel, Iterable[Recalled]]], composites: Iterable[Record] = ()
 ) -> list[Recalled]:
     """What the channels found, each once; its fit is the best one. A composite fits as well as the
-    best of its sources.
+    best of its sources. What the channels hold stays as it is.
     """
     found: dict[tuple[str, str], Recalled] = {}
     for channel, several in channels:
         for one in several:
-            known = found.setdefault((one.kind, one.id), one)
+            known = found.get((one.kind, one.id))
+            if known is None:
+                known = found[one.kind, one.id] = replace(one, channels=[])
             known.coverage = one.coverage if one.fit > known.fit else known.coverage
             known.fit = max(known.fit, one.fit)
             known.relevance = max(known.relevance, one.relevance)
@@ -208,23 +210,45 @@ def best_statements(
     best: dict[tuple[str, str], Recalled] = {}
     for channel in ("text", "vectors"):
         hits = [one for name, several in channels if name == channel for one in several]
-        said = [one for one in hits if one.found.trust == "user" and one.kind != "skill"]
-        first = nlargest(BEST, said, key=lambda one: (one.cosine or 0.0, one.fit))
+        first = nlargest(BEST, _said(hits), key=lambda one: (one.cosine or 0.0, one.fit))
         best |= {(one.kind, one.id): one for one in first}
     return list(best.values())
 
 
+def other_statements(shown: Iterable[Recalled], best: Iterable[Recalled]) -> list[Recalled]:
+    """The short ones of users' statements that are shown besides the best: a former value must not
+    stand there alone, wherever it stands.
+    """
+    known = {(one.kind, one.id) for one in best}
+    return [
+        one
+        for one in _said(shown)
+        if (one.kind, one.id) not in known and len(stems_of(one.found.text)) <= SHORT
+    ]
+
+
+def _said(found: Iterable[Recalled]) -> list[Recalled]:
+    return [one for one in found if one.found.trust == "user" and one.kind in ("record", "turn")]
+
+
 def correcting(
-    best: Sequence[Recalled], others: Collection[Recalled], plan: SearchPlan
+    best: Sequence[Recalled],
+    others: Collection[Recalled],
+    plan: SearchPlan,
+    shown: Sequence[Recalled] = (),
 ) -> list[Recalled]:
-    """Those of other results that correct one of the best; by themselves they fit nothing."""
-    both = [*best, *others]
+    """Those of other results that correct one of the best, or that say that something changed which
+    is ``shown``; by themselves they fit nothing.
+    """
+    all_ = [*best, *shown, *others]
+    statements = {one.number: one for one in _statements(all_)}
     numbers = {
         later
-        for later, earlier in corrections(_statements(both), _asked(plan))
-        if earlier < len(best) <= later
+        for later, earlier in corrections(list(statements.values()), _asked(plan))
+        if earlier < len(best) + len(shown) <= later
+        and (earlier < len(best) or statements[later].changes or statements[later].corrects)
     }
-    return [Recalled(both[number].found, corrects=True) for number in sorted(numbers)]
+    return [Recalled(all_[number].found, corrects=True) for number in sorted(numbers)]
 
 
 def _raise_composites(found: Mapping[str, Recalled]) -> None:

@@ -19,6 +19,7 @@ we were what when where which who whom whose why will with would you your s t re
 """
 STOP = frozenset(_STOP_WORDS.split())
 """Words that say nothing of what a text is about. Longer lists were measured to give nothing."""
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 MONTHS = (
     "january",
     "february",

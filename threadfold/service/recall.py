@@ -13,14 +13,17 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from projections.errors import EmbeddingsUnavailable, Healing, KafkaUnavailable, WaitTimedOut
+from projections.memory.latest import others_of_kind
 from projections.memory.planner import ActionState, Mode, SearchPlan, TemporalFilter, make_plan
 from projections.memory.recall import (
     CHANNELS,
+    LATEST_AMONG,
     Channel,
     Recalled,
     best_statements,
     correcting,
     joined,
+    other_statements,
     scored,
 )
 from projections.memory.resolution import Record
@@ -127,7 +130,10 @@ class Recall:
         now = time.time_ns() // 1000 if question.only.as_of is None else question.only.as_of
         channels, sought = await self.channels(question, now)
         if not question.facts:
-            channels.append(("text", await self._corrections(question, sought, channels)))
+            shown = scored(joined(channels), sought.plan, weights, now)
+            best = best_statements(channels)
+            others = other_statements(shown[: min(question.limit, LATEST_AMONG)], best)
+            channels.append(("text", await self._corrections(question, sought, best, others)))
         wanted = replace(question.only, kinds=_kinds(question))
         composites = await asyncio.to_thread(self._composites, wanted, channels)
         one_list = joined(channels, composites)
@@ -173,12 +179,15 @@ class Recall:
         self,
         question: Question,
         sought: Sought,
-        channels: Sequence[tuple[Channel, Sequence[Recalled]]],
+        best: Sequence[Recalled],
+        shown: Sequence[Recalled],
     ) -> list[Recalled]:
-        """What corrects the best of what was found, and has other words than the question."""
-        best = best_statements(channels)
-        stems = (stem for one in best for stem in stems_of(one.found.text))
+        """What corrects the best of what was found, or changes what else is shown, and has other
+        words than the question.
+        """
+        stems = (stem for one in (*best, *shown) for stem in stems_of(one.found.text))
         words = list(dict.fromkeys(stem for stem in stems if not is_common(stem)))
+        words += sorted(others_of_kind(words))
         if not words:
             return []
         only, others = question.only, list[Recalled]()
@@ -190,7 +199,7 @@ class Recall:
             said = await asyncio.to_thread(self._turns.search, only, words, CORRECTIONS)
             gone = await self._gone(only, said)
             others += [Recalled(hit.turn) for hit in said if _event(hit, only) not in gone]
-        return correcting(best, others, sought.plan)
+        return correcting(best, others, sought.plan, shown)
 
     async def _gone(self, only: Filter, hits: Iterable[TurnHit]) -> set[tuple[Key, int]]:
         """The turns among them that taught what no longer stands."""

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from datetime import date, timedelta
 from typing import NamedTuple
 
-from projections.memory.words import MONTHS
+from projections.memory.words import MONTHS, WEEKDAYS
 
-_DAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 _COUNTS = {
     word: n
     for n, word in enumerate(
@@ -27,7 +26,7 @@ _MONTH = (
 )
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _YEAR = r"(?:,? (?P<year>\d{4}))?"
-_WEEKDAY = r"(?P<weekday>" + "|".join(_DAYS) + ")"
+_WEEKDAY = r"(?P<weekday>" + "|".join(WEEKDAYS) + ")"
 _COUNT = r"(?P<count>\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten)"
 _UNIT = r"(?P<unit>day|week|month|year)s?"
 
@@ -92,7 +91,7 @@ def _near_day(match: re.Match[str], said: date) -> _Meaning:
 
 
 def _weekday(match: re.Match[str], said: date) -> _Meaning:
-    wanted, which = _DAYS.index(match["weekday"].lower()), (match["which"] or "").lower()
+    wanted, which = WEEKDAYS.index(match["weekday"].lower()), (match["which"] or "").lower()
     ahead = (wanted - said.weekday() - 1) % 7 + 1
     if which == "last":
         return _on(said - timedelta(days=(said.weekday() - wanted - 1) % 7 + 1))
@@ -193,7 +192,7 @@ _HINT = re.compile(
     r"\d{4}-\d\d-\d\d|\b(?:in "
     + _MONTH.replace("?P<month>", "?:")
     + r"|tomorrow|yesterday|today|tonight|ago|this|next|last|coming|"
-    + "|".join(_DAYS)
+    + "|".join(WEEKDAYS)
     + r"|in (?:\d+|an?|one|two|three|four|five|six|seven|eight|nine|ten) (?:day|week|month|year)"
     + r"|\d{1,2}(?:st|nd|rd|th)?(?: of)? "
     + _MONTH.replace("?P<month>", "?:")

@@ -50,6 +50,25 @@ async def test_a_later_value_is_found_though_it_has_no_word_of_the_question() ->
     assert await found(before, query=query) == [OLD]
 
 
+async def test_another_weekday_is_found_though_only_common_words_are_the_same() -> None:
+    before = talk("c1", 10, NOW - 9 * DAY, "ann", "I don't see any patients on Fridays.")
+    later = "Since March I never see people on Tuesdays."
+    after = talk("c2", 20, NOW - DAY, "ann", later, "People see what they want.")
+    assert (await found(before, after, query="Which day has no patients?"))[0] == later
+
+
+async def test_what_is_shown_is_corrected_wherever_it_stands() -> None:
+    asked = "Which sculpture, painting or fresco of the museum does she prefer?"
+    better = [
+        f"The museum has a sculpture, a painting and a fresco in hall {n}." for n in (1, 2, 3)
+    ]
+    before = talk("c1", 10, NOW - 9 * DAY, "ann", *better, "My favourite museum is the Prado.")
+    later = "By now the Prado bores me."
+    after = talk("c2", 20, NOW - DAY, "ann", later)
+    answered = await found(before, after, query=asked)
+    assert answered.index(later) + 1 == answered.index("My favourite museum is the Prado.")
+
+
 async def test_a_correction_right_behind_it_is_found_though_they_share_no_word() -> None:
     texts = ("My flight leaves from gate twelve.", "Scratch that, it is nineteen")
     assert await found(talk("c1", 10, NOW - DAY, "ann", *texts), query="Which gate?") == [

@@ -228,6 +228,22 @@ def test_every_example_is_answered_as_the_document_says(name: str, world: World)
             check(name, operation, answer)
 
 
+def body_of(name: str) -> dict[str, Any]:
+    """The first example of what an operation takes."""
+    method, path = name.split(" ", 1)
+    content = DOCUMENT["paths"][path][method.lower()]["requestBody"]["content"]
+    value: dict[str, Any] = next(iter(content[JSON]["examples"].values()))["value"]
+    return value
+
+
+def test_what_the_example_saves_the_example_of_a_search_finds_by_its_words(world: World) -> None:
+    saved = body_of("POST /v1/memories")
+    world.http.post("/v1/memories?wait=applied", json=saved).raise_for_status()
+    answer = world.http.post("/v1/memories/search", json=body_of("POST /v1/memories/search"))
+    assert "vectors" in answer.json()["away"]
+    assert saved["text"] in [one["text"] for one in answer.json()["results"]]
+
+
 def test_the_examples_cover_every_route_with_a_key() -> None:
     told = {name for name in NAMES if " /v1/" in name}
     routes = {

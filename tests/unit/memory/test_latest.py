@@ -8,7 +8,14 @@ from projections.memory.identity import Scope, normalize
 from projections.memory.latest import corrections, statement
 from projections.memory.planner import ActionState, make_plan
 from projections.memory.raw_turns import Turn
-from projections.memory.recall import Recalled, best_statements, correcting, joined, scored
+from projections.memory.recall import (
+    Recalled,
+    best_statements,
+    correcting,
+    joined,
+    other_statements,
+    scored,
+)
 from projections.memory.resolution import Record
 from projections.memory.words import stems_of
 from projections.policy.recall_weights import RecallWeights
@@ -49,6 +56,29 @@ def test_a_change_corrects_what_answers_the_same_question_in_other_words() -> No
     after = turn("By now my hobby is pottery.", 2, NOW)
     assert corrected(before, after, "What is her hobby, what does she collect?")
     assert not corrected(before, after, "What does she collect?")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("I don't see any patients on Fridays.", "Since March I never see people on Tuesdays."),
+        ("People look at the garden in June.", "By now they look here in August alone."),
+    ],
+)
+def test_where_something_changes_a_weekday_or_month_stands_for_another(
+    before: str, after: str
+) -> None:
+    former = turn(before, 1, NOW - 9 * DAY)
+    assert corrected(former, turn(after, 2, NOW), "Any consultations?")
+    plain = after.removeprefix("Since March ").removeprefix("By now ")
+    assert not corrected(former, turn(plain, 2, NOW), "Any consultations?")
+    other = "Nowadays I go running on Tuesdays and in August."
+    assert not corrected(former, turn(other, 2, NOW), "Any consultations?")
+
+
+def test_to_deny_something_is_nothing_that_two_statements_have_in_common() -> None:
+    former = turn("I don't eat fish.", 1, NOW - 9 * DAY)
+    assert not corrected(former, turn("By now I don't drive.", 2, NOW), "What does she avoid?")
 
 
 @pytest.mark.parametrize(
@@ -107,3 +137,16 @@ def test_what_corrects_the_best_is_found_by_its_words_and_is_as_relevant() -> No
     assert [one.found for one in later] == [after]
     found = scored(joined([*channels, ("text", later)]), plan, RecallWeights(), NOW)
     assert [(one.found, one.relevance) for one in found] == [(after, 0.7), (before.found, 0.7)]
+
+
+def test_what_is_shown_besides_the_best_is_corrected_by_what_says_that_it_changes_alone() -> None:
+    plan = make_plan(ActionState(query="Which scenery?", now=NOW))
+    best = Recalled(turn("The scenery is lovely.", 1, NOW - 9 * DAY), 0.9)
+    shown = Recalled(turn("My favourite holidays are by the sea.", 2, NOW - 8 * DAY), 0.1)
+    changed = Recalled(turn("By now I go to the hills on holidays.", 3, NOW, "c2"))
+    alike = Recalled(turn("My favourite holidays end with a barbecue.", 4, NOW, "c2"))
+    found = correcting([best], [changed, alike], plan, other_statements([best, shown], [best]))
+    assert [one.found for one in found] == [changed.found]
+    # Of the best, what is much alike is enough.
+    found = correcting([shown], [changed, alike], plan)
+    assert [one.found for one in found] == [changed.found, alike.found]

@@ -121,7 +121,7 @@ async def post_skills(
     "/v1/memories/search",
     "Search memories",
     Answer(answers.MemoryHits, example=answers.HITS),
-    body=Body(MemorySearch, {"one": {"query": "What does she drink?", "user": "u-7"}}),
+    body=Body(MemorySearch, {"one": {"query": "Which tea does she prefer?", "user": "u-7"}}),
 )
 async def post_search(request: Request, caller: Caller, body: MemorySearch) -> dict[str, Any]:
     """What fits the query, best first: records, skills, and turns of conversations that no record
