@@ -147,7 +147,7 @@ class Forbidden(ThreadfoldError):
 
 
 class UnsupportedMedia(ThreadfoldError):
-    """A body is not declared as JSON."""
+    """A body has a content coding, or is not declared as JSON."""
 
     problem = 415
 

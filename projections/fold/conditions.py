@@ -6,6 +6,10 @@ what threadfold itself appends and for the begin and end of turns (``Handler.vis
 nothing at all may have been appended yet. The events of one list expect the list's event before
 them. ``fence`` is a turn's fencing token: the turn must still be in force. An event whose condition
 is not met is rejected, and stays in the log.
+
+What an operator takes out is taken out whatever came before: the conditions of an ``event.dropped``
+count for nothing. A rollback passes over the events that it abandons, drops among them, and so does
+not know which of their conditions were met.
 """
 
 from __future__ import annotations
@@ -16,9 +20,14 @@ from projections.fold.outcomes import id_hash_of
 from projections.names import parse_position
 from projections.window.window import Window
 
+UNCONDITIONAL: frozenset[type] = frozenset({events.EventDroppedEvent})
+"""The types of events whose conditions count for nothing."""
+
 
 def not_met(window: Window, event: events.AnyEvent) -> str | None:
     """Why an event's conditions are not met by the window before it, None when they are."""
+    if type(event) in UNCONDITIONAL:
+        return None
     if isinstance(event.fence, int):
         turns = window.meta.turns
         token = None if turns is None else turns.token

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
 from projections.errors import InvalidPosition
 from projections.events import types as events
 from projections.events.size_limits import out_of_bounds
+from projections.fold.conditions import UNCONDITIONAL
 from projections.fold.handlers import HANDLERS
 from projections.fold.outcomes import id_hash_of
 from projections.memory.branches import Branches
@@ -19,6 +20,7 @@ from projections.window import turns as runs
 from projections.window.recent_ids import LIMIT as RECENT_IDS
 from projections.window.turns import Turns as Runs
 
+MAX_OFFSET = (1 << 63) - 1
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(Runs).decode
 
@@ -39,6 +41,15 @@ class Talk:
     runs: Runs = runs.NONE
     erased: bool = False
     changed: bool = False
+
+
+class HandedBack(NamedTuple):
+    """Whose the turns between two events are, as what said otherwise was taken out."""
+
+    first: int
+    end: int
+    user: str | None
+    channel: str | None
 
 
 class Talks:
@@ -163,6 +174,8 @@ CREATE TABLE talk_rollbacks (
         return found if since < RECENT_IDS else None
 
     def _conditions_met(self, talk: Talk, offset: int, event: events.AnyEvent) -> bool:
+        if type(event) in UNCONDITIONAL:
+            return True
         if isinstance(event.fence, int) and talk.runs.token != event.fence:
             return False
         if not isinstance(event.expect, str):
@@ -208,23 +221,35 @@ CREATE TABLE talk_rollbacks (
         )
         talk.user, talk.channel = self._opened_last(talk)
 
-    def drop(self, talk: Talk, offset: int, target: int) -> None:
+    def drop(self, talk: Talk, offset: int, target: int) -> HandedBack | None:
         """An event is taken out: if it said whose the conversation is, that counts no more."""
-        if self._db.execute(
+        if not self._db.execute(
             "SELECT 1 FROM openings WHERE talk = ? AND at = ?", (talk.number, target)
         ).fetchone():
-            # A rollback behind the drop brings the former opening back with it.
-            talk.user, talk.channel = self._opened_last(talk, but=target)
-            self._db.execute(
-                "INSERT INTO openings VALUES (?, ?, ?, ?)",
-                (talk.number, offset, talk.user, talk.channel),
-            )
+            return None
+        (until,) = self._db.execute(
+            "SELECT min(at) FROM (SELECT at FROM openings WHERE talk = ?1 AND at > ?2"
+            " UNION ALL SELECT went_by FROM talk_rollbacks"
+            " WHERE talk = ?1 AND went_to < ?2 AND went_by > ?2)",
+            (talk.number, target),
+        ).fetchone()
+        before = self._opened_last(talk, before=target)
+        # A rollback behind the drop brings the former opening back with it.
+        talk.user, talk.channel = self._opened_last(talk, but=target)
+        self._db.execute(
+            "INSERT INTO openings VALUES (?, ?, ?, ?)",
+            (talk.number, offset, talk.user, talk.channel),
+        )
+        return HandedBack(target, offset if until is None else until, *before)
 
-    def _opened_last(self, talk: Talk, *, but: int = -1) -> tuple[str | None, str | None]:
+    def _opened_last(
+        self, talk: Talk, *, but: int = -1, before: int = MAX_OFFSET
+    ) -> tuple[str | None, str | None]:
         branches = self.branches(talk.number)
         rows = self._db.execute(
-            "SELECT at, user, channel FROM openings WHERE talk = ? AND at != ? ORDER BY at DESC",
-            (talk.number, but),
+            "SELECT at, user, channel FROM openings WHERE talk = ? AND at != ? AND at < ?"
+            " ORDER BY at DESC",
+            (talk.number, but, before),
         )
         standing = ((user, channel) for at, user, channel in rows if branches.stands(at))
         return next(standing, (None, None))

@@ -25,8 +25,15 @@ from streams.memory import word_index
 from streams.memory.sqlite_index import SqliteIndex
 from streams.memory.sqlite_vectors import SqliteVectors
 from streams.memory.store import Filter
-from streams.memory.talks import Talk, Talks
-from streams.memory.word_index import Admits, Text, add_texts, find_texts, remove_texts
+from streams.memory.talks import HandedBack, Talk, Talks
+from streams.memory.word_index import (
+    Admits,
+    Text,
+    add_texts,
+    find_texts,
+    move_texts,
+    remove_texts,
+)
 
 TABLES = """
 CREATE TABLE topic (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL);
@@ -219,7 +226,9 @@ class _Batch:
             target = self._talks.target(talk, offset, event.data.position)
             if target is not None:
                 self._delete(talk, target)
-                self._talks.drop(talk, offset, target)
+                back = self._talks.drop(talk, offset, target)
+                if back is not None:
+                    self._hand_back(talk, one.log, back)
                 talk.newest = self._newest(talk)
 
     def _said(self, talk: Talk, one: Said, data: events.Message) -> None:
@@ -235,6 +244,16 @@ class _Batch:
         )
         self._turns.append((self._last, talk.number, one.position.offset, one.at, data.role))
         talk.newest = self._last
+
+    def _hand_back(self, talk: Talk, log: Key, back: HandedBack) -> None:
+        """Give turns to whose they are, as the event between that said otherwise was taken out. The
+        fold may never have had it: it parks a conversation at what it cannot fold.
+        """
+        rows = self._db.execute(
+            "SELECT number FROM turns WHERE talk = ? AND at_offset > ? AND at_offset < ?",
+            (talk.number, back.first, back.end),
+        ).fetchall()
+        move_texts(self._db, [number for (number,) in rows], scope_of(log, back.user, back.channel))
 
     def _newest(self, talk: Talk) -> int | None:
         """The last turn that stands."""

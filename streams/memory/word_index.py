@@ -119,6 +119,26 @@ def remove_texts(db: sqlite3.Connection, numbers: Sequence[int]) -> None:
     db.execute("DELETE FROM sizes WHERE texts <= 0")
 
 
+def move_texts(db: sqlite3.Connection, numbers: Sequence[int], scope: Scope) -> None:
+    """Put texts into another scope. Vectors are made of them anew."""
+    wanted = _encode(numbers).decode()
+    moved = [
+        Text(number, owner, scope, *rest)
+        for number, owner, *rest in db.execute(
+            "SELECT number, owner, session, text, dates, speaker, tags, before FROM texts"
+            " WHERE number IN (SELECT value FROM json_each(?))",
+            (wanted,),
+        ).fetchall()
+    ]
+    behind = db.execute(
+        "SELECT before, number FROM texts WHERE before IN (SELECT value FROM json_each(?))",
+        (wanted,),
+    ).fetchall()
+    remove_texts(db, numbers)
+    add_texts(db, moved)
+    db.executemany("UPDATE texts SET before = ? WHERE number = ?", behind)
+
+
 def _count(sizes: dict[str, list[int]], scope: Scope, session: str, texts: int, words: int) -> None:
     codes = _codes(scope)
     if session:

@@ -94,7 +94,7 @@ _PROBLEMS: dict[int, tuple[str, str, str]] = {
     ),
     415: (
         "unsupported-media",
-        "With `auth` off a body must be declared as JSON.",
+        "The body has a content coding. Or, with `auth` off, it is not declared as JSON.",
         "with auth off a body needs the header Content-Type: application/json",
     ),
     422: (

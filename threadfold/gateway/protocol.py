@@ -61,6 +61,12 @@ class BoundedProtocol(HttpToolsProtocol):
     """A transfer coding of the request that nobody here decodes."""
     _answered: RequestResponseCycle | None = None
     """The request that is being answered. ``cycle`` is the one that came last."""
+    _coming: RequestResponseCycle | None = None
+    """The request whose body has not ended."""
+    _refusal: bytes | None = None
+    """The last answer of a connection of which nothing more is read. It waits for those of the
+    whole requests before it; empty where no answer can follow.
+    """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -98,6 +104,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._progress = False
         self._unset_keepalive_if_required()
+        if self._refusal is not None:
+            self._pass_over(data)
+            return
         try:
             self._parse(memoryview(data))
         except HttpParserError:
@@ -109,18 +118,25 @@ class BoundedProtocol(HttpToolsProtocol):
             self._quiet += len(data)
             if self._quiet > MAX_HEAD and not self.transport.is_closing():
                 self._refuse(431, f"the request's head is over the limit of {MAX_HEAD} bytes")
-        if self._late is None and not self.transport.is_closing():
+        if self._late is None and self._refusal is None and not self.transport.is_closing():
             if self._in_head:
                 self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
             elif self._in_body:
                 self._body_from, self._body_bytes = self.loop.time(), 0
                 self._late = self.loop.call_later(CHECK, self._check_body)
 
+    def _pass_over(self, data: bytes) -> None:
+        """Nothing of a refused connection is read, but whether its client is there."""
+        self._quiet += len(data)
+        if self._quiet > MAX_HEAD:
+            self.transport.close()
+
     def eof_received(self) -> bool:  # type: ignore[override]
         """Answer what has come whole, and close after that."""
-        if self.cycle is None or self.cycle.response_complete or self._in_head or self._in_body:
-            return False
-        self.cycle.keep_alive = False
+        if self._refusal is None:
+            if self.cycle is None or self.cycle.response_complete or self._in_head or self._in_body:
+                return False
+            self.cycle.keep_alive = False
         self._in_time()
         self._late = self.loop.call_later(HALF_CLOSED, self.transport.close)
         return True
@@ -165,6 +181,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._coding = value
 
     def on_headers_complete(self) -> None:
+        if self._refusal is not None:
+            return
         if self.parser.should_upgrade() and not self._tunnels():
             return  # the head comes again
         self._progress, self._in_head, self._in_body = True, False, True
@@ -178,21 +196,27 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._coding:
             self._refuse_coding()
             return
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+            # RFC 9112, 3.2: two servers on the way could each go by another one.
+            self._refuse(400, f"the request has {hosts} Host headers: it needs one")
+            return
         self.open_connections.is_answered(self)
         super().on_headers_complete()
+        self._coming = self.cycle
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
         self._body_bytes += len(body)
-        if self._counted and not self._coding:
+        if self._counted and self._refusal is None:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if self.parser.should_upgrade():
+        if self._refusal is not None or self.parser.should_upgrade():
             return
-        self._progress, self._in_body = True, False
+        self._progress, self._in_body, self._coming = True, False, None
         self._in_time()
-        if self._counted and not self._coding:
+        if self._counted:
             super().on_message_complete()
             if self.cycle.response_complete:
                 self.open_connections.waits(self)
@@ -202,8 +226,12 @@ class BoundedProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
+        last = not self.pipeline
         super().on_response_complete()
-        if self._counted and self.cycle.response_complete:
+        if self._refusal is not None:
+            if last:
+                self._end()
+        elif self._counted and self.cycle.response_complete:
             # Also while the body of a refused request still comes.
             self.open_connections.waits(self)
 
@@ -247,28 +275,37 @@ class BoundedProtocol(HttpToolsProtocol):
             self._late = self.loop.call_later(CHECK, self._check_body)
 
     def _refuse(self, status: int, detail: str) -> None:
-        """Answer with a problem document, unless another answer is under way, and close."""
-        if self._may_answer():
-            known = HTTPStatus(status)
-            answer = problem(
-                status, known.phrase.title().replace(" ", ""), detail, {"Connection": "close"}
-            )
-            lines = [
-                f"HTTP/1.1 {status} {known.phrase}".encode(),
-                *(name + b": " + value for name, value in answer.raw_headers),
-            ]
-            self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
+        """Read nothing more; answer the whole requests, then this one with a problem document, and
+        close.
+        """
+        if self._refusal is not None:
+            return
         self._in_time()
-        self.transport.close()
+        known = HTTPStatus(status)
+        answer = problem(
+            status, known.phrase.title().replace(" ", ""), detail, {"Connection": "close"}
+        )
+        lines = [
+            f"HTTP/1.1 {status} {known.phrase}".encode(),
+            *(name + b": " + value for name, value in answer.raw_headers),
+        ]
+        self._refusal = b"\r\n".join([*lines, b"", bytes(answer.body)])
+        coming, answered = self._coming, self._answered
+        if coming is not None and coming is answered:
+            if coming.response_started:
+                self._refusal = b""
+            self._end()
+            return
+        if coming is not None and self.pipeline:
+            self.pipeline.popleft()  # it is the last of them
+        if answered is None or answered.response_complete:
+            self._end()
 
-    def _may_answer(self) -> bool:
-        """Whether an answer from here would neither cut into another nor be a request's second."""
-        cycle: RequestResponseCycle | None = self.cycle  # uvicorn's annotation leaves None out
-        if cycle is None:
-            return True
-        if self._in_body and self._counted:
-            return not cycle.response_started and not self.pipeline
-        return cycle.response_complete
+    def _end(self) -> None:
+        """Say the last thing and close, unless the answer before said that it closes."""
+        if self._refusal and not self.transport.is_closing():
+            self.transport.write(self._refusal)
+        self.transport.close()
 
 
 def bounded(connections: Connections) -> type[BoundedProtocol]:

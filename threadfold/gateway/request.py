@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-from projections.errors import InvalidRequest, RequestTooLarge
+from projections.errors import InvalidRequest, RequestTooLarge, UnsupportedMedia
 from projections.events.json_text import decode
 from projections.events.type_errors import explain
 from streams.runtime.shared_bytes import SharedBytes
@@ -106,8 +106,10 @@ class Request:
 
         Raises:
             RequestTooLarge, MalformedInput: the body is over its limit, or not JSON.
+            UnsupportedMedia: it is compressed, or coded in another way.
             InvalidRequest: it is not of its type; the message names the field.
         """
+        refuse_coded(self.scope)
         if body.raw:
             return await self.raw_body(body.limit)
         raw = await self.body(body.limit)
@@ -134,6 +136,21 @@ def _too_large(limit: int) -> RequestTooLarge:
     return RequestTooLarge(
         f"the body is over the limit of {limit} bytes: send it in several requests"
     )
+
+
+def refuse_coded(scope: Scope) -> None:
+    """Raise :class:`UnsupportedMedia` for a body of another content coding than ``identity``: what
+    is small and compressed may be large, and nothing here decodes it.
+    """
+    for name, value in scope["headers"]:
+        if name != b"content-encoding":
+            continue
+        for coding in value.decode("latin-1").split(","):
+            if coding.strip().lower() not in ("", "identity"):
+                raise UnsupportedMedia(
+                    f"the header Content-Encoding names {coding.strip()[:40]!r}: send the body as"
+                    " it is, without a coding"
+                )
 
 
 def announced_length(scope: Scope) -> int:

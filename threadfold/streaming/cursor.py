@@ -28,11 +28,16 @@ def read_cursor(topic: str, tenant: str, partitions: int, cursor: str) -> list[i
     )
     offsets = _varints(packed)
     if offsets is None or len(offsets) != partitions:
-        raise InvalidPosition(
-            f"the cursor is not one of {WHOSE} as it is now: begin anew, from the beginning or from"
-            " now on"
-        )
+        raise not_as_now()
     return offsets
+
+
+def not_as_now() -> InvalidPosition:
+    """The error of a cursor that names a place which the topic, as it is, does not have."""
+    return InvalidPosition(
+        f"the cursor is not one of {WHOSE} as it is now: begin anew, from the beginning or from now"
+        " on"
+    )
 
 
 def _about(topic: str, tenant: str) -> str:

@@ -14,7 +14,7 @@ from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.kafka_log import KafkaLog
 from streams.log.log import Row
 from streams.settings.settings import Settings
-from threadfold.streaming.cursor import read_cursor, write_cursor
+from threadfold.streaming.cursor import not_as_now, read_cursor, write_cursor
 from threadfold.streaming.decoding import decode_summary
 from threadfold.streaming.reader import CHUNK, Reader, batches_of
 from threadfold.streaming.sse_event import HEARTBEAT, SseEvent
@@ -68,7 +68,7 @@ class Summaries:
         """Subscribe after a cursor, from the beginning, or from now on.
 
         Raises:
-            InvalidPosition: it is not a cursor of this tenant's stream.
+            InvalidPosition: it is not a cursor of this tenant's stream, or the log ends before it.
             KafkaUnavailable: Kafka does not answer.
         """
         every = range(self.partitions)
@@ -78,6 +78,9 @@ class Summaries:
         ends = await self._log.end_offsets()
         if since is None:
             since = [ends[p] for p in every]
+        elif any(since[p] > ends[p] for p in every):
+            # It was given out by another log: what was there before it is not what is here.
+            raise not_as_now()
         found = self._tenants.get(tenant)
         if found is None:
             found = self._tenants[tenant] = Tenant(

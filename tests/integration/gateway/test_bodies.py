@@ -1,4 +1,4 @@
-"""Bodies that are JSON and yet no body of their route are refused by every route that takes one."""
+"""Every route that takes a body refuses one that is coded, or is JSON and yet no body of the route."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from collections.abc import AsyncIterator
 import pytest
 
 from streams.settings.settings import Settings
-from tests.support.gateway import Client, serving
+from tests.support.gateway import Client, is_problem, serving
 from threadfold.gateway.declaration import Route
 from threadfold.gateway.routes import TABLE
 
 BODIES = ["null", "12623263.0", "true", '"text"', "[]", "[null]", "[[]]", '{"": null}']
+
+
+WITH_BODY = pytest.mark.parametrize(
+    "route",
+    [route for route in TABLE if route.body is not None],
+    ids=lambda route: f"{route.method} {route.path}",
+)
 
 
 @pytest.fixture(scope="module")
@@ -20,17 +27,34 @@ async def call(settings: Settings) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.mark.parametrize(
-    "route",
-    [route for route in TABLE if route.body is not None],
-    ids=lambda route: f"{route.method} {route.path}",
-)
-async def test_a_body_of_another_form_is_refused_with_a_problem(call: Client, route: Route) -> None:
+def path_of(route: Route) -> str:
     path = route.template
     for name in route.names:
         path = path.replace(f"{{{name}}}", "acme" if name == "tenant" else "odd")
+    return path
+
+
+@pytest.mark.parametrize(
+    "route",
+    [route for route in TABLE if route.body is not None and route.scope in ("append", "read")],
+    ids=lambda route: f"{route.method} {route.path}",
+)
+async def test_a_coded_body_is_refused_and_its_coding_named(call: Client, route: Route) -> None:
+    for coding, named in (("gzip", "gzip"), ("identity, BR", "BR"), ("Identity", "")):
+        headers = {"Content-Type": "application/json", "Content-Encoding": coding}
+        if "turn_id" in route.names:
+            headers["Fencing-Token"] = "1"
+        answer = await call(route.method, path_of(route), b"[]", headers=headers)
+        if named:
+            is_problem(answer, 415, named)
+        else:
+            assert answer.status_code != 415
+
+
+@WITH_BODY
+async def test_a_body_of_another_form_is_refused_with_a_problem(call: Client, route: Route) -> None:
     for body in BODIES:
         headers = {"Content-Type": "application/json"}
-        answer = await call(route.method, path, body.encode(), headers=headers)
+        answer = await call(route.method, path_of(route), body.encode(), headers=headers)
         assert 400 <= answer.status_code < 500, (body, answer.text)
         assert answer.json()["detail"], body

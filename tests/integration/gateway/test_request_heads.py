@@ -143,6 +143,64 @@ async def test_a_transfer_coding_that_nobody_decodes_is_named(
     assert refused["status"] == 501 and coding.decode() in str(refused["detail"])
 
 
+CODED = b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: wuff\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("behind", "status"),
+    [
+        (b"nonsense and more of it\r\n\r\n", 400),
+        (POST + b"no length\r\n", 400),
+        (GET + b"X: " + PIECE * 5, 431),
+        (CODED + GET + b"\r\n", 501),
+    ],
+    ids=["garbage", "a broken body", "too long a head", "an unknown coding"],
+)
+async def test_whole_requests_before_what_is_refused_are_answered_first(
+    behind: bytes, status: int
+) -> None:
+    async def slow(request: Request) -> Response:
+        paths.append(request.url.path)
+        await asyncio.sleep(0.02)
+        return Response(b"whole")
+
+    paths: list[str] = []
+    app = Starlette(routes=[Route("/slow", slow), Route("/healthz", slow, methods=["POST"])])
+    whole = b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with serving(app) as url:
+        parts = urlsplit(url)
+        there = str(parts.hostname), int(parts.port or 0)
+        answer = await asked(there, whole * 3 + behind[:20], behind[20:])
+    *answers, last = answer.split(b"HTTP/1.1 ")[1:]
+    assert len(answers) == 3 and all(one.startswith(b"200") for one in answers)
+    assert problem_of(last)["status"] == status
+    assert paths == ["/slow"] * 3, "what stands behind it is not done"
+
+
+async def test_an_unknown_coding_on_a_kept_connection_is_named(place: tuple[str, int]) -> None:
+    answer = await asked(place, GET + b"\r\n", CODED)
+    assert problem_of(answer.split(b"HTTP/1.1 ")[2])["status"] == 501
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /healthz HTTP/1.1\r\n",
+        GET + b"Host: x\r\n",
+        b"GET /healthz HTTP/1.0\r\nHost: x\r\nhost: y\r\n",
+    ],
+    ids=["none", "two", "two of an old client"],
+)
+async def test_a_request_names_one_host(place: tuple[str, int], head: bytes) -> None:
+    refused = problem_of(await asked(place, head + b"\r\n"))
+    assert refused["status"] == 400 and "Host" in str(refused["detail"])
+
+
+async def test_an_old_client_need_not_name_the_host(place: tuple[str, int]) -> None:
+    answer = await asked(place, b"GET /healthz HTTP/1.0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+
+
 async def test_requests_one_behind_the_other_leave_no_error_behind(
     place: tuple[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.support.stream_pair import Pair, say
 from tests.support.streaming import Subscriber, subscribed
+from threadfold.streaming.cursor import read_cursor, write_cursor
 
 LONG = (
     "The parcel left the harbour in Oslo on Tuesday and should arrive by the weekend, or so they"
@@ -152,7 +153,10 @@ async def test_another_tenant_sees_no_summary_and_its_cursor_is_refused(pair: Pa
             cursor = one.events()[-1].id
         await rival.until(lambda: rival.of("").count("heartbeat") >= 3)
         assert rival.events() == []
-    for given in (cursor, "AAAA", "ä", "3-1"):
+    topic, count = pair.settings.topic("summaries"), pair.settings.partitions
+    ends = read_cursor(topic, "acme", count, str(cursor))
+    ahead = write_cursor(topic, "rival", [end + 1_000 for end in ends])
+    for given in (cursor, "AAAA", "ä", "3-1", ahead):
         answer = await pair.a.http.get(
             "/v1/summaries/stream", headers=pair.auth("rival"), params={"cursor": given}
         )

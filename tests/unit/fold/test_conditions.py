@@ -166,6 +166,16 @@ def test_conditions_hold_for_types_nobody_knows_and_odd_ones_are_none() -> None:
     assert talk.raw("acme.other.v1", {}, expect=["odd"], fence="odd").status is Status.APPLIED
 
 
+@pytest.mark.parametrize("condition", [{"expect": "2-1"}, {"fence": 7}])
+def test_what_an_operator_takes_out_has_no_condition(condition: dict[str, Any]) -> None:
+    talk = Talk()
+    talk.say("one", "two", "three")
+    dropped = talk.raw("threadfold.event.dropped.v1", {"position": "2-2"}, **condition)
+    assert dropped.status is Status.APPLIED
+    bodies = b"".join(entry.body or b"" for entry in talk.window.tail)
+    assert b"two" not in bodies and b"one" in bodies and b"three" in bodies
+
+
 def test_a_summary_that_is_asked_for_is_due_at_once_and_leaves_the_last_group() -> None:
     told = Story({"min_messages": 20})
     for i in range(3):
