@@ -51,7 +51,7 @@ def out_of_bounds(data: object) -> tuple[str, str] | None:
             if not call.id or not call.name:
                 return (
                     f"tool_calls[{i}].{'name' if call.id else 'id'}",
-                    "it is empty, which no provider takes",
+                    "it is empty, which no provider accepts",
                 )
             named += [(f"tool_calls[{i}].id", call.id), (f"tool_calls[{i}].name", call.name)]
         return _too_long(named)

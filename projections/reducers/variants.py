@@ -136,7 +136,7 @@ class Variants:
             made = replace(tool, call_id, text)
         except Exception as error:  # noqa: BLE001 (a deployment's own code must not stop a partition; the same input fails the same way)
             logger.warning(
-                "callable %r failed for a result of tool %r, the default template is taken: %r",
+                "callable %r failed for a result of tool %r, the default template is used: %r",
                 name,
                 tool,
                 error,

@@ -209,7 +209,7 @@ class Compactor:
         try:
             return self._summarizers(name)
         except InvalidPolicy as error:
-            logger.warning("%s; %s is taken", error, EXTRACTIVE)
+            logger.warning("%s; %s is used instead", error, EXTRACTIVE)
             return self._summarizers(EXTRACTIVE)
 
     async def _read_span(

@@ -59,7 +59,7 @@ class VerifyReport:
 
     ``repaired`` are those that were repaired and found right afterwards. ``failures`` says, by
     conversation and callable of its policy, what the callable could not do here: the default
-    template was taken, and the window was not repaired.
+    template was used, and the window was not repaired.
     """
 
     verified: int = 0

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
+import pytest
+
 from threadfold.cli.main import main
 
 COMMAND = [sys.executable, "-m", "threadfold.cli"]
@@ -43,6 +45,13 @@ class Ran(NamedTuple):
         lines = self.err.splitlines()
         assert len(lines) == 1, self.err
         return lines[0]
+
+
+def error_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that ``main`` wrote to stderr in this process."""
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]
 
 
 def clean_env(extra: Mapping[str, str] | None = None) -> dict[str, str]:

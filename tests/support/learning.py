@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from projections.errors import WaitTimedOut
+from projections.events.codec import decode_event
+from projections.events.types import MemorySavedEvent
 from projections.events.validation import make_record
 from projections.memory.news import read_news
 from projections.memory.resolution import Record
@@ -177,6 +179,11 @@ class Learning:
 
     def texts(self) -> list[str]:
         return [one.text for one in self.known()]
+
+    def saved(self) -> list[MemorySavedEvent]:
+        """The records that stand as events in the log."""
+        found = [decode_event(raw.value or b"") for raw in self.log.rows(0)]
+        return [one for one in found if isinstance(one, MemorySavedEvent)]
 
     def counted(self, name: str) -> dict[tuple[str, ...], float]:
         return read(self.metrics.page()).get(f"threadfold_{name}", {})

@@ -17,7 +17,7 @@ from streams.control.control_topic import Control
 from streams.control.state import Generation
 from streams.settings.settings import Settings
 from tests.support.commands import Ran, cli, ok
-from tests.support.worker import running_worker
+from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.service.conversations import ConversationService
@@ -57,6 +57,15 @@ async def memory_stack(settings: Settings, data: Path, **more: Any) -> AsyncIter
         yield MemoryStack(made, data)
 
 
+@asynccontextmanager
+async def holding(settings: Settings) -> AsyncIterator[tuple[ConversationService, Memories]]:
+    """A gateway's service, and its memories, which feed the store."""
+    async with ConversationService(settings) as backend:
+        memories = Memories(backend, hold=True)
+        yield backend, memories
+        await memories.stop()
+
+
 def record(text: str, **more: Any) -> MemorySaved:
     """A record as a caller saves it."""
     return MemorySaved(
@@ -78,6 +87,26 @@ async def texts_of(memories: Memories, user: str, tenant: str = "acme") -> list[
     """What a user's records say, newest first."""
     found, _ = await memories.page(Whose(tenant, user).filter(), None, 50)
     return [one.text for one in found]
+
+
+async def save_and_erase(
+    backend: ConversationService, memories: Memories, text: str, kept: Callable[[], Awaitable[bool]]
+) -> None:
+    """Save a text that eva said, check that it is ``kept``, and erase its conversation: it is kept
+    no more then.
+    """
+    opened = {"type": "conversation.opened", "user": "eva"}
+    appended = await backend.append("acme", [("talk", opened)])
+    await backend.wait_applied("acme", "talk", appended)
+    await save(memories, Whose("acme", "eva", conversation="talk"), text)
+    assert await kept()
+    await erase(backend, "acme", "talk")
+
+    async def gone() -> bool:
+        return not await kept()
+
+    await until(gone)
+    assert await texts_of(memories, "eva") == []
 
 
 async def erase(backend: ConversationService, tenant: str, conversation: str) -> None:

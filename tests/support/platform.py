@@ -34,6 +34,12 @@ class Platform(NamedTuple):
     settings: Settings
 
 
+def requests_to(platform: Platform) -> httpx.AsyncClient:
+    """Sends requests as the tenant, to paths under ``/v1``."""
+    headers = {"Authorization": f"Bearer {platform.key}"}
+    return httpx.AsyncClient(base_url=f"{platform.url}/v1", headers=headers, timeout=60)
+
+
 @asynccontextmanager
 async def running_platform(
     settings: Settings, policy: dict[str, Any] | None = None

@@ -241,7 +241,7 @@ async def _generation(found: Findings, settings: Settings, control: Control) -> 
         found.fault(
             "callables",
             f"policies name {', '.join(missing)}, which these settings do not register: the default"
-            " template is taken in their place. Set THREADFOLD_CALLABLES as for the workers",
+            " template is used in their place. Set THREADFOLD_CALLABLES as for the workers",
         )
     for number, halt in control.state.halted().items():
         found.fault("halted", halt.sentence(number))
@@ -252,7 +252,7 @@ async def _generation(found: Findings, settings: Settings, control: Control) -> 
         found.fault(
             "maintenance",
             f"appends {whose} are refused since {record.since}{why}: `threadfold maintenance"
-            f" off{option}` takes them again",
+            f" off{option}` accepts them again",
         )
     unfinished = [name for name, copy in control.state.copies.items() if copy.ends is None]
     for tenant in sorted(unfinished):

@@ -22,7 +22,7 @@ def maintenance() -> None:
 
 @maintenance.command("on")
 @_tenant
-@click.option("--reason", default="", metavar="TEXT", help="Callers are told so.")
+@click.option("--reason", default="", metavar="TEXT", help="The reason that callers get.")
 @data_option
 def on(tenant: str | None, reason: str, data: Path | None) -> None:
     """Refuse appends from now on, in all gateways and commands.

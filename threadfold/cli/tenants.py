@@ -145,8 +145,8 @@ _WAITS = (
 def policy_(name: str, file: Path, data: Path | None) -> None:
     """Replace a tenant's policy by that of FILE (TOML or JSON). Its keys stay.
 
-    It takes effect with the next generation (`threadfold rebuild --switch`). The policy that is in
-    force now takes back one that waits.
+    It takes effect with the next generation (`threadfold rebuild --switch`). Give the policy that
+    is in force now to discard one that waits.
     """
     check_name("tenant", name)
     values = read_layer(file)

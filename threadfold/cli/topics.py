@@ -55,7 +55,7 @@ def copy_(prefix: str, partitions: int, data: Path | None) -> None:
 
     Stop the workers before. From its beginning on appends are refused (503), also when it is done:
     then start workers and gateways with THREADFOLD_TOPIC_PREFIX=PREFIX. `threadfold maintenance
-    off` takes the old topics back. An interrupted copy goes on when it is repeated.
+    off` goes back to the old topics. An interrupted copy goes on when it is repeated.
     """
     settings = load_settings(data)
     with metered("copy", "records") as meter:

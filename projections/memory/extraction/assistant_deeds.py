@@ -9,6 +9,7 @@ from projections.events.memories import MemoryTags, MemoryTime
 from projections.memory.extraction.candidate import MAX_CHARS, Candidate
 from projections.memory.extraction.clauses import clauses
 from projections.memory.extraction.dates import resolve_dates
+from projections.memory.extraction.hints import folded, has_any
 from projections.memory.extraction.statements import day_of, entities_of
 
 _DEED = (
@@ -21,6 +22,8 @@ _DONE = re.compile(
     r"|successfully )*" + _DEED + r"\b.*)$",
     re.IGNORECASE,
 )
+_MARKS = re.compile('["*\u201c\u201d]')
+_HINTS = _DEED.removeprefix("(?:").removesuffix(")").replace("cancell?ed", "cancel").split("|")
 _VAGUE = re.compile(
     r"\b(?:it|its|this|that|these|those|they|them|here|below|above|following|as requested)\b", re.I
 )
@@ -34,6 +37,9 @@ def deeds(text: str, offset: int, time: str | None) -> Iterator[Candidate]:
         and "'ve " not in text
         and "\u2019ve " not in text
     ):
+        return
+    # What is between quotes or asterisks may become one word with what is not.
+    if not has_any(_MARKS.sub("", folded(text)), _HINTS):
         return
     for clause in clauses(text):
         match = _DONE.match(clause)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from projections.memory.extraction.hints import Hinted
 from projections.memory.extraction.third_person import expand
 
 MAX_MESSAGE = 20_000
@@ -19,16 +20,20 @@ _CODE = re.compile(
 )
 _QUOTE = re.compile(r"[\"\u201c\u201d][^\"\u201c\u201d]{0,2000}[\"\u201c\u201d]")
 _SENTENCE = re.compile(
-    r"(?<![A-Z]\.)(?<!\bMr\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\b[JjSs]r\.)(?<!\bvs\.)(?<=[.!?\u2026])[)\]]?\s+|[\n;()]+|:\)|(?<!\d)\s[-\u2013\u2014]\s(?!\d)"
+    # Looking ahead first spares the rest at nearly every letter.
+    r"(?=[\s)\];(:])(?:"
+    r"(?<=[.!?\u2026])(?<![A-Z]\.)(?<!\bMr\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\b[JjSs]r\.)(?<!\bvs\.)[)\]]?\s+"
+    r"|[\n;()]+|:\)|(?<!\d)\s[-\u2013\u2014]\s(?!\d))"
 )
 _JOINT = re.compile(
+    r"(?=[,\s])(?:"
     r",?\s+(?:and|but|so|because|though|although|while|as|since)\s+"
     r"(?=(?:i|my|we|our|it|that|this|he|she|they|you|could|can|please|would|what|is|there|how|if)\b)"
     r"|,?\s+and\s+(?=(?:the|a|an) (?:[\w-]+ ){1,4}(?:is|are|was|were|has) )"
     r"|,\s+(?=(?:i|my|we|our|it|he|she|they|you|could|can|please|would|what|is|are|do|how|which"
     r"|but|so|right|isn't|don't)\b)"
     r"|,?\s+(?:but|because|oh my|omg|so that|even though|in order to|if possible|if you"
-    r"|thank you|thanks)\b",
+    r"|thank you|thanks)\b)",
     re.IGNORECASE,
 )
 _FILLER = re.compile(
@@ -51,7 +56,7 @@ _CONDITION = re.compile(
     r"|do|does|did|is|are|was|were|can|could|would|should|will|have you|may i|what's|let me)\b",
     re.IGNORECASE,
 )
-_ORDER = re.compile(
+_ORDER = Hinted(
     r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}\b(?:instruction|prompt|rule|polic|guideline"
     r"|previous|above|everything|system|filter|restriction)"
     r"|\bsystem prompt\b|\bjailbreak|\bdeveloper mode\b|\byou are now\b|\bact as\b"
@@ -59,13 +64,14 @@ _ORDER = re.compile(
     r"|\b(?:your|new|these) (?:instructions|rules|guidelines)\b|\breveal\b.{0,30}\b(?:prompt"
     r"|password|key)"
     r"|<\|?(?:im_start|system|assistant)|\[(?:system|inst)\b|^\W*(?:system|assistant) ?:",
-    re.IGNORECASE,
+    "ignore|disregard|forget|override|bypass|system|jailbreak|developer mode|you are now|act as"
+    "|pretend|instructions|rules|guidelines|reveal|im_start|assistant|[inst",
 )
-_SECRET = re.compile(
+_SECRET = Hinted(
     r"\b(?:password|passcode|passphrase|pin(?: code| number)?|cvv|cvc|ssn|social security|security"
     r" (?:code|question|answer)|api key|access key|secret|private key|credit card|card number|iban"
     r"|one[- ]time code|otp|token)\b",
-    re.IGNORECASE,
+    "pass|pin|cvv|cvc|ssn|security|key|secret|credit card|card number|iban|time code|otp|token",
 )
 
 
@@ -80,12 +86,12 @@ def instructs(text: str) -> bool:
     """Whether a text tells a model what to do with its instructions. Such a text is data, and
     teaches nothing.
     """
-    return _ORDER.search(text) is not None
+    return _ORDER.found_in(text)
 
 
 def is_secret(text: str) -> bool:
     """Whether a text speaks of a password or the like, which no memory keeps."""
-    return _SECRET.search(text) is not None
+    return _SECRET.found_in(text)
 
 
 def clauses(text: str) -> Iterator[Clause]:
@@ -106,7 +112,7 @@ def clauses(text: str) -> Iterator[Clause]:
             found = _clause(part)
             if found is not None:
                 yield found
-            elif _CONDITION.match(_FILLER.sub("", part.strip())):
+            elif _CONDITION.match(_without(_FILLER, part.strip())):
                 break  # what follows depends on it
 
 
@@ -117,13 +123,19 @@ def _unquoted(match: re.Match[str]) -> str:
 
 
 def _clause(part: str) -> Clause | None:
-    text = _FILLER.sub("", part.strip()).strip(" \t.,!:\u2026*_~()")
+    text = _without(_FILLER, part.strip()).strip(" \t.,!:\u2026*_~()")
     if not text or _CONDITION.match(text):
         return None
-    plain = _HEDGE.sub("", text)
+    plain = _without(_HEDGE, text)
     words = plain.count(" ") + 1
     if not 2 <= words <= MAX_WORDS or is_secret(plain):
         return None
     found = Clause(plain)
     found.hedged = plain != text
     return found
+
+
+def _without(begin: re.Pattern[str], text: str) -> str:
+    """A text without what it begins with."""
+    found = begin.match(text)
+    return text if found is None else text[found.end() :]

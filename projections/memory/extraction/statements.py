@@ -29,6 +29,10 @@ _MINE = re.compile(
     r"^(?:i|we|my|our|always|never|from now on|(?:you can |please |everyone )?calls? me)\b|\bmy\b",
     re.I,
 )
+_OWN = re.compile(r"(?:\b|_)(?:i|im|we|my|our|always|never|from|calls?)(?:\b|_)", re.IGNORECASE)
+"""A word that a clause of :data:`_MINE` begins with, or has, before contractions are expanded."""
+_JOINED = re.compile('[`"\u201c\u201d]|\\*\\*')
+"""Marks that are taken out: what stands around them may be one word then."""
 _KNOWN = word_set(
     "beach ocean sea snow rain heat cold outdoors mountains city country countryside "
     "theater theatre opera gym library internet sun summer winter"
@@ -40,6 +44,7 @@ _TAIL = re.compile(
     r"|or so|by the way|of course|and|or|so+|for|to|with|of|the|an?|from))+$",
     re.IGNORECASE,
 )
+_OUR = re.compile(r"^our\b", re.IGNORECASE)
 _ENTITY = re.compile(r"\b(?:[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,3}|[A-Z]{2,}\d*|\w*\d\w*[A-Za-z]\w*)\b")
 
 
@@ -62,6 +67,8 @@ def statements(
         text: what was said, without what is private.
         name: who said it, where several talk.
     """
+    if _OWN.search(text) is None and _JOINED.search(text) is None:
+        return
     said = day_of(time)
     for clause in clauses(text):
         if _MINE.search(clause) is None:
@@ -75,7 +82,7 @@ def _stated(
     clause: Clause, offset: int, time: str | None, said: date | None, subject: str
 ) -> Candidate | None:
     plain = _TAIL.sub("", clause).rstrip(" ,.!")
-    plain = re.sub(r"^our\b", "my", plain, flags=re.I)
+    plain = _OUR.sub("my", plain, count=1) if plain[:1] in "oO" else plain
     if _DEICTIC.search(plain):
         return None
     for rule in RULES:

@@ -6,25 +6,31 @@ from __future__ import annotations
 
 import re
 
+from projections.memory.extraction.hints import folded, has_any
 from projections.memory.similarity import word_set
 
 THE_USER = "The user"
 
 _CONTRACTIONS = (
-    (r"\bi'?m\b", "I am"),
-    (r"\b(i|we|you|they)'ve\b", r"\1 have"),
-    (r"\b(i|we|you|they|he|she|it)'ll\b", r"\1 will"),
-    (r"\b(i|we|you|they|he|she)'d better\b", r"\1 should"),
-    (r"\b(i|we|you|they|he|she)'d\b", r"\1 would"),
-    (r"\b(we|you|they)'re\b", r"\1 are"),
-    (r"\bcan'?t\b|\bcan not\b", "cannot"),
-    (r"\bwon'?t\b", "will not"),
-    (r"\bdon'?t\b", "do not"),
-    (r"\b(is|are|was|were|did|does|have|has|had|would|could|should|must)n'?t\b", r"\1 not"),
-    (r"\b(s?he|it|that|there)'s\b", r"\1 is"),
-    (r"\blet'?s\b", "let us"),
+    (r"\bi'?m\b", "I am", ("im", "i'm")),
+    (r"\b(i|we|you|they)'ve\b", r"\1 have", ("'ve",)),
+    (r"\b(i|we|you|they|he|she|it)'ll\b", r"\1 will", ("'ll",)),
+    (r"\b(i|we|you|they|he|she)'d better\b", r"\1 should", ("'d better",)),
+    (r"\b(i|we|you|they|he|she)'d\b", r"\1 would", ("'d",)),
+    (r"\b(we|you|they)'re\b", r"\1 are", ("'re",)),
+    (r"\bcan'?t\b|\bcan not\b", "cannot", ("can't", "cant", "can not")),
+    (r"\bwon'?t\b", "will not", ("won't", "wont")),
+    (r"\bdon'?t\b", "do not", ("don't", "dont")),
+    (
+        r"\b(is|are|was|were|did|does|have|has|had|would|could|should|must)n'?t\b",
+        r"\1 not",
+        ("n't", "nt"),
+    ),
+    (r"\b(s?he|it|that|there)'s\b", r"\1 is", ("'s",)),
+    (r"\blet'?s\b", "let us", ("let's", "lets")),
 )
-_EXPAND = tuple((re.compile(old, re.IGNORECASE), new) for old, new in _CONTRACTIONS)
+"""Each with hints of it, one of which stands where it does."""
+_EXPAND = tuple((re.compile(old, re.IGNORECASE), new, hints) for old, new, hints in _CONTRACTIONS)
 _FIXED = word_set("will would can cannot could should must may might shall never was were had did")
 _PAST = word_set(
     "bought went got made took came saw said found gave left met lost broke began "
@@ -55,8 +61,10 @@ def expand(text: str) -> str:
     """A text without contractions, and with plain apostrophes."""
     text = text.replace("\u2019", "'")
     if "'" in text or "cant" in text or "dont" in text or "wont" in text or "im" in text:
-        for old, new in _EXPAND:
-            text = old.sub(new, text)
+        low = folded(text)
+        for old, new, hints in _EXPAND:
+            if has_any(low, hints):
+                text = old.sub(new, text)
     return text
 
 

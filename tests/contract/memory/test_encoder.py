@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from projections.errors import Healing, KafkaUnavailable
-from projections.events.codec import decode_event
-from projections.events.types import MemorySavedEvent
 from projections.events.validation import Record, make_record
 from projections.fold.extraction_due import Extraction
 from projections.names import Key, Position
@@ -23,11 +21,6 @@ from tests.support.learning import KEY, Learning, closed, opened, user
 SESSIONS = {"memory_auto": "sessions"}
 SUMMARIES = {**SMALL, "memory_auto": "summaries"}
 FILLER = [user("the weather of this week and the garden " * 4) for _ in range(8)]
-
-
-async def saved(world: Learning) -> list[MemorySavedEvent]:
-    found = [decode_event(raw.value or b"") for raw in world.log.rows(0)]
-    return [one for one in found if isinstance(one, MemorySavedEvent)]
 
 
 async def test_a_closed_session_teaches_what_was_said_in_it() -> None:
@@ -125,7 +118,7 @@ async def test_a_request_that_is_delivered_again_doubles_nothing() -> None:
     (request,) = world.requests
     await world.learn(request, request)
     once = world.known()
-    rows = await saved(world)
+    rows = world.saved()
     assert len(rows) == 4 and len({row.id for row in rows}) == 2
     assert [(one.duplicates, one.revision) for one in once] == [(0, 1), (0, 1)]
     # Far later its ids are not known any more: the same is said once more, and was said once.
@@ -177,7 +170,7 @@ async def test_a_rollback_that_comes_in_between_loses_nothing_that_still_stands(
     world.log.append = races  # type: ignore[method-assign]
     await world.learn()
     assert world.texts() == ["The user lives in Oslo."]
-    rejected = [one for one in await saved(world) if one.data.rollback is None]
+    rejected = [one for one in world.saved() if one.data.rollback is None]
     assert len(rejected) == 2  # what did not know the rollback counts nowhere
 
 
@@ -363,4 +356,4 @@ async def test_what_is_private_reaches_no_event() -> None:
     await world.say(opened(), user("I live in Oslo. <private>I have asthma.</private>"), closed())
     await world.learn()
     assert world.texts() == ["The user lives in Oslo."]
-    assert all("asthma" not in row.data.text for row in await saved(world))
+    assert all("asthma" not in row.data.text for row in world.saved())

@@ -15,8 +15,6 @@ import msgspec
 import pytest
 
 from projections.errors import KafkaUnavailable
-from projections.events.codec import decode_event
-from projections.events.types import MemorySavedEvent
 from projections.events.validation import Record, make_record
 from projections.names import Position
 from streams.compaction.compactor import Compactor
@@ -97,11 +95,6 @@ async def learning(
             await models.close()
 
 
-async def saved(world: Learning) -> list[MemorySavedEvent]:
-    found = [decode_event(raw.value or b"") for raw in world.log.rows(0)]
-    return [one for one in found if isinstance(one, MemorySavedEvent)]
-
-
 async def session(world: Learning, *said: dict[str, Any]) -> list[Position]:
     return await world.say(opened(), *(said or SAID), closed())
 
@@ -114,7 +107,7 @@ async def test_what_a_model_finds_stands_in_the_log_with_its_name_and_replay_ask
         assert (record.text, record.origin, record.trust) == (BOAT["text"], "model", "user")
         assert (record.scope.user, record.positions) == ("ann", ["0-1"])
         assert record.tags["task"] == ["travel"]
-        (event,) = await saved(world)
+        (event,) = world.saved()
         assert (event.data.origin, event.data.model) == ("model", "cheap/small-1")
         assert world.counted("memory_extractions_total") == {("made", "session", "cheap"): 1}
         before = world.known()

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
 import pytest
 
 from projections.events.validation import make_record
@@ -18,7 +17,7 @@ from tests.conftest import fresh_settings
 from tests.support.generations import open_generation
 from tests.support.grep import raw_records
 from tests.support.learning import closed, opened, user
-from tests.support.platform import running_platform
+from tests.support.platform import requests_to, running_platform
 from tests.support.summary_workers import World
 from tests.support.worker import until
 from threadfold.embedded.stack import EmbeddedStack
@@ -30,11 +29,7 @@ async def test_what_a_closed_session_taught_is_found_and_a_later_value_takes_its
 ) -> None:
     async with (
         running_platform(settings, {"memory_auto": "sessions"}) as platform,
-        httpx.AsyncClient(
-            base_url=f"{platform.url}/v1",
-            headers={"Authorization": f"Bearer {platform.key}"},
-            timeout=60,
-        ) as http,
+        requests_to(platform) as http,
     ):
 
         async def teach(conversation: str, *said: str) -> str:

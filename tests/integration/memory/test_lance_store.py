@@ -16,10 +16,11 @@ from tests.support.commands import cli
 from tests.support.local_stores import contents, stores_of
 from tests.support.memory_stack import (
     MemoryStack,
-    erase,
+    holding,
     memory_stack,
     read_on,
     save,
+    save_and_erase,
     texts_of,
 )
 from tests.support.worker import until
@@ -82,22 +83,13 @@ async def test_it_outlives_its_process_is_rebuilt_while_it_is_read_and_equals_sq
 
 
 async def test_what_is_erased_leaves_its_folder(stack: MemoryStack) -> None:
-    async with ConversationService(stack.settings) as backend:
-        memories = Memories(backend, hold=True)
-        opened = {"type": "conversation.opened", "user": "eva"}
-        appended = await backend.append("acme", [("talk", opened)])
-        await backend.wait_applied("acme", "talk", appended)
-        await save(memories, Whose("acme", "eva", conversation="talk"), "Hides marmalade.")
+    async def kept() -> bool:
         path = folder(stack).live
-        assert path is not None and any(b"armalade" in content for content in contents(path))
-        await erase(backend, "acme", "talk")
+        assert path is not None
+        return any(b"armalade" in content for content in contents(path))
 
-        async def gone() -> bool:
-            return not any(b"armalade" in content for content in contents(path))
-
-        await until(gone)
-        assert await texts_of(memories, "eva") == []
-        await memories.stop()
+    async with holding(stack.settings) as (backend, memories):
+        await save_and_erase(backend, memories, "Hides marmalade.", kept)
 
 
 async def test_a_second_process_reads_a_copy_and_takes_the_folder_over(stack: MemoryStack) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 from aiohttp import web
@@ -15,7 +14,7 @@ from aiohttp import web
 from streams.settings.endpoints import EndpointSettings
 from streams.settings.settings import Settings
 from tests.support.model_server import ModelServer, completion, model_server
-from tests.support.platform import running_platform
+from tests.support.platform import requests_to, running_platform
 from tests.support.worker import until
 
 BOAT = "The user would rather take the ferry than the plane."
@@ -64,11 +63,7 @@ async def test_what_a_model_found_in_a_session_is_found_by_a_planned_search(
         )
         async with (
             running_platform(own, {"memory_auto": "sessions"}) as platform,
-            httpx.AsyncClient(
-                base_url=f"{platform.url}/v1",
-                headers={"Authorization": f"Bearer {platform.key}"},
-                timeout=60,
-            ) as http,
+            requests_to(platform) as http,
         ):
             events = [
                 {"type": "conversation.opened", "user": "ann"},

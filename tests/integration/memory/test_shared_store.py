@@ -18,10 +18,11 @@ from streams.settings.settings import Settings
 from tests.support.commands import cli
 from tests.support.memory_stack import (
     MemoryStack,
-    erase,
+    holding,
     memory_stack,
     read_on,
     save,
+    save_and_erase,
     texts_of,
 )
 from tests.support.redis_servers import Server
@@ -82,8 +83,7 @@ async def test_gateways_share_a_store_and_one_goes_on_where_another_ended(world:
 
 
 async def test_a_store_is_rebuilt_beside_the_live_one_while_it_is_read(world: World) -> None:
-    async with ConversationService(world.settings) as backend:
-        memories = Memories(backend, hold=True)
+    async with holding(world.settings) as (_, memories):
         bob = Whose("acme", "bob")
         await save(memories, bob, *(f"Fact {n}." for n in range(9)))
         assert isinstance(memories.store, RedisMemories)
@@ -102,30 +102,18 @@ async def test_a_store_is_rebuilt_beside_the_live_one_while_it_is_read(world: Wo
         assert len(await texts_of(memories, "bob")) == 10
         assert await world.rebuilt() != digest
         assert (await world.run("diff")).code == 0
-        await memories.stop()
 
 
 async def test_what_is_erased_leaves_the_shared_store(world: World) -> None:
-    async with ConversationService(world.settings) as backend:
-        memories = Memories(backend, hold=True)
-        opened = {"type": "conversation.opened", "user": "eva"}
-        appended = await backend.append("acme", [("talk", opened)])
-        await backend.wait_applied("acme", "talk", appended)
-        whose = Whose("acme", "eva", conversation="talk")
-        await save(memories, whose, "Hides marmalade.")
-        assert await texts_of(memories, "eva") == ["Hides marmalade."]
-        await erase(backend, "acme", "talk")
+    async def kept() -> bool:
+        return "Hides marmalade." in await texts_of(memories, "eva")
 
-        async def gone() -> bool:
-            return await texts_of(memories, "eva") == []
-
-        await until(gone)
-        await memories.stop()
+    async with holding(world.settings) as (backend, memories):
+        await save_and_erase(backend, memories, "Hides marmalade.", kept)
 
 
 async def test_a_store_that_redis_lost_is_fed_anew(world: World) -> None:
-    async with ConversationService(world.settings) as backend:
-        memories = Memories(backend, hold=True)
+    async with holding(world.settings) as (_, memories):
         before = await texts_of(memories, "bob")
         assert len(before) > 1
         assert isinstance(memories.store, RedisMemories)
@@ -135,7 +123,6 @@ async def test_a_store_that_redis_lost_is_fed_anew(world: World) -> None:
             return await texts_of(memories, "bob") == before
 
         await until(whole)
-        await memories.stop()
     assert (await world.run("verify")).code == 0
 
 

@@ -26,6 +26,7 @@ def report(*, losses: list[dict[str, str]] | None = None, **compactions: Any) ->
             "summaries_cut": 0,
             "left_out": {"conversations": SIDES, "messages": SIDES},
             "room": {"conversations": 0, "events": 0, "tokens": 0},
+            "callable_failures": [],
             "examples": [],
             "notes": [],
         }

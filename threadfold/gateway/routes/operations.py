@@ -188,7 +188,7 @@ async def post_retry(caller: Caller, position: _At) -> dict[str, Any]:
 )
 async def post_drop(caller: Caller, body: Reason, position: _At) -> dict[str, Any]:
     """Drop the event at which a conversation is parked: the fold skips it and goes on with those
-    that wait. The record stays in the log. A record that is nobody's event is taken off the list.
+    that wait. The record stays in the log. A record of no event leaves the list.
 
     The answer waits up to 10 s for the fold. 422 if the event parks no conversation.
     """
