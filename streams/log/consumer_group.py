@@ -130,7 +130,8 @@ async def _coordinator(admin: Any, group: str, limit: float) -> Any:
 
 
 async def members(settings: Settings) -> int:
-    """How many processes are in the groups of the workers now: who folds, and who summarises.
+    """How many members the groups of the workers have now: who folds, and who summarises. A worker
+    that does both is a member of both.
 
     Raises:
         KafkaUnavailable: the brokers do not answer.

@@ -92,10 +92,10 @@ async def copy_topics(
 
 async def refuse_workers(settings: Settings) -> None:
     """Raise Conflict while workers run: they append summaries and ends of sessions."""
-    if count := await members(settings):
+    if await members(settings):
         raise Conflict(
-            f"{count} workers of the group {settings.group} run: stop them first (one that was"
-            f" killed counts for {settings.session_timeout:g} s)"
+            f"workers of the group {settings.group} run: stop them first (one that was killed"
+            f" counts for {settings.session_timeout:g} s)"
         )
 
 

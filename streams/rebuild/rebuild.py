@@ -86,14 +86,7 @@ async def rebuild(
         KafkaUnavailable, RedisUnavailable: what is built stays, and the same call goes on.
     """
     await check_whole(log, settings.topic("events"), accept=settings.accept_truncated_log)
-    state = await control.sync()
-    # A switch that was cut off right after it.
-    await control.settle_policies(state.live_generation)
-    generation, resumed = (
-        (known_generation(state, number), True)
-        if number is not None
-        else await begin(control, policy)
-    )
+    generation, resumed = await _begun(control, policy, number)
     try:
         async with Hold(store, generation.number) as hold:
             generation = known_generation(await control.sync(), generation.number)
@@ -111,9 +104,7 @@ async def rebuild(
                 settings, control, log, store, generation, every, bounds=bounds, progress=count
             )
             await builder.run()
-            if generation.state != "ready":
-                generation = msgspec.structs.replace(generation, state="ready")
-                await control.write({f"generation/{generation.number}": generation})
+            await _mark_ready(control, generation)
             if switch:
                 await _switch(control, store, generation, builder, accept_loss)
     except (KafkaUnavailable, RedisUnavailable) as error:
@@ -122,6 +113,24 @@ async def rebuild(
         )
         raise type(error)(f"{error}; {stays}") from error
     return RebuildReport(generation.number, count.events, resumed, switch)
+
+
+async def _begun(
+    control: Control, policy: dict[str, Any] | None, number: int | None
+) -> tuple[Generation, bool]:
+    """The generation to build, and whether it was begun before."""
+    state = await control.sync()
+    # A switch that was cut off right after it.
+    await control.settle_policies(state.live_generation)
+    if number is not None:
+        return known_generation(state, number), True
+    return await begin(control, policy)
+
+
+async def _mark_ready(control: Control, generation: Generation) -> None:
+    if generation.state != "ready":
+        ready = msgspec.structs.replace(generation, state="ready")
+        await control.write({f"generation/{generation.number}": ready})
 
 
 async def _switch(

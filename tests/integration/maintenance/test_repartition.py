@@ -65,6 +65,8 @@ async def test_every_conversation_is_the_same_in_more_partitions(
         assert "memory.saved" in {type_ for _, type_ in before[TAUGHT]["events"]}
         refused = await cli(*copy)
         assert refused.code == 2 and "run: stop them first" in refused.said
+        # One worker is in two groups of Kafka.
+        assert "threadfold: workers of the group" in refused.said
     await no_workers(first)
 
     class Cut(Exception):
