@@ -9,6 +9,7 @@ the folder sees it and goes over (``streams.memory.folder_feed``).
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from pathlib import Path
 from projections.errors import DataFolderInUse, InvalidSettings
 from streams.memory.sqlite_index import remove
 
+logger = logging.getLogger(__name__)
 REDIS_STORE = "redis"
 """The setting ``memory_store`` that names no folder, but the store in Redis; a folder of that name
 is ``./redis``.
@@ -88,14 +90,27 @@ class StoreFolder:
 
     def hold(self) -> bool:
         """Become the one process that feeds the live store; False while another one is. A folder
-        that has no store gets an empty one.
+        that has no store gets an empty one, and one that was deleted is made again.
         """
+        if not self.path.is_dir():
+            self._make_again()
         if self._lock is None:
             self._lock = self._locked("feeding.lock")
         if self._lock is not None and self.live is None:
             with self._new(self._live_name, exclusive=True) as file:
                 file.write_text(self._following().name)
         return self._lock is not None
+
+    def _make_again(self) -> None:
+        logger.warning(
+            "the folder %s of the memory store was deleted: this process goes on with the open"
+            " store, which ends with it; start it again, and the store is made from the log",
+            self.path,
+        )
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def close(self) -> None:
         """Let go of the folder."""

@@ -22,6 +22,8 @@ import psutil
 from aiohttp import web
 
 from projections.names import Key, partition_of
+from streams.control.control_topic import Control
+from streams.settings.quotas import Quota
 from streams.settings.settings import Settings
 from tests.drill.release import FIXED
 from tests.support.certificates import Authority
@@ -123,6 +125,10 @@ class Deployment:
             file.write_text(json.dumps(policy))
             ran = await self.run("tenants", "add", name, "--policy", file, "--encryption", "off")
             self.keys[name] = ran.lines[-1]
+        control = await Control(self.settings).start()
+        # Also a busy machine asks more than that.
+        await control.change_tenant("flood", None, lambda _: Quota(requests_per_second=5))
+        await control.stop()
         for name in TENANTS:
             await self.talk(name, "c1", turns=3)
 
@@ -238,7 +244,6 @@ class Deployment:
             url = f"{self.settings.gateway_url}/v1/conversations"
             headers = {"Authorization": f"Bearer {self.keys['flood']}"}
             async with self._http() as http:
-                # Over connections that are kept: also a busy machine asks more than the quota.
                 while True:
                     with suppress(httpx.HTTPError):
                         asked = (http.get(url, headers=headers) for _ in range(50))

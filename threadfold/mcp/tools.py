@@ -6,6 +6,7 @@ an operator fixed one. Lists are short, and texts are cut; ``mem_get`` has the w
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -28,7 +29,7 @@ INSTRUCTIONS = (
 Type = Literal[
     "fact", "preference", "event", "constraint", "procedure", "failure_pattern", "tool_affordance"
 ]
-_Id = Annotated[str, Field(min_length=1, max_length=200, description="The id of a memory.")]
+_Id = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="The id of a memory.")]
 _Conversation = Annotated[
     str | None, Field(description="Only what this conversation taught, or where it was said.")
 ]
@@ -54,15 +55,28 @@ def mcp_server(callers: Callers, user: str | None = None) -> MCPServer[Any]:
         (tools.mem_delete, _DELETES),
     ):
         made.add_tool(tool, annotations=hints)
+        made.known[tool.__name__] = set(inspect.signature(tool).parameters) - {"ctx"}
     return made
 
 
 class _Server(MCPServer[Any]):
     """A server whose refusals are one line, those of arguments that do not fit too."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.known: dict[str, set[str]] = {}
+        """The arguments of each tool."""
+
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
+        known = self.known.get(name)
+        if known is not None and (unknown := sorted(arguments.keys() - known)):
+            # The SDK leaves them out: a search with a misspelt filter would find too much.
+            raise ToolError(
+                f"tool {name}: {unknown[0][:80]!r} is not an argument of it:"
+                f" it has {', '.join(sorted(known))}"
+            )
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:

@@ -203,6 +203,15 @@ async def test_nobody_reaches_what_is_anothers(world: World, user: str) -> None:
         assert (await called(narrowed, "mem_get", id=saved["id"]))["user"] == user
 
 
+async def test_what_is_no_argument_and_no_id_is_refused_by_name(world: World, user: str) -> None:
+    async with world.over_http(await world.token(user)) as client:
+        said = await refused(client, "mem_search", query="x", conversaton="c1")
+        assert "'conversaton' is not an argument" in said and "conversation," in said
+        for no_id in ("stats", "..", "0" * 63, "0" * 64 + "/timeline"):
+            for tool in ("mem_get", "mem_timeline", "mem_delete"):
+                assert f"{tool}: id: String should match" in await refused(client, tool, id=no_id)
+
+
 async def test_what_a_user_taught_by_mcp_is_the_same_memory_as_over_http(
     world: World, user: str
 ) -> None:
@@ -221,7 +230,7 @@ async def test_a_wrong_key_and_a_gateway_that_is_away_are_one_clear_line(world: 
         said = await refused(client, "mem_save", text="x")
         assert "does not answer" in said and "is it running there?" in said
     async with world.over_http("tf_wrong") as client:
-        assert "the header Authorization" in await refused(client, "mem_get", id="x")
+        assert "the header Authorization" in await refused(client, "mem_get", id="0" * 64)
     async with world.over_http(None) as client:
         assert "Authorization: Bearer KEY" in await refused(client, "mem_context")
 

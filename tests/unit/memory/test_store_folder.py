@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,18 @@ def test_who_holds_a_folder_first_makes_its_store_and_is_alone(tmp_path: Path) -
     assert one.live == other.live == tmp_path / "m" / "memories-1.db"
     one.close()
     assert other.hold()
+    other.close()
+    assert (tmp_path / "m").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_was_deleted_is_made_again_and_one_process_holds_it(tmp_path: Path) -> None:
+    one, other = StoreFolder(tmp_path / "m"), StoreFolder(tmp_path / "m")
+    assert one.hold()
+    shutil.rmtree(tmp_path / "m")
+    assert one.hold() and not other.hold() and one.live is not None
+    shutil.rmtree(tmp_path / "m")
+    assert other.hold() and other.live == tmp_path / "m" / "memories-1.db"
+    one.close()
     other.close()
     assert (tmp_path / "m").stat().st_mode & 0o777 == 0o700
 
