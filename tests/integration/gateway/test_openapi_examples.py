@@ -237,9 +237,12 @@ def body_of(name: str) -> dict[str, Any]:
 
 
 def test_what_the_example_saves_the_example_of_a_search_finds_by_its_words(world: World) -> None:
-    saved = body_of("POST /v1/memories")
-    world.http.post("/v1/memories?wait=applied", json=saved).raise_for_status()
-    answer = world.http.post("/v1/memories/search", json=body_of("POST /v1/memories/search"))
+    saved, searched = body_of("POST /v1/memories"), body_of("POST /v1/memories/search")
+    assert saved["user"] == searched["user"]
+    # Another person than the examples', whom an example erases.
+    person = {"user": "u-not-erased"}
+    world.http.post("/v1/memories?wait=applied", json=saved | person).raise_for_status()
+    answer = world.http.post("/v1/memories/search", json=searched | person)
     assert "vectors" in answer.json()["away"]
     assert saved["text"] in [one["text"] for one in answer.json()["results"]]
 
