@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 from streams.settings.settings import Settings
 from tests.support.expressions import unknown_labels, unknown_metrics
 from threadfold.cli import main
+from threadfold.gateway.server import GRACE
 
 helm = pytest.importorskip(
     "helm_python", reason="no helm-python-sdk: it is there for Linux on x86-64 only"
@@ -210,6 +211,16 @@ def test_probes_ask_a_port_that_the_container_opens(objects: list[dict[str, Any]
         (port,) = container["ports"]
         assert str(port["containerPort"]) in container["args"]
     assert "readinessProbe" in pods(objects)["gateway"]["spec"]["containers"][0]
+
+
+def test_a_gateway_that_ends_goes_on_until_the_service_has_left_it(
+    objects: list[dict[str, Any]],
+) -> None:
+    pod = pods(objects)["gateway"]["spec"]
+    (container,) = pod["containers"]
+    command, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert command == "sleep"
+    assert int(seconds) + GRACE < pod["terminationGracePeriodSeconds"]
 
 
 def test_whatever_selects_pods_selects_those_of_one_part(objects: list[dict[str, Any]]) -> None:
