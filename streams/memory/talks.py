@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
 import msgspec
@@ -43,8 +44,8 @@ class Talk:
     changed: bool = False
 
 
-class HandedBack(NamedTuple):
-    """Whose the turns between two events are, as what said otherwise was taken out."""
+class Stretch(NamedTuple):
+    """Whose the turns between two events are."""
 
     first: int
     end: int
@@ -208,10 +209,10 @@ CREATE TABLE talk_rollbacks (
 
     def open(self, talk: Talk, offset: int, data: events.Opened) -> None:
         """The conversation says whose it is."""
-        talk.user, talk.channel = data.user or talk.user, data.channel or talk.channel
+        user, channel = data.user or None, data.channel or None
+        talk.user, talk.channel = user or talk.user, channel or talk.channel
         self._db.execute(
-            "INSERT INTO openings VALUES (?, ?, ?, ?)",
-            (talk.number, offset, talk.user, talk.channel),
+            "INSERT INTO openings VALUES (?, ?, ?, ?)", (talk.number, offset, user, channel)
         )
 
     def roll_back(self, talk: Talk, offset: int, target: int, at: int) -> None:
@@ -219,40 +220,45 @@ CREATE TABLE talk_rollbacks (
         self._db.execute(
             "INSERT INTO talk_rollbacks VALUES (?, ?, ?, ?)", (talk.number, offset, target, at)
         )
-        talk.user, talk.channel = self._opened_last(talk)
+        talk.user, talk.channel = self._owner(talk)
 
-    def drop(self, talk: Talk, offset: int, target: int) -> HandedBack | None:
-        """An event is taken out: if it said whose the conversation is, that counts no more."""
-        if not self._db.execute(
-            "SELECT 1 FROM openings WHERE talk = ? AND at = ?", (talk.number, target)
-        ).fetchone():
-            return None
-        (until,) = self._db.execute(
-            "SELECT min(at) FROM (SELECT at FROM openings WHERE talk = ?1 AND at > ?2"
-            " UNION ALL SELECT went_by FROM talk_rollbacks"
-            " WHERE talk = ?1 AND went_to < ?2 AND went_by > ?2)",
-            (talk.number, target),
-        ).fetchone()
-        before = self._opened_last(talk, before=target)
-        # A rollback behind the drop brings the former opening back with it.
-        talk.user, talk.channel = self._opened_last(talk, but=target)
-        self._db.execute(
-            "INSERT INTO openings VALUES (?, ?, ?, ?)",
-            (talk.number, offset, talk.user, talk.channel),
+    def drop(self, talk: Talk, target: int) -> list[Stretch]:
+        """An event is taken out, for good: if it said whose the conversation is, returns whose the
+        turns after it are now.
+        """
+        taken = self._db.execute(
+            "DELETE FROM openings WHERE talk = ? AND at = ?", (talk.number, target)
         )
-        return HandedBack(target, offset if until is None else until, *before)
+        if not taken.rowcount:
+            return []
+        talk.user, talk.channel = self._owner(talk)
+        changes = [
+            at
+            for (at,) in self._db.execute(
+                "SELECT at FROM openings WHERE talk = ?1 AND at > ?2 UNION"
+                " SELECT went_by FROM talk_rollbacks WHERE talk = ?1 AND went_by > ?2 ORDER BY 1",
+                (talk.number, target),
+            )
+        ]
+        return [
+            Stretch(first, end, *self._owner(talk, first))
+            for first, end in pairwise([target, *changes, MAX_OFFSET])
+        ]
 
-    def _opened_last(
-        self, talk: Talk, *, but: int = -1, before: int = MAX_OFFSET
-    ) -> tuple[str | None, str | None]:
-        branches = self.branches(talk.number)
-        rows = self._db.execute(
-            "SELECT at, user, channel FROM openings WHERE talk = ? AND at != ? AND at < ?"
-            " ORDER BY at DESC",
-            (talk.number, but, before),
-        )
-        standing = ((user, channel) for at, user, channel in rows if branches.stands(at))
-        return next(standing, (None, None))
+    def _owner(self, talk: Talk, upto: int = MAX_OFFSET) -> tuple[str | None, str | None]:
+        """Whose the conversation was after the event at an offset."""
+        branches = self.branches(talk.number, upto=upto)
+        user: str | None = None
+        channel: str | None = None
+        for at, of, in_ in self._db.execute(
+            "SELECT at, user, channel FROM openings WHERE talk = ? AND at <= ? ORDER BY at DESC",
+            (talk.number, upto),
+        ):
+            if branches.stands(at):
+                user, channel = user or of, channel or in_
+            if user and channel:
+                break
+        return user, channel
 
     def target(self, talk: Talk, offset: int, to: str) -> int | None:
         """The event that a rollback at ``offset`` goes back to; None where there is none."""
@@ -272,10 +278,11 @@ CREATE TABLE talk_rollbacks (
             return None if known is None or known[1] > rejected else known[0]
         return position.offset if position.partition == talk.partition else None
 
-    def branches(self, number: int, as_of: int | None = None) -> Branches:
-        """Which events of a conversation stand, by its rollbacks up to a time."""
+    def branches(self, number: int, as_of: int | None = None, upto: int = MAX_OFFSET) -> Branches:
+        """Which events of a conversation stand, by its rollbacks up to a time and an offset."""
         rows = self._db.execute(
-            "SELECT went_by, went_to, at FROM talk_rollbacks WHERE talk = ?", (number,)
+            "SELECT went_by, went_to, at FROM talk_rollbacks WHERE talk = ? AND went_by <= ?",
+            (number, upto),
         )
         return Branches((by, to) for by, to, at in rows if as_of is None or at <= as_of)
 

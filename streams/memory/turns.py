@@ -25,7 +25,7 @@ from streams.memory import word_index
 from streams.memory.sqlite_index import SqliteIndex
 from streams.memory.sqlite_vectors import SqliteVectors
 from streams.memory.store import Filter
-from streams.memory.talks import HandedBack, Talk, Talks
+from streams.memory.talks import Stretch, Talk, Talks
 from streams.memory.word_index import (
     Admits,
     Text,
@@ -71,7 +71,7 @@ class SqliteTurns(SqliteIndex):
     """The turns of all conversations, in a file or in one that goes with it."""
 
     TABLES = TABLES + Talks.TABLES
-    VERSION = 3
+    VERSION = 4
     WHAT = "the index of turns"
 
     def __init__(self, path: Path | None = None, *, building: bool = False) -> None:
@@ -226,9 +226,8 @@ class _Batch:
             target = self._talks.target(talk, offset, event.data.position)
             if target is not None:
                 self._delete(talk, target)
-                back = self._talks.drop(talk, offset, target)
-                if back is not None:
-                    self._hand_back(talk, one.log, back)
+                for stretch in self._talks.drop(talk, target):
+                    self._hand_back(talk, one.log, stretch)
                 talk.newest = self._newest(talk)
 
     def _said(self, talk: Talk, one: Said, data: events.Message) -> None:
@@ -245,15 +244,18 @@ class _Batch:
         self._turns.append((self._last, talk.number, one.position.offset, one.at, data.role))
         talk.newest = self._last
 
-    def _hand_back(self, talk: Talk, log: Key, back: HandedBack) -> None:
-        """Give turns to whose they are, as the event between that said otherwise was taken out. The
-        fold may never have had it: it parks a conversation at what it cannot fold.
+    def _hand_back(self, talk: Talk, log: Key, stretch: Stretch) -> None:
+        """Give turns to whose they are, as an event before them that said otherwise was taken out.
+        The fold may never have had it: it parks a conversation at what it cannot fold.
         """
+        scope = scope_of(log, stretch.user, stretch.channel)
         rows = self._db.execute(
-            "SELECT number FROM turns WHERE talk = ? AND at_offset > ? AND at_offset < ?",
-            (talk.number, back.first, back.end),
+            "SELECT t.number FROM turns t JOIN texts x USING (number)"
+            " WHERE t.talk = ? AND t.at_offset > ? AND t.at_offset < ? AND x.scope <> ?",
+            (talk.number, stretch.first, stretch.end, word_index.encode_scope(scope)),
         ).fetchall()
-        move_texts(self._db, [number for (number,) in rows], scope_of(log, back.user, back.channel))
+        if rows:
+            move_texts(self._db, [number for (number,) in rows], scope)
 
     def _newest(self, talk: Talk) -> int | None:
         """The last turn that stands."""

@@ -15,6 +15,7 @@ from projections.errors import Healing
 from projections.events import types as events
 from projections.events.times import parse_micros
 from projections.fold.apply import Status
+from projections.fold.replay import replay
 from projections.memory.raw_turns import turn_text
 from projections.memory.words import stems_of
 from projections.names import Key, Position
@@ -29,6 +30,7 @@ from tests.support.profiles import examples
 MINUTE = 60_000_000
 ANN = Filter("acme", user="ann")
 TALK = Key("acme", "c1")
+LARGE = Rules({"model_window": 4_000_000, "reserve_tokens": 1000, "compaction": False})
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -172,8 +174,29 @@ def test_a_conversation_whose_handing_over_was_taken_out_is_its_former_users(
     )
     assert texts(turns, "tea") == ["Ann's tea."]
     assert texts(turns, "tea", Filter("acme", user="bob")) == []
-    turns.apply([said(4, events.Rollback("0-1")), said(5, user("Bob's tea."))], {})
-    assert texts(turns, "tea", Filter("acme", user="bob")) == ["Bob's tea."]
+
+
+def test_a_handing_over_that_was_taken_out_stays_out_after_a_rollback_behind_that(
+    turns: SqliteTurns,
+) -> None:
+    log = [(0, opened("ann")), (1, opened("bob")), (2, events.EventDropped(f"{PARTITION}-1"))]
+    log += [(3, events.Rollback(f"{PARTITION}-1")), (4, user("Ann's tea."))]
+    fold = [(at, make_event(data, f"e{at}")) for at, data in log]
+    assert replay(KEY, PARTITION, LARGE, fold).state.user == "ann"
+    turns.apply([Said(KEY, Position(PARTITION, at), at, event) for at, event in fold], {})
+    assert texts(turns, "tea", Filter(KEY.tenant, user="ann")) == ["Ann's tea."]
+    assert texts(turns, "tea", Filter(KEY.tenant, user="bob")) == []
+
+
+def test_turns_after_a_later_opening_keep_nothing_of_a_handing_over_that_was_taken_out(
+    turns: SqliteTurns,
+) -> None:
+    turns.apply([said(0, opened("ann", "web")), said(1, opened("bob"))], {})
+    turns.apply([said(2, opened(None, "mail")), said(3, user("Ann's tea."))], {})
+    turns.apply([said(4, events.EventDropped("0-1")), said(5, user("More tea."))], {})
+    only = Filter("acme", user="ann", channel="mail")
+    assert set(texts(turns, "tea", only)) == {"Ann's tea.", "More tea."}
+    assert texts(turns, "tea", Filter("acme", user="bob")) == []
 
 
 def test_turns_between_a_handing_over_and_its_being_taken_out_are_the_former_users(
@@ -319,9 +342,6 @@ def test_a_damaged_file_says_so_and_can_be_fed_anew(tmp_path: Path) -> None:
     other = SqliteTurns(path)
     assert other.checkpoints() == {}
     other.close()
-
-
-LARGE = Rules({"model_window": 4_000_000, "reserve_tokens": 1000, "compaction": False})
 
 
 @given(st.integers(0, 2**32), st.integers(5, 90))
