@@ -154,8 +154,9 @@ class MemoryStore(Protocol):
     def neighbours(
         self, only: Filter, memory_id: str, before: int, after: int
     ) -> list[Record] | None:
-        """A record between those of its scope that came just before and after it, oldest first;
-        None where it is not there.
+        """A record between those of its scope that came just before and after it, oldest first,
+        but for deleted ones, and of the filter's ``conversations`` alone; None where it is not
+        there.
         """
 
     def search(self, only: Filter, words: Collection[str], limit: int) -> list[Hit]:

@@ -224,6 +224,21 @@ def test_pages_and_neighbours_are_in_the_order_of_time(store: MemoryStore) -> No
     assert store.neighbours(ACME, "0" * 64, 1, 1) is None
 
 
+def test_neighbours_are_of_the_conversations_that_may_be_seen_and_not_deleted(
+    store: MemoryStore,
+) -> None:
+    feed(store, *(said(n, f"Fact {n}.") for n in range(1, 8)))
+    feed(store, said(4, "Of another conversation.", C2))
+    for at, n in ((20, 2), (21, 3), (22, 5)):
+        about = saved(C1, f"Fact {n}.").memory_id
+        feed(store, fact(at, events.MemoryDeleted(memory_id=about, user=USER)))
+    middle = saved(C1, "Fact 4.").memory_id
+    only = Filter("acme", user=USER, expired=True, conversations=frozenset({"c1"}))
+    around = store.neighbours(only, middle, 1, 2)
+    assert around is not None
+    assert [one.text for one in around] == [f"Fact {n}." for n in (1, 4, 6, 7)]
+
+
 def whole(offset: int, *sources: events.MemorySaved, **more: Any) -> Fact:
     return fact(offset, fused(C1, *sources, **more))
 
