@@ -39,6 +39,8 @@ class SqliteVectors(Generic[H]):
         self._hit = hit
         self._signs = Signs()
         self._begun = 0
+        self._gone = 0
+        """How often a text was gone before its vector came: another one may have its number."""
 
     def begin(self) -> None:
         """Forget what is known of another file, or of what was erased."""
@@ -62,7 +64,7 @@ class SqliteVectors(Generic[H]):
     def epoch(self) -> tuple[int, int]:
         """Another one whenever texts that have vectors may have lost them."""
         with self._turn() as db:
-            return self._begun, deleted_vectors(db)
+            return self._begun, deleted_vectors(db) + self._gone
 
     def hold(self) -> bool:
         """It is on the process whose store it is to make them."""
@@ -86,7 +88,8 @@ class SqliteVectors(Generic[H]):
             EmbeddingsUnavailable: they are not as long as the model's others.
         """
         with self._turn(write=True) as db:
-            add_vectors(db, model, vectors)
+            if add_vectors(db, model, vectors) < len(vectors):
+                self._gone += 1
 
     def use(self, model: str) -> None:
         """Search the vectors of a model from now on; those of others are deleted."""
