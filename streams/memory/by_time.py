@@ -8,7 +8,8 @@ from dataclasses import replace
 from projections.memory.resolution import Record
 from streams.memory.store import Filter, Stats
 
-ALL = 1 << 62
+COUNTED_AT_ONCE = 2_000
+"""Records that are in memory while they are counted; between these others have their turn."""
 
 
 class RecordsByTime(ABC):
@@ -60,4 +61,9 @@ class RecordsByTime(ABC):
         return found
 
     def stats(self, only: Filter) -> Stats:
-        return Stats.of(self._by_time(replace(only, expired=True), None, ALL, older=True))
+        only, stats = replace(only, expired=True), Stats()
+        after: tuple[int, str] | None = None
+        while page := self._by_time(only, after, COUNTED_AT_ONCE, older=True):
+            stats.count(page)
+            after = page[-1].created, page[-1].id
+        return stats

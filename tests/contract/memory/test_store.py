@@ -16,8 +16,9 @@ from projections.memory.identity import Scope
 from projections.memory.news import Dropped, Fact, LogErased, Used, WentBack
 from projections.memory.words import stems_of, tag_word
 from projections.names import Key, users_log
+from streams.memory import by_time
 from streams.memory.sqlite_store import SqliteMemories
-from streams.memory.store import Filter, LocalStore, MemoryStore
+from streams.memory.store import Filter, LocalStore, MemoryStore, Stats
 from tests.support.local_stores import contents
 from tests.support.memories import USER, fused, random_logs, saved
 from threadfold.testing.plain_memories import PlainMemories
@@ -237,6 +238,17 @@ def test_neighbours_are_of_the_conversations_that_may_be_seen_and_not_deleted(
     around = store.neighbours(only, middle, 1, 2)
     assert around is not None
     assert [one.text for one in around] == [f"Fact {n}." for n in (1, 4, 6, 7)]
+
+
+def test_of_very_many_records_a_part_at_a_time_is_counted(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(by_time, "COUNTED_AT_ONCE", 3)
+    feed(store, *(said(n, f"Fact {n}.") for n in range(8)), said(8, "Of another.", C2, user="u-2"))
+    gone = saved(C1, "Fact 4.").memory_id
+    feed(store, fact(9, events.MemoryDeleted(memory_id=gone, user=USER)))
+    assert store.stats(ACME) == Stats(7, 1, {"fact": 7})
+    assert store.stats(Filter("acme")) == Stats(8, 1, {"fact": 8})
 
 
 def whole(offset: int, *sources: events.MemorySaved, **more: Any) -> Fact:
