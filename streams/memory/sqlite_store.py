@@ -36,6 +36,9 @@ from streams.memory.store import Filter, Hit, by_log
 from streams.memory.vector_index import copy_vectors
 from streams.memory.word_index import Admits, encode_scope, find_texts
 
+LOOKED_AT = 1_000
+"""Records that are looked at in one turn, where a list passes over most: others have theirs."""
+
 
 class SqliteMemories(SqliteIndex, RecordsByTime):
     """Records in a file, or in one that goes with it."""
@@ -80,16 +83,24 @@ class SqliteMemories(SqliteIndex, RecordsByTime):
             where, values = [*where, "user = ?"], [*values, only.user]
         if only.scope is not None:
             where, values = [*where, "scope = ?"], [*values, encode_scope(only.scope)]
-        if after is not None:
-            where = [*where, f"(created, id) {'<' if older else '>'} (?, ?)"]
         order = "DESC" if older else "ASC"
-        with self._turn() as db:
-            rows = db.execute(
-                f"SELECT number, record FROM records WHERE {' AND '.join(where)}"
-                f" ORDER BY created {order}, id {order}",
-                (*values, *(after or ())),
-            )
-            return list(islice(seen(db, only, rows), limit))
+        found: list[Record] = []
+        size = min(limit, LOOKED_AT)
+        while len(found) < limit:
+            behind = [] if after is None else [f"(created, id) {'<' if older else '>'} (?, ?)"]
+            with self._turn() as db:
+                rows = db.execute(
+                    "SELECT created, id, number, record FROM records"
+                    f" WHERE {' AND '.join(where + behind)}"
+                    f" ORDER BY created {order}, id {order} LIMIT ?",
+                    (*values, *(after or ()), size),
+                ).fetchall()
+                more = seen(db, only, [row[2:] for row in rows])
+                found += islice(more, limit - len(found))
+            if len(rows) < size:
+                break
+            after, size = rows[-1][:2], LOOKED_AT
+        return found
 
     def search(self, only: Filter, words: Collection[str], limit: int) -> list[Hit]:
         found: dict[int, Hit] = {}

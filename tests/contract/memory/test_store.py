@@ -16,7 +16,7 @@ from projections.memory.identity import Scope
 from projections.memory.news import Dropped, Fact, LogErased, Used, WentBack
 from projections.memory.words import stems_of, tag_word
 from projections.names import Key, users_log
-from streams.memory import by_time
+from streams.memory import by_time, sqlite_store
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter, LocalStore, MemoryStore, Stats
 from tests.support.local_stores import contents
@@ -238,6 +238,19 @@ def test_neighbours_are_of_the_conversations_that_may_be_seen_and_not_deleted(
     around = store.neighbours(only, middle, 1, 2)
     assert around is not None
     assert [one.text for one in around] == [f"Fact {n}." for n in (1, 4, 6, 7)]
+
+
+def test_a_list_that_passes_over_most_records_looks_at_a_part_of_them_at_a_time(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_store, "LOOKED_AT", 3)
+    kinds = ("fact", "fact", "event", "fact", "fact", "fact", "fact", "event", "event", "fact")
+    feed(store, *(said(n, f"Said {n}.", memory_type=kind) for n, kind in enumerate(kinds)))
+    only = Filter("acme", user=USER, types=("event",))
+    assert [one.text for one in store.page(only, None, 9)] == ["Said 8.", "Said 7.", "Said 2."]
+    (first, second) = store.page(only, None, 2)
+    rest = store.page(only, (second.created, second.id), 2)
+    assert [one.text for one in (first, *rest)] == ["Said 8.", "Said 2."]
 
 
 def test_of_very_many_records_a_part_at_a_time_is_counted(
