@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -150,7 +150,11 @@ def _admits(db: sqlite3.Connection, only: Filter) -> Admits | None:
     return lambda number, scope, session: record_said(db, only, number) is not None
 
 
-def _hit(db: sqlite3.Connection, only: Filter, text: int, cosine: float) -> Hit | None:
-    """The record that says a text, where the filter admits it."""
-    place = record_said(db, only, text)
-    return None if place is None else Hit(place[1], cosine, cosine)
+def _hit(db: sqlite3.Connection, only: Filter) -> Callable[[int, float], Hit | None]:
+    """The records that say texts, where the filter admits them."""
+
+    def hit(text: int, cosine: float) -> Hit | None:
+        place = record_said(db, only, text)
+        return None if place is None else Hit(place[1], cosine, cosine)
+
+    return hit

@@ -27,8 +27,10 @@ class Turn(Protocol):
         """With ``write`` as a transaction."""
 
 
-HitOf = Callable[[sqlite3.Connection, Filter, int, float], H | None]
-"""What a text by its number is a hit of, where the filter admits it; its score is the cosine."""
+HitOf = Callable[[sqlite3.Connection, Filter], Callable[[int, float], H | None]]
+"""For one search: what a text by its number is a hit of, where the filter admits it; its score is
+the cosine.
+"""
 
 
 class SqliteVectors(Generic[H]):
@@ -100,8 +102,9 @@ class SqliteVectors(Generic[H]):
         """The hits whose text is nearest to a vector of the model in use, best first."""
         found: dict[Hashable, H] = {}
         with self._turn() as db:
+            hit_of = self._hit(db, only)
             for text, cosine in self._signs.nearest(db, vector, only.tenant, only.user):
-                hit = self._hit(db, only, text, cosine)
+                hit = hit_of(text, cosine)
                 if hit is not None:
                     found.setdefault(hit.place, hit)
                 if len(found) == limit:

@@ -9,7 +9,7 @@ messages only their ids are kept, because a rollback may name them.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -132,18 +132,24 @@ def _admits(db: sqlite3.Connection, only: Filter) -> Admits | None:
     if only == Filter(only.tenant, only.user, kinds=only.kinds, as_of=only.as_of):
         return None
     timed = only.since is not None or only.until is not None
+    branches: dict[int, Branches] = {}
 
     def admits(number: int, scope: Scope, session: str) -> bool:
         return only.admits_place(scope, session) and (
-            not timed or _turn_of(db, only, number, {}) is not None
+            not timed or _turn_of(db, only, number, branches) is not None
         )
 
     return admits
 
 
-def _hit(db: sqlite3.Connection, only: Filter, text: int, cosine: float) -> TurnHit | None:
-    turn = _turn_of(db, only, text, {})
-    return None if turn is None else TurnHit(turn, cosine, cosine)
+def _hit(db: sqlite3.Connection, only: Filter) -> Callable[[int, float], TurnHit | None]:
+    branches: dict[int, Branches] = {}
+
+    def hit(text: int, cosine: float) -> TurnHit | None:
+        turn = _turn_of(db, only, text, branches)
+        return None if turn is None else TurnHit(turn, cosine, cosine)
+
+    return hit
 
 
 def _turn_of(
@@ -220,7 +226,6 @@ class _Batch:
             target = self._talks.target(talk, offset, event.data.to)
             if target is not None:
                 self._talks.roll_back(talk, offset, target, one.at)
-                talk.newest = self._newest(talk)
         elif isinstance(event, events.EventDroppedEvent):
             self._write_before(talk)
             target = self._talks.target(talk, offset, event.data.position)
@@ -228,7 +233,6 @@ class _Batch:
                 self._delete(talk, target)
                 for stretch in self._talks.drop(talk, target):
                     self._hand_back(talk, one.log, stretch)
-                talk.newest = self._newest(talk)
 
     def _said(self, talk: Talk, one: Said, data: events.Message) -> None:
         text = turn_text(data)
@@ -256,15 +260,6 @@ class _Batch:
         ).fetchall()
         if rows:
             move_texts(self._db, [number for (number,) in rows], scope)
-
-    def _newest(self, talk: Talk) -> int | None:
-        """The last turn that stands."""
-        branches = self._talks.branches(talk.number)
-        rows = self._db.execute(
-            "SELECT number, at_offset FROM turns WHERE talk = ? ORDER BY at_offset DESC",
-            (talk.number,),
-        )
-        return next((number for number, offset in rows if branches.stands(offset)), None)
 
     def _delete(self, talk: Talk, offset: int | None) -> None:
         """Delete a turn, or all of a conversation."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,14 @@ from projections.errors import Healing
 from projections.events import types as events
 from projections.events.times import parse_micros
 from projections.fold.apply import Status
-from projections.fold.replay import replay
+from projections.fold.replay import Logged, apply_with_log, replay
 from projections.memory.raw_turns import turn_text
 from projections.memory.words import stems_of
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.window.entry import Kind
 from projections.window.recent_ids import LIMIT as RECENT_IDS
+from projections.window.window import Window
 from streams.memory.store import Filter
 from streams.memory.turns import Said, SqliteTurns
 from tests.support.histories import KEY, PARTITION, Writer, make_event
@@ -224,6 +226,63 @@ def test_what_was_said_after_a_rollback_behind_a_handing_over_stays_its_users(
     turns.apply([said(3, events.Rollback("0-0")), said(4, user("Ann's tea."))], {})
     turns.apply([said(5, events.EventDropped("0-1")), said(6, user("More tea."))], {})
     assert set(texts(turns, "tea")) == {"Ann's tea.", "More tea."}
+
+
+def _random_owners(rng: random.Random) -> list[Any]:
+    """What opens, says, goes back and is taken out: the last only openings."""
+    log: list[Any] = [opened("ann", "web")]
+    for at in range(1, rng.randint(3, 25)):
+        openings = [n for n, data in enumerate(log) if isinstance(data, events.Opened)]
+        chance = rng.random()
+        if chance < 0.3:
+            log.append(opened(rng.choice(["ann", "bob", None]), rng.choice(["web", "mail", None])))
+        elif chance < 0.45:
+            log.append(events.Rollback(f"{PARTITION}-{rng.randrange(at)}"))
+        elif chance < 0.6:
+            log.append(events.EventDropped(f"{PARTITION}-{rng.choice(openings)}"))
+        else:
+            log.append(user(f"Tea {at}."))
+    return log
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_turns_are_whose_the_conversation_is_without_the_openings_that_were_taken_out(
+    seed: int, turns: SqliteTurns
+) -> None:
+    log = _random_owners(random.Random(seed))
+    gone = [data.position for data in log if isinstance(data, events.EventDropped)]
+    made = [(at, make_event(data, f"e{at}", None)) for at, data in enumerate(log)]
+    window, before = Window(KEY, PARTITION, LARGE), list[Logged]()
+    whose: dict[str, tuple[str | None, str | None]] = {}
+    for at, event in made:
+        never = make_event(None, event.id) if f"{PARTITION}-{at}" in gone else event
+        apply_with_log(window, at, never, before)
+        before.append((at, never))
+        whose[f"{PARTITION}-{at}"] = window.state.user, window.state.channel
+    live = replay(KEY, PARTITION, LARGE, made).state
+    assert (live.user, live.channel) == (window.state.user, window.state.channel)
+    for at, event in made:
+        turns.apply([Said(KEY, Position(PARTITION, at), at, event)], {})
+    for hit in turns.search(Filter(KEY.tenant), ["tea"], 100):
+        scope = hit.turn.scope
+        assert (scope.user, scope.channel) == whose[hit.turn.position], hit.turn.text
+
+
+def test_many_rollbacks_of_one_conversation_take_no_time_that_grows_with_their_square(
+    turns: SqliteTurns,
+) -> None:
+    turns.apply([said(0, opened()), said(1, user("Likes tea."))], {})
+    took = []
+    for first in range(2, 6_002, 1_000):
+        both = [(user("Tea?"), events.Rollback("0-1"))] * 500
+        log = [
+            said(first + n, data) for n, data in enumerate(data for pair in both for data in pair)
+        ]
+        begun = time.process_time()
+        turns.apply(log, {})
+        took.append(time.process_time() - begun)
+    assert took[-1] < 4 * took[0] + 0.1
+    assert texts(turns, "tea") == ["Likes tea."]
 
 
 @pytest.mark.parametrize("between", [RECENT_IDS - 1, RECENT_IDS])
