@@ -70,7 +70,8 @@ class SqliteMemories(SqliteIndex, RecordsByTime):
     def get(self, only: Filter, memory_id: str) -> Record | None:
         with self._turn() as db:
             rows = db.execute(
-                "SELECT number, record FROM records WHERE tenant = ? AND id = ?",
+                # The plus keeps SQLite from going through all that the tenant has.
+                "SELECT number, record FROM records WHERE +tenant = ? AND id = ?",
                 (only.tenant, memory_id),
             ).fetchall()
             return next(seen(db, only, rows), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -251,6 +252,18 @@ def test_a_list_that_passes_over_most_records_looks_at_a_part_of_them_at_a_time(
     (first, second) = store.page(only, None, 2)
     rest = store.page(only, (second.created, second.id), 2)
     assert [one.text for one in (first, *rest)] == ["Said 8.", "Said 2."]
+
+
+def test_a_record_is_read_by_its_id_however_many_its_tenant_has() -> None:
+    store, took = SqliteMemories(), []
+    asked = saved(C1, "Fact 1.").memory_id
+    for first, many in ((0, 100), (100, 8_000)):
+        feed(store, *(said(n, f"Fact {n}.") for n in range(first, many)))
+        begun = time.process_time()
+        assert all(store.get(ACME, asked) for _ in range(300))
+        took.append(time.process_time() - begun)
+    store.close()
+    assert took[1] < 5 * took[0] + 0.02
 
 
 def test_of_very_many_records_a_part_at_a_time_is_counted(
