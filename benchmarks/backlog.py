@@ -1,7 +1,7 @@
 """Figure `backlog`: 1,000 windows that are due for a summary at once, until none is.
 
 Conversations of a real agent (400 messages, 35,000 tokens) are folded by a projector alone, with
-the default policy, so that each is due for a summary of 10,000 tokens. Then a worker is started:
+the default policy, so that each is due for a summary of 20,000 tokens. Then a worker is started:
 ``ours`` is summaries a second, from the first one accepted to the last. The peers have half and a
 quarter of the backlog; ratios near 1 say that the time is linear in it. The table has the memory
 of the worker with its children.

@@ -89,8 +89,7 @@ class KeySet:
         """
         found = self._known(kid)
         if found:
-            if self._clock() - max(self._fetched, self._tried) > FRESH and self._background is None:
-                self._background = asyncio.create_task(self._refresh(), name="key-set")
+            self.keep_fresh()
             return found
         async with self._lock:
             found = self._known(kid)
@@ -100,6 +99,11 @@ class KeySet:
         if not found and self._failure:
             raise KeySetUnavailable(f"the key set {self.source} cannot be fetched: {self._failure}")
         return found
+
+    def keep_fresh(self) -> None:
+        """Fetch the set again in the background if it is old. Nobody waits for it."""
+        if self._clock() - max(self._fetched, self._tried) > FRESH and self._background is None:
+            self._background = asyncio.create_task(self._refresh(), name="key-set")
 
     async def close(self) -> None:
         """Cancel a fetch that is under way."""

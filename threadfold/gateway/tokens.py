@@ -90,6 +90,8 @@ class Tokens:
             and found.version == self._keys.version
         ):
             self._verified.move_to_end(digest)
+            # Else a token of a withdrawn key would stay while no other token comes.
+            self._keys.keep_fresh()
             return found.principal
         claims = await self._claims(token)
         principal = self._principal(claims)

@@ -136,7 +136,7 @@ class WindowCache:
         bodies = bodies_of(partition, head, base, list(pieces.values()))
         document = join_context(partition, head, base, list(pieces.values()), bodies)
         if kept is not None:
-            same = begins_with(document, kept.bodies)
+            same = _begins_with(document, bodies, kept.bodies)
             self.prefix_kept += same
             self.prefix_changed += sum(map(len, kept.bodies)) - same
         if kept is None or base is not kept.base or pieces != kept.pieces:
@@ -153,12 +153,17 @@ class WindowCache:
             self.size -= self._kept.popitem(last=False)[1].size
 
 
-def begins_with(document: bytes, bodies: Sequence[bytes]) -> int:
-    """How many bytes of these messages a context document begins with; one that differs counts as
-    far as it is the same.
+def _begins_with(document: bytes, bodies: Sequence[bytes], before: Sequence[bytes]) -> int:
+    """How many bytes of the messages ``before`` a context document begins with; one that differs
+    counts as far as it is the same. The document is joined of ``bodies``.
     """
-    same, at = 0, len(_OPENING)
-    for body in bodies:
+    same, at, equal = 0, len(_OPENING), 0
+    # Most are the same object as before: a long document is not read again for them.
+    while equal < min(len(bodies), len(before)) and bodies[equal] == before[equal]:
+        same += len(before[equal])
+        at += len(before[equal]) + 1
+        equal += 1
+    for body in before[equal:]:
         if not document.startswith(body, at):
             return same + _same(body, document[at : at + len(body)])
         same += len(body)

@@ -15,6 +15,11 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 
+{{- /* How the gateway is asked: TLS once its certificate is set. */ -}}
+{{- define "threadfold.scheme" -}}
+{{- ternary "https" "http" (not (empty .Values.settings.gateway_certificate)) }}
+{{- end }}
+
 {{- /* What every pod of threadfold shares, around its one container's own keys. */ -}}
 {{- define "threadfold.pod" -}}
 automountServiceAccountToken: false

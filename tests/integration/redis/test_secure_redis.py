@@ -25,7 +25,7 @@ from threadfold.cli.configuration import write_config
 from threadfold.embedded.ports import HOST
 from threadfold.service.conversations import ConversationService
 
-RIGHTS = "+@all -@dangerous +info +config|get +keys"
+RIGHTS = "+@all -@dangerous +info +config|get +role"
 """What docs/security.md gives to a user."""
 
 

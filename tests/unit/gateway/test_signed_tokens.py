@@ -308,6 +308,25 @@ async def test_a_withdrawn_key_is_dropped_when_the_set_has_become_old(
     await keys.close()
 
 
+async def test_a_token_of_a_withdrawn_key_ends_also_where_no_other_token_comes(
+    server: tuple[Server, str],
+) -> None:
+    serving, url = server
+    withdrawn = Signer("k")
+    serving.body = key_set(withdrawn)
+    clock = Clock()
+    keys = KeySet(url, clock)
+    tokens, token = Tokens(settings(), keys), withdrawn.token()
+    await tokens.verify(token)
+    serving.body = key_set(Signer("l"))
+    clock.now += FRESH + 1
+    await tokens.verify(token)
+    await until(lambda: asyncio.sleep(0, keys.version == 2))
+    with pytest.raises(Unauthorized, match="not in the key set"):
+        await tokens.verify(token)
+    await keys.close()
+
+
 async def test_a_source_that_is_not_there_is_named(tmp_path: Path) -> None:
     for source in (str(tmp_path / "none.json"), f"http://127.0.0.1:{closed_port()}/keys"):
         with pytest.raises(KeySetUnavailable, match="cannot be fetched"):

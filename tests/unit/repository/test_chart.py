@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 from streams.settings.settings import Settings
 from tests.support.expressions import unknown_labels, unknown_metrics
 from threadfold.cli import main
+from threadfold.gateway.server import GRACE
 
 helm = pytest.importorskip(
     "helm_python", reason="no helm-python-sdk: it is there for Linux on x86-64 only"
@@ -106,6 +107,9 @@ def test_an_object_that_does_not_follow_them_is_refused(objects: list[dict[str, 
         (LEAST | {"settings": {}}, "/settings/kafka"),
         (LEAST | {"gatway": {}}, "gatway"),
         (LEAST | {"projector": {"replicas": 0}}, "/projector/replicas"),
+        (LEAST | {"monitoring": {"podmonitor": True}}, "podmonitor"),
+        (LEAST | {"keda": {"projector": {"maximum": 4}}}, "maximum"),
+        (LEAST | {"networkPolicy": {"otherPort": [4318]}}, "otherPort"),
     ],
 )
 def test_values_that_cannot_work_are_refused_by_name(values: dict[str, Any], named: str) -> None:
@@ -161,6 +165,33 @@ def test_one_projector_keeps_no_more_windows_than_its_memory_holds(
     assert settings.partitions * settings.cached_windows * 0.27 / 1024 + 0.5 < 4
 
 
+def test_a_compactor_has_as_many_processes_as_cores_that_it_requests(
+    objects: list[dict[str, Any]],
+) -> None:
+    container = pods(objects)["compactor"]["spec"]["containers"][0]
+    environment = {pair["name"]: pair["value"] for pair in container["env"]}
+    processes = Settings.load(environment).compactor_processes
+    assert str(processes) == container["resources"]["requests"]["cpu"]
+
+
+def test_a_gateway_with_a_certificate_is_probed_and_scraped_over_tls() -> None:
+    settings = {
+        "kafka": "kafka:9092",
+        "gateway_certificate": "/etc/threadfold/files/tls.crt",
+        "gateway_private_key": "/etc/threadfold/files/tls.key",
+    }
+    found = rendered(ALL | {"settings": settings})
+    for objects, scheme in ((found, "https"), (rendered(ALL), "http")):
+        container = pods(objects)["gateway"]["spec"]["containers"][0]
+        probes = [container[probe] for probe in container if probe.endswith("Probe")]
+        assert {probe["httpGet"]["scheme"] for probe in probes} == {scheme.upper()}
+        scraped = of_kind(objects, "PodMonitor")
+        (endpoint,) = scraped["http"]["spec"]["podMetricsEndpoints"]
+        assert endpoint.get("scheme", "http") == scheme
+        (endpoint,) = scraped["metrics"]["spec"]["podMetricsEndpoints"]
+        assert "scheme" not in endpoint
+
+
 def test_every_command_line_is_one_that_the_product_takes(
     objects: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,6 +211,16 @@ def test_probes_ask_a_port_that_the_container_opens(objects: list[dict[str, Any]
         (port,) = container["ports"]
         assert str(port["containerPort"]) in container["args"]
     assert "readinessProbe" in pods(objects)["gateway"]["spec"]["containers"][0]
+
+
+def test_a_gateway_that_ends_goes_on_until_the_service_has_left_it(
+    objects: list[dict[str, Any]],
+) -> None:
+    pod = pods(objects)["gateway"]["spec"]
+    (container,) = pod["containers"]
+    command, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert command == "sleep"
+    assert int(seconds) + GRACE < pod["terminationGracePeriodSeconds"]
 
 
 def test_whatever_selects_pods_selects_those_of_one_part(objects: list[dict[str, Any]]) -> None:
