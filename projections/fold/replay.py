@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from projections.events import types as events
 from projections.events.types import AnyEvent
-from projections.fold.apply import History, Outcome, Status, apply
+from projections.fold.apply import History, Outcome, Status, apply, id_hash_of
 from projections.fold.rollback import take_out
 from projections.names import Key, parse_position
 from projections.policy.policy import Rules
@@ -135,8 +135,8 @@ class ReplayCheckpoints:
         self._base = self.window.image()
         self._by_offset: dict[int, AnyEvent] = dict(texts)
         self._offsets: list[int] = []
-        self._dropped: list[tuple[int, str]] = []
-        """Where events were taken out by an operator, and which."""
+        self._dropped: list[tuple[int, events.EventDroppedEvent]] = []
+        """What an operator took out, where it was; repeats among them where it is not folded."""
         self._copies: dict[int, _Copy] = {}
         self._places: list[int] = []
         self._most = copies_bytes
@@ -165,8 +165,8 @@ class ReplayCheckpoints:
             repeat = folds and self._fold(window, offset, event)
             self._by_offset[offset] = event
             self._offsets.append(offset)
-            if isinstance(event, events.EventDroppedEvent):
-                self._dropped.append((offset, event.data.position))
+            if isinstance(event, events.EventDroppedEvent) and not repeat:
+                self._dropped.append((offset, event))
             if folds and (offset in at or (every and len(self._offsets) % every == 0)):
                 self._put(window, offset, repeat)
 
@@ -183,10 +183,10 @@ class ReplayCheckpoints:
         if found is None or found.repeat:
             return History()
         restored = self._load(found.image)
-        for offset, position in self._dropped:
+        for offset, event in self._dropped:
             # What an operator took out since then stays out.
-            if target < offset <= window.meta.position:
-                take_out(restored, position)
+            if target < offset <= window.meta.position and not _is_repeat(window, offset, event):
+                take_out(restored, event.data.position)
         return History(restored, summary_chain(window, self._by_offset, target), self._by_offset)
 
     def _fold(self, window: Window, offset: int, event: AnyEvent) -> bool:
@@ -234,6 +234,14 @@ class ReplayCheckpoints:
     def _load(self, image: bytes) -> Window:
         mine = self.window
         return Window.from_image(mine.key, mine.partition, mine.rules, image)
+
+
+def _is_repeat(window: Window, offset: int, event: AnyEvent) -> bool:
+    """Whether a later window knows the event's id of an earlier one: so it did when this one came,
+    as the oldest ids leave first.
+    """
+    seen = window.recent_ids.find(id_hash_of(event.id))
+    return seen is not None and seen.offset < offset
 
 
 def summary_chain(

@@ -101,6 +101,11 @@ class Record(Struct):
         """Whether it is recalled."""
         return self.expired_at is None
 
+    @property
+    def deleted(self) -> bool:
+        """Whether it does not stand, and none took its place."""
+        return self.expired_at is not None and self.superseded_by is None
+
     def document(self) -> dict[str, Any]:
         """The record as the public interface has it."""
         found: dict[str, Any] = msgspec.to_builtins(self)

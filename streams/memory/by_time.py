@@ -8,7 +8,8 @@ from dataclasses import replace
 from projections.memory.resolution import Record
 from streams.memory.store import Filter, Stats
 
-ALL = 1 << 62
+COUNTED_AT_ONCE = 2_000
+"""Records that are in memory while they are counted; between these others have their turn."""
 
 
 class RecordsByTime(ABC):
@@ -40,11 +41,29 @@ class RecordsByTime(ABC):
             kinds=(middle.kind,),
             as_of=only.as_of,
             expired=only.expired,
+            conversations=only.conversations,
             scope=scope,
         )
-        earlier = self._by_time(own, at, before, older=True)
-        later = self._by_time(own, at, after, older=False)
+        earlier = self._undeleted(own, at, before, older=True)
+        later = self._undeleted(own, at, after, older=False)
         return [*reversed(earlier), middle, *later]
 
+    def _undeleted(
+        self, only: Filter, after: tuple[int, str], limit: int, *, older: bool
+    ) -> list[Record]:
+        found: list[Record] = []
+        while left := limit - len(found):
+            page = self._by_time(only, after, left, older=older)
+            found += [one for one in page if not one.deleted]
+            if len(page) < left:
+                break
+            after = page[-1].created, page[-1].id
+        return found
+
     def stats(self, only: Filter) -> Stats:
-        return Stats.of(self._by_time(replace(only, expired=True), None, ALL, older=True))
+        only, stats = replace(only, expired=True), Stats()
+        after: tuple[int, str] | None = None
+        while page := self._by_time(only, after, COUNTED_AT_ONCE, older=True):
+            stats.count(page)
+            after = page[-1].created, page[-1].id
+        return stats

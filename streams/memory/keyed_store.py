@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from projections.events.times import time_at
@@ -30,7 +31,7 @@ from streams.memory.key_reads import (
     superseded_from,
     with_sources,
 )
-from streams.memory.store import Filter, Hit, by_log
+from streams.memory.store import Filter, Hit, Stats, by_log
 
 T = TypeVar("T")
 CANDIDATES = 300
@@ -106,6 +107,17 @@ class KeyedMemories(RecordsByTime):
                 if len(found) >= limit:
                     break
             return found[:limit]
+
+        return self._read(work)
+
+    def stats(self, only: Filter) -> Stats:
+        only = replace(only, expired=True)
+
+        def work(there: ReadsByKey) -> Stats:
+            stats = Stats()
+            for places in there.by_time(only.tenant, only.user, None, older=True):
+                stats.count(seen(there, only, places))
+            return stats
 
         return self._read(work)
 

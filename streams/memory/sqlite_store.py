@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -35,6 +35,9 @@ from streams.memory.sqlite_vectors import SqliteVectors
 from streams.memory.store import Filter, Hit, by_log
 from streams.memory.vector_index import copy_vectors
 from streams.memory.word_index import Admits, encode_scope, find_texts
+
+LOOKED_AT = 1_000
+"""Records that are looked at in one turn, where a list passes over most: others have theirs."""
 
 
 class SqliteMemories(SqliteIndex, RecordsByTime):
@@ -67,7 +70,8 @@ class SqliteMemories(SqliteIndex, RecordsByTime):
     def get(self, only: Filter, memory_id: str) -> Record | None:
         with self._turn() as db:
             rows = db.execute(
-                "SELECT number, record FROM records WHERE tenant = ? AND id = ?",
+                # The plus keeps SQLite from going through all that the tenant has.
+                "SELECT number, record FROM records WHERE +tenant = ? AND id = ?",
                 (only.tenant, memory_id),
             ).fetchall()
             return next(seen(db, only, rows), None)
@@ -80,16 +84,24 @@ class SqliteMemories(SqliteIndex, RecordsByTime):
             where, values = [*where, "user = ?"], [*values, only.user]
         if only.scope is not None:
             where, values = [*where, "scope = ?"], [*values, encode_scope(only.scope)]
-        if after is not None:
-            where = [*where, f"(created, id) {'<' if older else '>'} (?, ?)"]
         order = "DESC" if older else "ASC"
-        with self._turn() as db:
-            rows = db.execute(
-                f"SELECT number, record FROM records WHERE {' AND '.join(where)}"
-                f" ORDER BY created {order}, id {order}",
-                (*values, *(after or ())),
-            )
-            return list(islice(seen(db, only, rows), limit))
+        found: list[Record] = []
+        size = min(limit, LOOKED_AT)
+        while len(found) < limit:
+            behind = [] if after is None else [f"(created, id) {'<' if older else '>'} (?, ?)"]
+            with self._turn() as db:
+                rows = db.execute(
+                    "SELECT created, id, number, record FROM records"
+                    f" WHERE {' AND '.join(where + behind)}"
+                    f" ORDER BY created {order}, id {order} LIMIT ?",
+                    (*values, *(after or ()), size),
+                ).fetchall()
+                more = seen(db, only, [row[2:] for row in rows])
+                found += islice(more, limit - len(found))
+            if len(rows) < size:
+                break
+            after, size = rows[-1][:2], LOOKED_AT
+        return found
 
     def search(self, only: Filter, words: Collection[str], limit: int) -> list[Hit]:
         found: dict[int, Hit] = {}
@@ -139,7 +151,11 @@ def _admits(db: sqlite3.Connection, only: Filter) -> Admits | None:
     return lambda number, scope, session: record_said(db, only, number) is not None
 
 
-def _hit(db: sqlite3.Connection, only: Filter, text: int, cosine: float) -> Hit | None:
-    """The record that says a text, where the filter admits it."""
-    place = record_said(db, only, text)
-    return None if place is None else Hit(place[1], cosine, cosine)
+def _hit(db: sqlite3.Connection, only: Filter) -> Callable[[int, float], Hit | None]:
+    """The records that say texts, where the filter admits them."""
+
+    def hit(text: int, cosine: float) -> Hit | None:
+        place = record_said(db, only, text)
+        return None if place is None else Hit(place[1], cosine, cosine)
+
+    return hit

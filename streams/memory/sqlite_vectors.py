@@ -27,8 +27,10 @@ class Turn(Protocol):
         """With ``write`` as a transaction."""
 
 
-HitOf = Callable[[sqlite3.Connection, Filter, int, float], H | None]
-"""What a text by its number is a hit of, where the filter admits it; its score is the cosine."""
+HitOf = Callable[[sqlite3.Connection, Filter], Callable[[int, float], H | None]]
+"""For one search: what a text by its number is a hit of, where the filter admits it; its score is
+the cosine.
+"""
 
 
 class SqliteVectors(Generic[H]):
@@ -39,6 +41,8 @@ class SqliteVectors(Generic[H]):
         self._hit = hit
         self._signs = Signs()
         self._begun = 0
+        self._gone = 0
+        """How often a text was gone before its vector came: another one may have its number."""
 
     def begin(self) -> None:
         """Forget what is known of another file, or of what was erased."""
@@ -62,7 +66,7 @@ class SqliteVectors(Generic[H]):
     def epoch(self) -> tuple[int, int]:
         """Another one whenever texts that have vectors may have lost them."""
         with self._turn() as db:
-            return self._begun, deleted_vectors(db)
+            return self._begun, deleted_vectors(db) + self._gone
 
     def hold(self) -> bool:
         """It is on the process whose store it is to make them."""
@@ -86,7 +90,8 @@ class SqliteVectors(Generic[H]):
             EmbeddingsUnavailable: they are not as long as the model's others.
         """
         with self._turn(write=True) as db:
-            add_vectors(db, model, vectors)
+            if add_vectors(db, model, vectors) < len(vectors):
+                self._gone += 1
 
     def use(self, model: str) -> None:
         """Search the vectors of a model from now on; those of others are deleted."""
@@ -97,8 +102,9 @@ class SqliteVectors(Generic[H]):
         """The hits whose text is nearest to a vector of the model in use, best first."""
         found: dict[Hashable, H] = {}
         with self._turn() as db:
+            hit_of = self._hit(db, only)
             for text, cosine in self._signs.nearest(db, vector, only.tenant, only.user):
-                hit = self._hit(db, only, text, cosine)
+                hit = hit_of(text, cosine)
                 if hit is not None:
                     found.setdefault(hit.place, hit)
                 if len(found) == limit:

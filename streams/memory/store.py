@@ -112,17 +112,14 @@ class Stats:
     expired: int = 0
     types: dict[str, int] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, records: Iterable[Record]) -> Stats:
-        """Those of these records, the expired among them included."""
-        stats = cls()
+    def count(self, records: Iterable[Record]) -> None:
+        """Count these records, the expired among them included."""
         for record in records:
             if record.stands:
-                stats.records += 1
-                stats.types[record.type] = stats.types.get(record.type, 0) + 1
+                self.records += 1
+                self.types[record.type] = self.types.get(record.type, 0) + 1
             else:
-                stats.expired += 1
-        return stats
+                self.expired += 1
 
 
 def by_log(tenant: str, turns: Collection[tuple[Key, int]]) -> dict[Key, set[int]]:
@@ -154,8 +151,9 @@ class MemoryStore(Protocol):
     def neighbours(
         self, only: Filter, memory_id: str, before: int, after: int
     ) -> list[Record] | None:
-        """A record between those of its scope that came just before and after it, oldest first;
-        None where it is not there.
+        """A record between those of its scope that came just before and after it, oldest first,
+        but for deleted ones, and of the filter's ``conversations`` alone; None where it is not
+        there.
         """
 
     def search(self, only: Filter, words: Collection[str], limit: int) -> list[Hit]:

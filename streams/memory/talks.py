@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -43,13 +44,21 @@ class Talk:
     changed: bool = False
 
 
-class HandedBack(NamedTuple):
-    """Whose the turns between two events are, as what said otherwise was taken out."""
+class Stretch(NamedTuple):
+    """Whose the turns between two events are."""
 
     first: int
     end: int
     user: str | None
     channel: str | None
+
+
+class _After(NamedTuple):
+    """How a conversation stood after an event: its newest turn, and whose it was."""
+
+    newest: int | None = None
+    user: str | None = None
+    channel: str | None = None
 
 
 class Talks:
@@ -63,12 +72,16 @@ CREATE TABLE talks (
 CREATE TABLE logged (talk INTEGER, at INTEGER, id BLOB, rejected INTEGER, PRIMARY KEY (talk, at))
   WITHOUT ROWID;
 CREATE INDEX logged_ids ON logged (talk, id);
-CREATE TABLE openings (talk INTEGER, at INTEGER, user TEXT, channel TEXT, PRIMARY KEY (talk, at))
-  WITHOUT ROWID;
+CREATE TABLE openings (
+  talk INTEGER, at INTEGER, said_user TEXT, said_channel TEXT, user TEXT, channel TEXT,
+  PRIMARY KEY (talk, at)) WITHOUT ROWID;
 CREATE TABLE talk_rollbacks (
-  talk INTEGER, went_by INTEGER, went_to INTEGER NOT NULL, at INTEGER NOT NULL,
-  PRIMARY KEY (talk, went_by)) WITHOUT ROWID;
+  talk INTEGER, went_by INTEGER, went_to INTEGER NOT NULL, at INTEGER NOT NULL, newest INTEGER,
+  user TEXT, channel TEXT, PRIMARY KEY (talk, went_by)) WITHOUT ROWID;
 """
+    """Beside what an opening or a rollback says stands what it led to (:class:`_After`): however
+    many there are, the next one asks for the last of them alone.
+    """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -160,7 +173,9 @@ CREATE TABLE talk_rollbacks (
         ids that the fold knew before an event, and so is new to it.
         """
         found: tuple[int, bool] | None = self._db.execute(
-            "SELECT at, rejected FROM logged WHERE talk = ? AND id = ? AND at < ?"
+            # By itself SQLite goes through all of the conversation's events.
+            "SELECT at, rejected FROM logged INDEXED BY logged_ids"
+            " WHERE talk = ? AND id = ? AND at < ?"
             " ORDER BY at DESC LIMIT 1",
             (talk.number, id_, before),
         ).fetchone()
@@ -208,51 +223,84 @@ CREATE TABLE talk_rollbacks (
 
     def open(self, talk: Talk, offset: int, data: events.Opened) -> None:
         """The conversation says whose it is."""
-        talk.user, talk.channel = data.user or talk.user, data.channel or talk.channel
+        said = data.user or None, data.channel or None
+        talk.user, talk.channel = said[0] or talk.user, said[1] or talk.channel
         self._db.execute(
-            "INSERT INTO openings VALUES (?, ?, ?, ?)",
-            (talk.number, offset, talk.user, talk.channel),
+            "INSERT INTO openings VALUES (?, ?, ?, ?, ?, ?)",
+            (talk.number, offset, *said, talk.user, talk.channel),
         )
 
     def roll_back(self, talk: Talk, offset: int, target: int, at: int) -> None:
-        """Go back to a target: whose the conversation was then it is again."""
+        """Go back to a target: whose the conversation was then it is again, and its newest turn is
+        that of then. All its turns are written.
+        """
+        then = self._after(talk, target)
         self._db.execute(
-            "INSERT INTO talk_rollbacks VALUES (?, ?, ?, ?)", (talk.number, offset, target, at)
+            "INSERT INTO talk_rollbacks VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (talk.number, offset, target, at, *then),
         )
-        talk.user, talk.channel = self._opened_last(talk)
+        talk.newest, talk.user, talk.channel = then
 
-    def drop(self, talk: Talk, offset: int, target: int) -> HandedBack | None:
-        """An event is taken out: if it said whose the conversation is, that counts no more."""
-        if not self._db.execute(
-            "SELECT 1 FROM openings WHERE talk = ? AND at = ?", (talk.number, target)
-        ).fetchone():
-            return None
-        (until,) = self._db.execute(
-            "SELECT min(at) FROM (SELECT at FROM openings WHERE talk = ?1 AND at > ?2"
-            " UNION ALL SELECT went_by FROM talk_rollbacks"
-            " WHERE talk = ?1 AND went_to < ?2 AND went_by > ?2)",
-            (talk.number, target),
-        ).fetchone()
-        before = self._opened_last(talk, before=target)
-        # A rollback behind the drop brings the former opening back with it.
-        talk.user, talk.channel = self._opened_last(talk, but=target)
-        self._db.execute(
-            "INSERT INTO openings VALUES (?, ?, ?, ?)",
-            (talk.number, offset, talk.user, talk.channel),
+    def drop(self, talk: Talk, target: int) -> list[Stretch]:
+        """An event is taken out, for good, and its turn was deleted. Returns whose the turns after
+        it are now, if it said whose the conversation is. All turns are written.
+        """
+        taken = self._db.execute(
+            "DELETE FROM openings WHERE talk = ? AND at = ?", (talk.number, target)
         )
-        return HandedBack(target, offset if until is None else until, *before)
+        stretches = [Stretch(target, MAX_OFFSET, *self._after(talk, target)[1:])]
+        for at in self._work_out_anew(talk, target):
+            stretches[-1] = stretches[-1]._replace(end=at)
+            stretches.append(Stretch(at, MAX_OFFSET, *self._after(talk, at)[1:]))
+        talk.newest, talk.user, talk.channel = self._after(talk, MAX_OFFSET)
+        return stretches if taken.rowcount else []
 
-    def _opened_last(
-        self, talk: Talk, *, but: int = -1, before: int = MAX_OFFSET
-    ) -> tuple[str | None, str | None]:
-        branches = self.branches(talk.number)
+    def _work_out_anew(self, talk: Talk, behind: int) -> Iterator[int]:
+        """Work out what openings and rollbacks behind an event led to, in order; each once those
+        before it are right.
+        """
         rows = self._db.execute(
-            "SELECT at, user, channel FROM openings WHERE talk = ? AND at != ? AND at < ?"
-            " ORDER BY at DESC",
-            (talk.number, but, before),
-        )
-        standing = ((user, channel) for at, user, channel in rows if branches.stands(at))
-        return next(standing, (None, None))
+            "SELECT at, NULL, said_user, said_channel FROM openings WHERE talk = ?1 AND at > ?2"
+            " UNION ALL SELECT went_by, went_to, NULL, NULL FROM talk_rollbacks"
+            " WHERE talk = ?1 AND went_by > ?2 ORDER BY 1",
+            (talk.number, behind),
+        ).fetchall()
+        for at, to, user, channel in rows:
+            if to is None:
+                before = self._after(talk, at - 1)
+                self._db.execute(
+                    "UPDATE openings SET user = ?, channel = ? WHERE talk = ? AND at = ?",
+                    (user or before.user, channel or before.channel, talk.number, at),
+                )
+            else:
+                self._db.execute(
+                    "UPDATE talk_rollbacks SET newest = ?, user = ?, channel = ?"
+                    " WHERE talk = ? AND went_by = ?",
+                    (*self._after(talk, to), talk.number, at),
+                )
+            yield at
+
+    def _after(self, talk: Talk, offset: int) -> _After:
+        """How the conversation stood after the event at an offset: as after the last rollback until
+        then, and with what came since.
+        """
+        back, *then = self._db.execute(
+            "SELECT went_by, newest, user, channel FROM talk_rollbacks"
+            " WHERE talk = ? AND went_by <= ? ORDER BY went_by DESC LIMIT 1",
+            (talk.number, offset),
+        ).fetchone() or (-1, *_After())
+        since = (talk.number, back, offset)
+        turn = self._db.execute(
+            "SELECT number FROM turns WHERE talk = ? AND at_offset > ? AND at_offset <= ?"
+            " ORDER BY at_offset DESC LIMIT 1",
+            since,
+        ).fetchone()
+        opening = self._db.execute(
+            "SELECT user, channel FROM openings WHERE talk = ? AND at > ? AND at <= ?"
+            " ORDER BY at DESC LIMIT 1",
+            since,
+        ).fetchone()
+        return _After(*(turn or then[:1]), *(opening or then[1:]))
 
     def target(self, talk: Talk, offset: int, to: str) -> int | None:
         """The event that a rollback at ``offset`` goes back to; None where there is none."""

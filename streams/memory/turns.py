@@ -9,7 +9,7 @@ messages only their ids are kept, because a rollback may name them.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from streams.memory import word_index
 from streams.memory.sqlite_index import SqliteIndex
 from streams.memory.sqlite_vectors import SqliteVectors
 from streams.memory.store import Filter
-from streams.memory.talks import HandedBack, Talk, Talks
+from streams.memory.talks import Stretch, Talk, Talks
 from streams.memory.word_index import (
     Admits,
     Text,
@@ -71,7 +71,7 @@ class SqliteTurns(SqliteIndex):
     """The turns of all conversations, in a file or in one that goes with it."""
 
     TABLES = TABLES + Talks.TABLES
-    VERSION = 3
+    VERSION = 4
     WHAT = "the index of turns"
 
     def __init__(self, path: Path | None = None, *, building: bool = False) -> None:
@@ -132,18 +132,24 @@ def _admits(db: sqlite3.Connection, only: Filter) -> Admits | None:
     if only == Filter(only.tenant, only.user, kinds=only.kinds, as_of=only.as_of):
         return None
     timed = only.since is not None or only.until is not None
+    branches: dict[int, Branches] = {}
 
     def admits(number: int, scope: Scope, session: str) -> bool:
         return only.admits_place(scope, session) and (
-            not timed or _turn_of(db, only, number, {}) is not None
+            not timed or _turn_of(db, only, number, branches) is not None
         )
 
     return admits
 
 
-def _hit(db: sqlite3.Connection, only: Filter, text: int, cosine: float) -> TurnHit | None:
-    turn = _turn_of(db, only, text, {})
-    return None if turn is None else TurnHit(turn, cosine, cosine)
+def _hit(db: sqlite3.Connection, only: Filter) -> Callable[[int, float], TurnHit | None]:
+    branches: dict[int, Branches] = {}
+
+    def hit(text: int, cosine: float) -> TurnHit | None:
+        turn = _turn_of(db, only, text, branches)
+        return None if turn is None else TurnHit(turn, cosine, cosine)
+
+    return hit
 
 
 def _turn_of(
@@ -220,16 +226,13 @@ class _Batch:
             target = self._talks.target(talk, offset, event.data.to)
             if target is not None:
                 self._talks.roll_back(talk, offset, target, one.at)
-                talk.newest = self._newest(talk)
         elif isinstance(event, events.EventDroppedEvent):
             self._write_before(talk)
             target = self._talks.target(talk, offset, event.data.position)
             if target is not None:
                 self._delete(talk, target)
-                back = self._talks.drop(talk, offset, target)
-                if back is not None:
-                    self._hand_back(talk, one.log, back)
-                talk.newest = self._newest(talk)
+                for stretch in self._talks.drop(talk, target):
+                    self._hand_back(talk, one.log, stretch)
 
     def _said(self, talk: Talk, one: Said, data: events.Message) -> None:
         text = turn_text(data)
@@ -245,24 +248,18 @@ class _Batch:
         self._turns.append((self._last, talk.number, one.position.offset, one.at, data.role))
         talk.newest = self._last
 
-    def _hand_back(self, talk: Talk, log: Key, back: HandedBack) -> None:
-        """Give turns to whose they are, as the event between that said otherwise was taken out. The
-        fold may never have had it: it parks a conversation at what it cannot fold.
+    def _hand_back(self, talk: Talk, log: Key, stretch: Stretch) -> None:
+        """Give turns to whose they are, as an event before them that said otherwise was taken out.
+        The fold may never have had it: it parks a conversation at what it cannot fold.
         """
+        scope = scope_of(log, stretch.user, stretch.channel)
         rows = self._db.execute(
-            "SELECT number FROM turns WHERE talk = ? AND at_offset > ? AND at_offset < ?",
-            (talk.number, back.first, back.end),
+            "SELECT t.number FROM turns t JOIN texts x USING (number)"
+            " WHERE t.talk = ? AND t.at_offset > ? AND t.at_offset < ? AND x.scope <> ?",
+            (talk.number, stretch.first, stretch.end, word_index.encode_scope(scope)),
         ).fetchall()
-        move_texts(self._db, [number for (number,) in rows], scope_of(log, back.user, back.channel))
-
-    def _newest(self, talk: Talk) -> int | None:
-        """The last turn that stands."""
-        branches = self._talks.branches(talk.number)
-        rows = self._db.execute(
-            "SELECT number, at_offset FROM turns WHERE talk = ? ORDER BY at_offset DESC",
-            (talk.number,),
-        )
-        return next((number for number, offset in rows if branches.stands(offset)), None)
+        if rows:
+            move_texts(self._db, [number for (number,) in rows], scope)
 
     def _delete(self, talk: Talk, offset: int | None) -> None:
         """Delete a turn, or all of a conversation."""

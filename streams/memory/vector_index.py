@@ -50,6 +50,8 @@ SCANNED = 10_000
 """Texts that are looked at in one turn, for those without a vector."""
 IN_MEMORY = 1_000_000
 """Signs that are kept in memory: 48 bytes each, of 384 numbers."""
+_READ = "t.text || ifnull(char(10) || b.text, '')"
+"""What a vector is made of: a text, and what was said just before."""
 _encode = msgspec.json.Encoder().encode
 _Signs = npt.NDArray[np.uint64]
 
@@ -62,22 +64,25 @@ class Near(NamedTuple):
 
 
 class NewVector(NamedTuple):
-    """A text by its number, whose it is, and its vector."""
+    """A text by its number, whose it is, and its vector; ``made_of``: of which text, where that is
+    known. A number may be another text's by now.
+    """
 
     text: int
     tenant: str
     user: str | None
     vector: Vectors
+    made_of: str | None = None
 
 
-def add_vectors(db: sqlite3.Connection, model: str, vectors: Sequence[NewVector]) -> None:
-    """Add vectors of texts that are still there.
+def add_vectors(db: sqlite3.Connection, model: str, vectors: Sequence[NewVector]) -> int:
+    """Add vectors of texts that are still there, and still of those; returns how many.
 
     Raises:
         EmbeddingsUnavailable: they are not as long as the model's others.
     """
     if not vectors:
-        return
+        return 0
     size = len(vectors[0].vector)
     db.execute(
         "INSERT INTO models (name, size) VALUES (?, ?)"
@@ -92,9 +97,11 @@ def add_vectors(db: sqlite3.Connection, model: str, vectors: Sequence[NewVector]
             f"model {model} makes vectors of {size} numbers now, they were of {known}: give the"
             " endpoint another name"
         )
-    db.executemany(
+    added = db.executemany(
         "INSERT OR IGNORE INTO vectors (model, text, tenant, user, signs, vector)"
-        " SELECT ?, number, ?, ?, ?, ? FROM texts WHERE number = ?",
+        " SELECT ?1, t.number, ?2, ?3, ?4, ?5 FROM texts t LEFT JOIN texts b ON b.number = t.before"
+        " WHERE t.number = ?6 AND json_extract(t.scope, '$[0]') = ?2"
+        f" AND json_extract(t.scope, '$[1]') IS ?3 AND ifnull(?7 = {_READ}, true)",
         [
             (
                 number,
@@ -103,10 +110,12 @@ def add_vectors(db: sqlite3.Connection, model: str, vectors: Sequence[NewVector]
                 _signs(one.vector).tobytes(),
                 one.vector.astype(np.float16).tobytes(),
                 one.text,
+                one.made_of,
             )
             for one in vectors
         ],
     )
+    return added.rowcount
 
 
 def texts_without(
@@ -120,7 +129,7 @@ def texts_without(
     row = db.execute(scanned, (after, SCANNED - 1)).fetchone()
     last = None if row is None else int(row[0])
     rows = db.execute(
-        "SELECT t.number, t.scope, t.text || ifnull(char(10) || b.text, '')"
+        f"SELECT t.number, t.scope, {_READ}"
         " FROM texts t LEFT JOIN texts b ON b.number = t.before"
         " WHERE t.number > ?2 AND (?4 IS NULL OR t.number <= ?4)"
         " AND NOT EXISTS (SELECT 1 FROM vectors v"

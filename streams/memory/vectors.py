@@ -135,8 +135,8 @@ class MemoryVectors(Generic[H]):
                     failed = error
                     break
                 new = [
-                    NewVector(number, tenant, scope.user, vector)
-                    for (scope, number, _), vector in zip(part, found, strict=True)
+                    NewVector(number, tenant, scope.user, vector, text)
+                    for (scope, number, text), vector in zip(part, found, strict=True)
                 ]
                 await asyncio.to_thread(self._store.add, embedder.model, new)
                 self.made += len(new)

@@ -116,7 +116,8 @@ def remove_texts(db: sqlite3.Connection, numbers: Sequence[int]) -> None:
     db.executemany("DELETE FROM texts WHERE number = ?", gone)
     db.executemany("UPDATE texts SET before = NULL WHERE before = ?", gone)
     _resize(db, sizes)
-    db.execute("DELETE FROM sizes WHERE texts <= 0")
+    codes = ((code,) for code in sizes)
+    db.executemany("DELETE FROM sizes WHERE code = ? AND texts <= 0", codes)
 
 
 def move_texts(db: sqlite3.Connection, numbers: Sequence[int], scope: Scope) -> None:

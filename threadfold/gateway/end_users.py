@@ -102,6 +102,13 @@ async def begin(caller: Caller, end_user: EndUser, conversation: str) -> None:
         raise unknown(key)
 
 
+def own_seed(end_user: EndUser | None, key: str | None) -> str | None:
+    """What the ids of events follow from that have none, by the request's ``Idempotency-Key``. An
+    end user's are of the own: those that follow from a key of the tenant's cannot be taken.
+    """
+    return key if key is None or end_user is None else f"{end_user.user}\n{key}"
+
+
 async def own_batches(
     caller: Caller, end_user: EndUser, conversation: str, batches: AsyncIterator[list[SseEvent]]
 ) -> AsyncIterator[list[SseEvent]]:

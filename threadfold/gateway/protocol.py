@@ -176,6 +176,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            return  # a trailer is no header of the request (RFC 9110, 6.5.1)
         super().on_header(name, value)
         if name.lower() == b"transfer-encoding" and value.strip().lower() != b"chunked":
             self._coding = value

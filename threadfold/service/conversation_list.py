@@ -7,6 +7,7 @@ is then looked at. What is shown stands beside the window: no window is loaded.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -168,26 +169,31 @@ async def _add_last_messages(
     found: list[tuple[Place, Head | Stub, dict[str, Any]]],
 ) -> None:
     """Add the begin of each conversation's last message. Where only the log has it, it is read in
-    one go; while Kafka is away it is null.
+    one go; while Kafka is away it is null, and so it is where the conversation was given to another
+    user meanwhile: that one may have said it.
     """
 
-    async def one(at: Place, head: Head | Stub) -> LastMessage | None:
+    async def one(at: Place, head: Head | Stub, shown: dict[str, Any]) -> LastMessage | None:
         if isinstance(head, Stub):
             return head.last
         key = make_key(tenant, at.found.conversation)
         newest = [b"%d" % number for number in sorted(head.chunks)[-1:]]
-        fields = await backend.windows.fields(key, newest) if newest else {}
+        fields = await backend.windows.fields(key, [CARD, *newest]) if newest else {}
         with stored_form(key):
-            for value in fields.values():
-                last = last_message(value, head.skip if len(head.chunks) == 1 else 0)
+            for name in newest:
+                if name not in fields or _user_of(fields) != shown["user"]:
+                    continue
+                last = last_message(fields[name], head.skip if len(head.chunks) == 1 else 0)
                 if last is not None:
                     return last
         # Nothing was said lately, or what was said has left the tail: that is rare.
         _, stored = await backend.windows.read(key, recent_ids=False)
         with stored_form(key):
-            return None if stored is None or stored.asleep else last_message_of(stored.fields)
+            if stored is None or stored.asleep or _user_of(stored.fields) != shown["user"]:
+                return None
+            return last_message_of(stored.fields)
 
-    lasts = await asyncio.gather(*(one(at, head) for at, head, _ in found))
+    lasts = await asyncio.gather(*(one(*listed) for listed in found))
     wanted = [
         Position(at.partition, last.offset)
         for (at, _, _), last in zip(found, lasts, strict=True)
@@ -204,6 +210,10 @@ async def _add_last_messages(
         if last is not None:
             position = str(Position(at.partition, last.offset))
             shown["last_message"] = {"role": last.role, "text": last.text, "position": position}
+
+
+def _user_of(fields: Mapping[bytes, bytes]) -> str | None:
+    return decode_card(fields.get(CARD, b"")).user
 
 
 def _from_log(backend: ConversationService, key: Key, raw: Raw | None) -> LastMessage | None:

@@ -303,7 +303,7 @@ class Memories:
         await self._fed()
         only = whose.filter(kinds=KINDS, expired=True, as_of=as_of)
         found = await asyncio.to_thread(self.store.get, only, memory_id)
-        if found is None or (found.expired_at is not None and found.superseded_by is None):
+        if found is None or found.deleted:
             raise UnknownMemory(f"memory {memory_id[:80]} is not known")
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from projections.memory.identity import Scope
 from projections.memory.news import Dropped, Fact, LogErased, Used, WentBack
 from projections.memory.words import stems_of, tag_word
 from projections.names import Key, users_log
+from streams.memory import by_time, sqlite_store
 from streams.memory.sqlite_store import SqliteMemories
-from streams.memory.store import Filter, LocalStore, MemoryStore
+from streams.memory.store import Filter, LocalStore, MemoryStore, Stats
 from tests.support.local_stores import contents
 from tests.support.memories import USER, fused, random_logs, saved
 from threadfold.testing.plain_memories import PlainMemories
@@ -222,6 +224,57 @@ def test_pages_and_neighbours_are_in_the_order_of_time(store: MemoryStore) -> No
     assert around is not None
     assert [one.text for one in around] == [f"Fact {n}." for n in (2, 3, 4, 5)]
     assert store.neighbours(ACME, "0" * 64, 1, 1) is None
+
+
+def test_neighbours_are_of_the_conversations_that_may_be_seen_and_not_deleted(
+    store: MemoryStore,
+) -> None:
+    feed(store, *(said(n, f"Fact {n}.") for n in range(1, 8)))
+    feed(store, said(4, "Of another conversation.", C2))
+    for at, n in ((20, 2), (21, 3), (22, 5)):
+        about = saved(C1, f"Fact {n}.").memory_id
+        feed(store, fact(at, events.MemoryDeleted(memory_id=about, user=USER)))
+    middle = saved(C1, "Fact 4.").memory_id
+    only = Filter("acme", user=USER, expired=True, conversations=frozenset({"c1"}))
+    around = store.neighbours(only, middle, 1, 2)
+    assert around is not None
+    assert [one.text for one in around] == [f"Fact {n}." for n in (1, 4, 6, 7)]
+
+
+def test_a_list_that_passes_over_most_records_looks_at_a_part_of_them_at_a_time(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_store, "LOOKED_AT", 3)
+    kinds = ("fact", "fact", "event", "fact", "fact", "fact", "fact", "event", "event", "fact")
+    feed(store, *(said(n, f"Said {n}.", memory_type=kind) for n, kind in enumerate(kinds)))
+    only = Filter("acme", user=USER, types=("event",))
+    assert [one.text for one in store.page(only, None, 9)] == ["Said 8.", "Said 7.", "Said 2."]
+    (first, second) = store.page(only, None, 2)
+    rest = store.page(only, (second.created, second.id), 2)
+    assert [one.text for one in (first, *rest)] == ["Said 8.", "Said 2."]
+
+
+def test_a_record_is_read_by_its_id_however_many_its_tenant_has() -> None:
+    store, took = SqliteMemories(), []
+    asked = saved(C1, "Fact 1.").memory_id
+    for first, many in ((0, 100), (100, 8_000)):
+        feed(store, *(said(n, f"Fact {n}.") for n in range(first, many)))
+        begun = time.process_time()
+        assert all(store.get(ACME, asked) for _ in range(300))
+        took.append(time.process_time() - begun)
+    store.close()
+    assert took[1] < 5 * took[0] + 0.02
+
+
+def test_of_very_many_records_a_part_at_a_time_is_counted(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(by_time, "COUNTED_AT_ONCE", 3)
+    feed(store, *(said(n, f"Fact {n}.") for n in range(8)), said(8, "Of another.", C2, user="u-2"))
+    gone = saved(C1, "Fact 4.").memory_id
+    feed(store, fact(9, events.MemoryDeleted(memory_id=gone, user=USER)))
+    assert store.stats(ACME) == Stats(7, 1, {"fact": 7})
+    assert store.stats(Filter("acme")) == Stats(8, 1, {"fact": 8})
 
 
 def whole(offset: int, *sources: events.MemorySaved, **more: Any) -> Fact:

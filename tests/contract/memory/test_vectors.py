@@ -316,3 +316,47 @@ async def test_a_turn_is_found_by_what_it_means_and_its_vector_goes_with_what_it
     await vectors.stop()
     store.close()
     turns.close()
+
+
+async def test_a_text_with_the_number_of_one_that_went_meanwhile_gets_a_vector_of_its_own() -> None:
+    turns = SqliteTurns()
+    bobs = Key("other", "c9")
+    late = [
+        talked(2, events.EventDropped("0-1")),
+        talked(3, events.Opened(user="bob"), bobs),
+        talked(4, events.Message("user", "likes tea"), bobs),
+    ]
+
+    class Slow(WordVectors):
+        """While the first text is embedded, it goes, and another one comes."""
+
+        async def embed(self, texts: Sequence[str], tenant: str) -> Vectors:
+            while late:
+                turns.apply([late.pop(0)], {})
+            return await super().embed(texts, tenant)
+
+    turns.apply(
+        [talked(0, events.Opened(user=USER)), talked(1, events.Message("user", "a train"))], {}
+    )
+    vectors = MemoryVectors(turns.vectors, Fixed(Slow(synonyms=ALIKE)))
+    vectors.start()
+    await until(lambda: turns.vectors.count == 1 and not late)
+    hits = await vectors.search(Filter("other", user="bob"), ["beverage"], 1)
+    assert [hit.turn.text for hit in hits] == ["likes tea"]
+    await vectors.stop()
+    turns.close()
+
+
+def test_a_text_that_became_anothers_while_its_vector_was_made_gets_none_of_the_former() -> None:
+    turns = SqliteTurns()
+    opened = [talked(0, events.Opened(user=USER)), talked(1, events.Opened(user="bob"))]
+    turns.apply([*opened, talked(2, events.Message("user", "likes tea"))], {})
+    ((number, _, text),) = turns.vectors.missing("m", 0, 9)
+    epoch = turns.vectors.epoch
+    turns.apply([talked(3, events.EventDropped("0-1"))], {})
+    made = np.ones(64, np.float32)
+    turns.vectors.add("m", [NewVector(number, "acme", "bob", made, text)])
+    assert turns.vectors.count == 0 and turns.vectors.epoch != epoch
+    turns.vectors.add("m", [NewVector(number, "acme", USER, made, text)])
+    assert turns.vectors.count == 1
+    turns.close()

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
+from projections.events import types as events
 from projections.events.types import absolute
-from projections.fold.apply import Status
+from projections.fold.apply import Status, apply
+from projections.fold.replay import Logged, apply_with_log
+from projections.render.render import render_openai
+from projections.window.window import Window
 from streams.compaction.requests import request_for
 from tests.support.compacted_talk import SMALL, Talk
+from tests.support.histories import KEY, PARTITION, RULES, make_event
 
 
 async def test_a_call_that_was_taken_out_is_not_shown_beside_its_pinned_result() -> None:
@@ -38,3 +47,31 @@ def test_what_is_taken_out_of_a_held_range_is_not_given_to_the_compactor() -> No
     assert request is not None
     gone = [offset for piece in request.pieces for offset in absolute(piece.gone)]
     assert users[1] in gone and users[0] not in gone
+
+
+def _talk_rolled_back(*, everything: bool) -> list[str]:
+    """The texts after a rollback behind an ``event.dropped`` with the id of an earlier event, with
+    the log as a rebuild reads it, or by the tail's positions, where repeats are not.
+    """
+    log: list[Logged] = [
+        (0, make_event(events.Message("user", "stays"), "e0")),
+        (1, make_event(events.Message("user", "stays, too"), "e1")),
+    ]
+    for n in range(2, 400):
+        long = events.Message("user" if n % 2 else "assistant", "x" * 300)
+        log.append((n, make_event(long, f"e{n}", 40)))
+    log.append((400, make_event(events.EventDropped(f"{PARTITION}-0"), "e1")))
+    window = Window(KEY, PARTITION, RULES)
+    statuses = [apply(window, *one).status for one in log]
+    assert statuses[-1] is Status.DUPLICATE
+    back = make_event(events.Rollback(f"{PARTITION}-1"), "back")
+    assert apply(window, 401, back).target == 1
+    apply_with_log(window, 401, back, log if everything else log[:-1])
+    return [json.loads(body)["content"] for body in render_openai(window).bodies]
+
+
+@pytest.mark.parametrize("everything", [True, False])
+def test_a_drop_that_was_passed_over_as_a_repeat_takes_nothing_out_in_a_rollback_either(
+    everything: bool,
+) -> None:
+    assert _talk_rolled_back(everything=everything) == ["stays", "stays, too"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -22,7 +21,7 @@ from threadfold.gateway.answers import (
 )
 from threadfold.gateway.conditions import Unconditional, conflict
 from threadfold.gateway.declaration import Answer, Cost, Routes
-from threadfold.gateway.end_users import begin
+from threadfold.gateway.end_users import begin, own_seed
 from threadfold.gateway.examples import CALL, CONVERSATION, POSITION, QUESTION, example_of
 from threadfold.gateway.parameters import Query
 from threadfold.gateway.request import Body
@@ -284,14 +283,11 @@ async def _append_body(caller: Caller, body: AppendBody, options: AppendOptions)
     first = None
     if caller.end_user is not None:
         first = partial(begin, caller, caller.end_user, body.conversation)
-        body, seed = body._replace(by_user=True), options.idempotency_key
-        # The ids that follow from a key are the user's own: the tenant's cannot be taken.
-        seed = None if seed is None else f"{caller.end_user.user}\n{seed}"
-        options = replace(options, idempotency_key=seed)
+        body = body._replace(by_user=True)
     _, appended = await caller.backend.append_body(
         caller.tenant,
         body,
-        id_seed=options.idempotency_key,
+        id_seed=own_seed(caller.end_user, options.idempotency_key),
         conditions=options.conditions,
         first=first,
     )

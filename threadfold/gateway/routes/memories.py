@@ -17,6 +17,7 @@ from projections.names import make_key
 from threadfold.gateway import memory_answers as answers
 from threadfold.gateway.access import Caller
 from threadfold.gateway.declaration import Answer, Cost, Routes
+from threadfold.gateway.end_users import own_seed
 from threadfold.gateway.examples import CONVERSATION, DIGEST
 from threadfold.gateway.memory_bodies import (
     MemorySearch,
@@ -360,7 +361,7 @@ async def _save(
     wait: bool,
     seed: str | None,
 ) -> Response:
-    memories = _memories(request, caller)
+    memories, seed = _memories(request, caller), own_seed(caller.end_user, seed)
     saved = await memories.save(items, caller.charge, seed=seed, wait=wait)
     return answer({"memories": saved}, 200 if wait else 202)
 

@@ -1,0 +1,78 @@
+"""A list of conversations shows what is its user's, also of one that is handed over meanwhile."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from projections.events import types as events
+from projections.fold.apply import apply
+from projections.names import Key
+from projections.storage.records import Checkpoint, Verdict, write_of
+from projections.window.window import Window
+from streams.control.state import Generation
+from streams.settings.settings import Settings
+from tests.support.histories import RULES, make_event
+from threadfold.service.conversation_list import Filter, conversations
+from threadfold.service.conversations import ConversationService
+from threadfold.service.stored_windows import StoredWindows
+from threadfold.testing import MemoryLog, MemoryStore
+
+KEY = Key("acme", "c")
+GIVEN = [events.Opened(user="bob"), events.Message("user", "Bob's words.")]
+
+
+class HandedOver(MemoryStore):
+    """A store in which the conversation becomes Bob's, who says something, after so many reads of
+    it.
+    """
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.window = Window(KEY, 0, RULES)
+        self._after = after
+
+    async def say(self, *said: object) -> None:
+        for data in said:
+            offset = self.window.meta.position + 1
+            apply(self.window, offset, make_event(data, f"e{offset}"))
+        position = self.window.meta.position
+        revision = "" if (known := await self.checkpoint(1, 0)) is None else known.revision
+        write = write_of(self.window, at_ms=1)
+        assert (await self.apply(1, 0, Checkpoint(revision, position), [write])).verdict is (
+            Verdict.APPLIED
+        )
+
+    async def fields(
+        self, generation: int, partition: int, key: Key, names: list[bytes]
+    ) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
+        if not self._after:
+            await self.say(*GIVEN)
+        self._after -= 1
+        return await super().fields(generation, partition, key, names)
+
+
+async def listed(store: HandedOver) -> list[tuple[str, str | None]]:
+    settings = Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
+    service = ConversationService(settings)
+    service.log = MemoryLog(1)  # type: ignore[assignment]
+    service.store = store  # type: ignore[assignment]
+    service.windows = StoredWindows(store, service.control, lambda: service.log, 0)
+    service.control.state.put(b"generation/1", msgspec.json.encode(Generation(1, 1)))
+    service.control.state.put(b"generation/live", b"1")
+    page = await conversations(service, "acme", only=Filter("ann"))
+    return [
+        (one["user"], one["last_message"] and one["last_message"]["text"])
+        for one in page["conversations"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("after", "shown"), [(2, [("ann", "Ann's words.")]), (1, [("ann", None)]), (0, [])]
+)
+async def test_a_conversation_that_is_handed_over_meanwhile_shows_none_of_its_new_users_words(
+    after: int, shown: list[tuple[str, str | None]]
+) -> None:
+    store = HandedOver(after)
+    await store.say(events.Opened(user="ann"), events.Message("user", "Ann's words."))
+    assert await listed(store) == shown
