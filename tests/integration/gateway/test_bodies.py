@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
-from streams.settings.settings import Settings
-from tests.support.gateway import Client, is_problem, serving
+from tests.support.gateway import Client, is_problem
 from threadfold.gateway.declaration import Route
 from threadfold.gateway.routes import TABLE
 
@@ -19,12 +16,6 @@ WITH_BODY = pytest.mark.parametrize(
     [route for route in TABLE if route.body is not None],
     ids=lambda route: f"{route.method} {route.path}",
 )
-
-
-@pytest.fixture(scope="module")
-async def call(settings: Settings) -> AsyncIterator[Client]:
-    async with serving(settings) as client:
-        yield client
 
 
 def path_of(route: Route) -> str:

@@ -5,18 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
-from streams.settings.settings import Settings
-from tests.support.gateway import Client, is_problem, say, serving
-
-
-@pytest.fixture(scope="module")
-async def call(settings: Settings) -> AsyncIterator[Client]:
-    async with serving(settings) as client:
-        yield client
+from tests.support.gateway import Client, is_problem, say
 
 
 def lists(size: int) -> bytes:

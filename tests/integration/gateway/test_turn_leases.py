@@ -1,0 +1,125 @@
+"""A conversation has one turn at a time, under a lease and with a fencing token."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.support.gateway import Client, is_problem, say
+from tests.support.worker import until
+
+
+async def begin(call: Client, conversation: str, **body: Any) -> Any:
+    return await call("POST", f"/v1/conversations/{conversation}/turns", body)
+
+
+async def test_two_runs_at_once_are_one_run_and_a_refusal(call: Client) -> None:
+    answers = await asyncio.gather(*(begin(call, "race", turn_id=f"t{i}") for i in range(8)))
+    assert sorted(answer.status_code for answer in answers) == [202] + [409] * 7
+    (won,) = [answer.json() for answer in answers if answer.status_code == 202]
+    assert won["status"] == "started" and isinstance(won["fencing_token"], int)
+    refused = next(answer for answer in answers if answer.status_code == 409)
+    is_problem(refused, 409, "did not begin", f"turn {won['turn_id']} is active")
+    again = await begin(call, "race", turn_id=won["turn_id"])
+    assert again.json()["fencing_token"] == won["fencing_token"], "asking again tells how it stands"
+
+
+async def test_a_turn_that_lost_its_lease_appends_nothing_any_more(call: Client) -> None:
+    first = (await begin(call, "fence", turn_id="old")).json()["fencing_token"]
+    ok = await call(
+        "POST",
+        "/v1/conversations/fence/events",
+        say("by old", "assistant"),
+        headers={"Fencing-Token": str(first)},
+    )
+    assert ok.status_code == 200 and ok.json()["events"][0]["status"] == "applied"
+    second = (await begin(call, "fence", turn_id="new", policy="interrupt")).json()["fencing_token"]
+    assert second > first
+    old = {"Fencing-Token": str(first)}
+    late = await call(
+        "POST",
+        "/v1/conversations/fence/messages",
+        {"role": "assistant", "content": "late"},
+        headers=old,
+    )
+    is_problem(late, 409, f"the turn of token {first} is not in force", f"token {second} is")
+    is_problem(
+        await call("POST", "/v1/conversations/fence/turns/old/end", headers=old),
+        409,
+        "turn new is active",
+    )
+    is_problem(
+        await call("POST", "/v1/conversations/fence/turns/old/renew", headers=old), 409, "is over"
+    )
+    context = (await call("GET", "/v1/conversations/fence/context")).json()
+    assert [message["content"] for message in context["messages"]] == ["by old"]
+
+
+async def test_queued_turns_follow_in_order_and_are_waited_for(call: Client) -> None:
+    await begin(call, "queue", turn_id="a")
+    queued = (await begin(call, "queue", turn_id="b", policy="queue")).json()
+    assert (queued["status"], queued["fencing_token"], queued["place"]) == ("queued", None, 1)
+    assert (await begin(call, "queue", turn_id="c", policy="queue")).json()["place"] == 2
+    shown = (await call("GET", "/v1/conversations/queue/turns")).json()
+    assert shown["live"]["turn_id"] == "a" and shown["waiting"] == ["b", "c"]
+    waiting = asyncio.create_task(begin(call, "queue", turn_id="b", policy="queue", wait=20))
+    assert (await call("POST", "/v1/conversations/queue/turns/a/end")).status_code == 202
+    started = (await waiting).json()
+    assert (
+        started["status"] == "started" and started["fencing_token"] > shown["live"]["fencing_token"]
+    )
+
+
+async def test_the_lease_of_a_run_that_vanished_runs_out_and_the_next_one_begins(
+    call: Client,
+) -> None:
+    await begin(call, "vanished", turn_id="gone", seconds=1)
+    started = await begin(call, "vanished", turn_id="next", policy="queue", wait=20)
+    assert started.json()["status"] == "started"
+    history = (await call("GET", "/v1/conversations/vanished/history")).json()["events"]
+    ended = next(event for event in history if event["type"] == "turn.ended")
+    assert ended["turn_id"] == "gone" and ended["lease"]["reason"] == "expired"
+
+
+async def test_a_renewed_lease_holds(call: Client) -> None:
+    token = (await begin(call, "renewed", turn_id="long", seconds=1)).json()["fencing_token"]
+    path, headers = "/v1/conversations/renewed/turns/long/renew", {"Fencing-Token": str(token)}
+    assert (await call("POST", path, {"seconds": 600}, headers=headers)).json()[
+        "fencing_token"
+    ] == token
+    await begin(call, "renewed-clock", turn_id="clock", seconds=1)
+
+    async def clock_ran_out() -> bool:
+        return (await call("GET", "/v1/conversations/renewed-clock/turns")).json()["live"] is None
+
+    await until(clock_ran_out)
+    assert (await call("GET", "/v1/conversations/renewed/turns")).json()["live"][
+        "turn_id"
+    ] == "long"
+
+
+@pytest.mark.parametrize(
+    ("body", "part"),
+    [
+        ({"policy": "take"}, "field policy"),
+        ({"seconds": 0}, "field seconds"),
+        ({"wait": 99}, "field wait"),
+        ({"turn": "x"}, "turn"),
+        ([], "turn"),
+    ],
+)
+async def test_a_turn_that_cannot_be_is_refused_by_name(call: Client, body: Any, part: str) -> None:
+    is_problem(await call("POST", "/v1/conversations/bad/turns", body), 422, part)
+
+
+async def test_a_renewal_without_a_token_is_refused(call: Client) -> None:
+    is_problem(await call("POST", "/v1/conversations/bad/turns/t/renew"), 422, "Fencing-Token")
+
+
+async def test_a_turn_that_its_routes_could_not_name_does_not_begin(call: Client) -> None:
+    for turn_id in ("a/b", ".", "..", "x" * 129, "é", "a b", "a\u0000"):
+        answer = await begin(call, "named", turn_id=turn_id)
+        assert answer.status_code == 422, (turn_id, answer.text)
+    assert (await begin(call, "named", turn_id="x" * 128)).status_code == 202
