@@ -14,7 +14,8 @@ from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import request_for
 from streams.settings.settings import Settings
-from tests.support.generated import KEY, Mirror, Terse
+from tests.support.compaction import Terse
+from tests.support.mirror import KEY, Mirror
 from threadfold.testing.memory_log import MemoryLog
 
 SMALL: dict[str, Any] = {"working_budget": 300, "keep_recent_tokens": 10, "min_messages": 2}

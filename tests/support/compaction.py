@@ -10,6 +10,8 @@ from projections.fold.replay import replay
 from projections.names import Key, partition_of
 from projections.policy.policy import Rules
 from projections.window.window import Window
+from streams.compaction.summarizers.base import SummaryInput, SummaryText
+from tests.support import sayings
 from threadfold.testing import MemoryLog
 
 KEY = Key("acme", "talk")
@@ -42,3 +44,17 @@ async def fold(log: MemoryLog, rules: Rules) -> Window:
         rules,
         [(raw.position.offset, decode_event(raw.value or b"")) for raw in rows],
     )
+
+
+class Terse:
+    """A summariser that takes no time: it names the first and the last position and pads to a
+    length of its own.
+    """
+
+    name = "extractive"
+
+    async def summarize(self, request: SummaryInput) -> SummaryText:
+        places = [message.position for message in request.messages] or ["-"]
+        words = min(request.max_tokens - 30, 40 + 7 * len(places))
+        text = f"From {places[0]} to {places[-1]}: " + "so " * max(0, words - 20)
+        return SummaryText(text, sayings.tokens(text))

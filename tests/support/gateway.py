@@ -25,6 +25,12 @@ POLICY = {
     "summary_max_tokens": 120,
 }
 PROBLEM = "application/problem+json"
+CALL = {
+    "type": "message",
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "c", "name": "fetch", "arguments": "{}"}],
+}
 
 
 class Client:
@@ -111,3 +117,7 @@ def is_problem_401(answer: httpx.Response, *parts: str) -> None:
 
 def say(text: str, role: str = "user") -> dict[str, str]:
     return {"type": "message", "role": role, "content": text}
+
+
+def result(content: Any, **fields: Any) -> dict[str, Any]:
+    return {"type": "tool.result", "tool_call_id": "c", "content": content, **fields}

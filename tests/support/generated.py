@@ -13,7 +13,7 @@ import asyncio
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from projections.events import types as events
@@ -22,18 +22,16 @@ from projections.events.types import AnyEvent
 from projections.events.validation import make_record
 from projections.fold.apply import Outcome, Status
 from projections.fold.replay import Logged, apply_with_log
-from projections.names import Key
 from projections.policy.policy import Rules
-from projections.storage.records import NOTHING, Stored, StoreMark, write_of
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, request_for
-from streams.compaction.summarizers.base import SummaryInput, SummaryText
 from streams.settings.settings import Settings
 from tests.support import sayings
+from tests.support.compaction import Terse
+from tests.support.mirror import KEY, Mirror
 from threadfold.testing.memory_log import MemoryLog
 
-KEY = Key("acme", "story")
 NOW = "2026-01-01T00:00:00Z"
 Flat = dict[str, Any]
 OVERRIDES: list[Flat] = [
@@ -45,20 +43,6 @@ OVERRIDES: list[Flat] = [
     {"model_window": 0},
 ]
 """What a conversation sets for itself midway; the last is not valid and has to change nothing."""
-
-
-class Terse:
-    """A summariser that takes no time: it names the first and the last position and pads to a
-    length of its own.
-    """
-
-    name = "extractive"
-
-    async def summarize(self, request: SummaryInput) -> SummaryText:
-        places = [message.position for message in request.messages] or ["-"]
-        words = min(request.max_tokens - 30, 40 + 7 * len(places))
-        text = f"From {places[0]} to {places[-1]}: " + "so " * max(0, words - 20)
-        return SummaryText(text, sayings.tokens(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,33 +59,6 @@ class Node:
         while node is not None:
             yield node.offset, node.flat
             node = node.before
-
-
-@dataclass
-class Mirror:
-    """What a store holds of a window, by the writes it was given."""
-
-    fields: dict[bytes, bytes] = field(default_factory=dict)
-    id_blocks: dict[bytes, bytes] = field(default_factory=dict)
-    mark: StoreMark = NOTHING
-
-    def write(self, window: Window) -> None:
-        """Bring the store to where the window is."""
-        write = write_of(window, self.mark)
-        if write.reset:
-            self.fields.clear()
-        self.fields.update(write.put)
-        for name in write.gone:
-            self.fields.pop(name, None)
-        self.id_blocks.update(write.id_blocks_put)
-        for name in write.id_blocks_gone:
-            self.id_blocks.pop(name, None)
-        self.mark = write.after
-
-    def read(self, rules: Rules) -> Window:
-        """The window as it is read back; the mark goes on from there."""
-        window, self.mark = Stored(dict(self.fields), dict(self.id_blocks)).open(KEY, 0, rules)
-        return window
 
 
 class Story:

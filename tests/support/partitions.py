@@ -147,3 +147,11 @@ async def drive(partition: Partition, batches: list[list[Raw]]) -> None:
 
 def rounds(parts: Parts, in_memory: int) -> int:
     return examples(in_memory) if parts.settings is None else 2
+
+
+def what_is_restored(window: Window | None) -> tuple[object, ...] | None:
+    """What a rollback takes from the fold at its target."""
+    if window is None:
+        return None
+    meta = window.meta
+    return meta.base, meta.summary, meta.due, window.tail

@@ -15,8 +15,7 @@ from streams.compaction.compactor import Compactor, SpanLost
 from streams.compaction.requests import Piece, request_for
 from streams.log.log import Raw
 from streams.settings.settings import Settings
-from tests.support.compaction import KEY, SMALL, append, fold
-from tests.support.generated import Terse
+from tests.support.compaction import KEY, SMALL, Terse, append, fold
 from tests.support.processors import Reached, Refusing
 from threadfold.testing import MemoryLog
 

@@ -11,6 +11,7 @@ import pytest
 from streams.memory.redis_store import RedisMemories
 from streams.memory.store import LocalStore, VectorStore
 from streams.memory.store_folder import LANCE, SQLITE
+from streams.memory.turns import SqliteTurns
 from tests.support.local_stores import stores_of
 from tests.support.redis_servers import Server
 from tests.support.search_module import search_server
@@ -52,3 +53,10 @@ def local(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Local
         return kind(tmp_path / f"{name}{request.param}", **more)
 
     return open_one
+
+
+@pytest.fixture(params=["memory", "file"])
+def turns(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteTurns]:
+    made = SqliteTurns(tmp_path / "turns.db" if request.param == "file" else None)
+    yield made
+    made.close()

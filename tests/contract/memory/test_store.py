@@ -4,54 +4,33 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from projections.errors import Healing
 from projections.events import types as events
 from projections.memory.identity import Scope
 from projections.memory.news import Dropped, Fact, LogErased, Used, WentBack
-from projections.memory.words import stems_of, tag_word
-from projections.names import Key, users_log
+from projections.memory.words import tag_word
+from projections.names import Key
 from streams.memory import by_time, sqlite_store
 from streams.memory.sqlite_store import SqliteMemories
-from streams.memory.store import Filter, LocalStore, MemoryStore, Stats
+from streams.memory.store import Filter, MemoryStore, Stats
 from tests.support.local_stores import contents
-from tests.support.memories import USER, fused, random_logs, saved
+from tests.support.memories import OWN, USER, fused, random_logs, saved
+from tests.support.memory_news import ACME, C1, C2, MINUTE, fact, feed, said, texts
 from threadfold.testing.plain_memories import PlainMemories
 
-C1, C2, OWN = Key("acme", "c1"), Key("acme", "c2"), users_log("acme", USER)
-MINUTE = 60_000_000
 KINDS = ("record", "composite", "skill")
 encode = msgspec.json.Encoder(order="deterministic").encode
-ACME = Filter("acme", user=USER)
-
-
-def fact(offset: int, data: Any, log: Key = C1) -> Fact:
-    learnt_from = tuple(int(one.split("-")[1]) for one in data.positions)
-    return Fact(log, offset, offset * MINUTE, learnt_from, data)
-
-
-def said(offset: int, text: str, log: Key = C1, **more: Any) -> Fact:
-    return fact(offset, saved(log, text, **more), log)
 
 
 def used(offset: int, counts: dict[str, tuple[int, int]], log: Key = OWN) -> Used:
     """Use counts of the user's records that are of no channel."""
     each = tuple((name, *both) for name, both in counts.items())
     return Used(log, offset, offset * MINUTE, Scope("acme", USER), each)
-
-
-def feed(store: MemoryStore, *news: Any) -> None:
-    store.apply(news, {})
-
-
-def texts(store: MemoryStore, query: str, only: Filter = ACME) -> list[str]:
-    return [hit.record.text for hit in store.search(only, stems_of(query), 10)]
 
 
 def test_a_record_is_found_by_the_stems_of_its_words_best_first(store: MemoryStore) -> None:
@@ -139,7 +118,7 @@ def test_a_store_in_any_order_is_what_the_news_come_to_now_and_at_any_time(
         for start in range(0, len(again), 7):
             store.apply(again[start : start + 7], {})
         assert store.digests() == plain.digests(), seed
-        for as_of in sorted({fact.at for fact in plain.facts.values()})[::5]:
+        for as_of in sorted({fact.at for fact in plain.facts.values()})[::5]:  # noqa: F402 (its own)
             there = [one for one in plain.records(as_of) if one.scope.tenant == "acme"]
             only = Filter("acme", kinds=KINDS, expired=True, as_of=as_of)
             found = store.page(only, None, 1_000)
@@ -400,86 +379,3 @@ def test_checkpoints_are_written_with_the_news_and_a_dropped_store_is_empty(
     assert store.checkpoints() == {} and store.digests() == {}
     store.apply([said(1, "Likes tea.")], {})
     assert store.digests() == before
-
-
-def test_it_is_opened_again_as_it_was(local: Callable[..., LocalStore]) -> None:
-    first = local()
-    first.apply([said(1, "Likes tea.")], {0: 7})
-    first.apply([said(2, "Likes gin.")], {1: 3})
-    digests = first.digests()
-    first.close()
-    again = local()
-    assert again.digests() == digests and again.checkpoints() == {0: 7, 1: 3}
-    assert texts(again, "gin") == ["Likes gin."]
-    again.close()
-
-
-def test_a_file_of_another_form_is_fed_anew(tmp_path: Path) -> None:
-    path = tmp_path / "memories.db"
-    path.write_bytes(b"no database at all, but something else of some length" * 20)
-    other = SqliteMemories(path)
-    assert other.checkpoints() == {}
-    other.close()
-
-
-def test_text_that_must_go_leaves_every_part_of_a_grown_index(
-    local: Callable[..., LocalStore],
-) -> None:
-    store = local()
-    for n in range(0, 400, 4):
-        words = [said(n + i, f"Fact {n + i} of many words.", C2) for i in range(4)]
-        feed(store, *words, said(n, f"Hides marmalade {n}."))
-    assert store.path is not None
-    assert any(b"armalad" in content for content in contents(store.path))
-    feed(store, LogErased(C1))
-    assert len(texts(store, "fact")) == 10
-    store.close()
-    assert not any(b"armalad" in content for content in contents(store.path))
-
-
-def test_a_built_store_lasts_and_a_copy_goes_its_own_way(
-    local: Callable[..., LocalStore], tmp_path: Path
-) -> None:
-    built = local(building=True)
-    assert built.path is not None
-    built.apply([said(1, "Likes tea."), said(2, "Likes gin.")], {0: 7})
-    built.finish()
-    copy = type(built).copied(built.path)
-    assert copy is not None
-    built.apply([LogErased(C1)], {0: 8})
-    assert [one.text for one in copy.page(ACME, None, 10)] == ["Likes gin.", "Likes tea."]
-    assert texts(copy, "tea") == ["Likes tea."]
-    assert (copy.checkpoints(), built.checkpoints()) == ({0: 7}, {0: 8})
-    copy.adopt(built)
-    assert copy.page(ACME, None, 10) == [] and copy.checkpoints() == {0: 8}
-    copy.close()
-    again = local()
-    assert again.checkpoints() == {0: 8} and texts(again, "tea") == []
-    assert type(built).copied(tmp_path / "none") is None
-    again.close()
-
-
-def test_a_store_that_is_damaged_says_so_and_can_be_fed_anew(
-    local: Callable[..., LocalStore],
-) -> None:
-    first = local()
-    news = [said(n, f"Fact {n} of many words.") for n in range(300)]
-    first.apply(news, {0: 7})
-    digests, path = first.digests(), first.path
-    first.close()
-    assert path is not None
-    files = [path] if path.is_file() else [one for one in path.rglob("*.lance") if one.is_file()]
-    largest = max(files, key=lambda one: one.stat().st_size)
-    content = bytearray(largest.read_bytes())
-    middle = len(content) // 2
-    content[middle:] = b"\xff" * (len(content) - middle)
-    largest.write_bytes(content)
-    again = local()
-    if again.checkpoints():  # else it was seen at once
-        with pytest.raises(Healing, match="damaged"):
-            again.digests()
-        assert again.damaged
-        again.drop()
-    again.apply(news, {0: 7})
-    assert again.digests() == digests and not again.damaged
-    again.close()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -16,47 +14,16 @@ from projections.errors import Healing
 from projections.events import types as events
 from projections.events.times import parse_micros
 from projections.fold.apply import Status
-from projections.fold.replay import Logged, apply_with_log, replay
 from projections.memory.raw_turns import turn_text
 from projections.memory.words import stems_of
 from projections.names import Key, Position
-from projections.policy.policy import Rules
 from projections.window.entry import Kind
 from projections.window.recent_ids import LIMIT as RECENT_IDS
-from projections.window.window import Window
 from streams.memory.store import Filter
 from streams.memory.turns import Said, SqliteTurns
-from tests.support.histories import KEY, PARTITION, Writer, make_event
+from tests.support.histories import KEY, PARTITION, Writer
 from tests.support.profiles import examples
-
-MINUTE = 60_000_000
-ANN = Filter("acme", user="ann")
-TALK = Key("acme", "c1")
-LARGE = Rules({"model_window": 4_000_000, "reserve_tokens": 1000, "compaction": False})
-
-
-@pytest.fixture(params=["memory", "file"])
-def turns(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteTurns]:
-    made = SqliteTurns(tmp_path / "turns.db" if request.param == "file" else None)
-    yield made
-    made.close()
-
-
-def said(offset: int, data: Any, log: Key = TALK, id_: str | None = None) -> Said:
-    event = make_event(data, id_ or f"e{offset}", None)
-    return Said(log, Position(0, offset), offset * MINUTE, event)
-
-
-def user(text: str, name: str | None = None) -> events.Message:
-    return events.Message("user", text, name=name)
-
-
-def opened(of: str | None = "ann", channel: str | None = None) -> events.Opened:
-    return events.Opened(user=of, channel=channel)
-
-
-def texts(turns: SqliteTurns, query: str, only: Filter = ANN) -> list[str]:
-    return [hit.turn.text for hit in turns.search(only, stems_of(query), 10)]
+from tests.support.raw_turns import ANN, LARGE, MINUTE, opened, said, texts, user
 
 
 def test_a_turn_is_found_by_its_words_with_its_position_and_who_said_it(
@@ -141,131 +108,6 @@ def test_what_others_said_changes_neither_scores_nor_order(turns: SqliteTurns) -
             [said(n * 10, opened("bob"), log), said(n * 10 + 1, user("Tea house."), log)], {}
         )
     assert turns.search(ANN, ["tea", "hous"], 10) == before
-
-
-def test_a_turn_is_its_users_who_had_the_conversation_when_it_was_said(
-    turns: SqliteTurns,
-) -> None:
-    turns.apply(
-        [
-            said(0, user("Nobody's tea.")),
-            said(1, opened("ann")),
-            said(2, user("Ann's tea.")),
-            said(3, opened("bob")),
-            said(4, user("Bob's tea.")),
-            said(5, events.Rollback("0-2")),
-            said(6, user("More of Ann's tea.")),
-        ],
-        {},
-    )
-    assert set(texts(turns, "tea")) == {"Ann's tea.", "More of Ann's tea."}
-    assert texts(turns, "tea", Filter("acme", user="bob")) == []
-
-
-def test_a_conversation_whose_handing_over_was_taken_out_is_its_former_users(
-    turns: SqliteTurns,
-) -> None:
-    turns.apply(
-        [
-            said(0, opened("ann")),
-            said(1, opened("bob")),
-            said(2, events.EventDropped("0-1")),
-            said(3, user("Ann's tea.")),
-        ],
-        {},
-    )
-    assert texts(turns, "tea") == ["Ann's tea."]
-    assert texts(turns, "tea", Filter("acme", user="bob")) == []
-
-
-def test_a_handing_over_that_was_taken_out_stays_out_after_a_rollback_behind_that(
-    turns: SqliteTurns,
-) -> None:
-    log = [(0, opened("ann")), (1, opened("bob")), (2, events.EventDropped(f"{PARTITION}-1"))]
-    log += [(3, events.Rollback(f"{PARTITION}-1")), (4, user("Ann's tea."))]
-    fold = [(at, make_event(data, f"e{at}")) for at, data in log]
-    assert replay(KEY, PARTITION, LARGE, fold).state.user == "ann"
-    turns.apply([Said(KEY, Position(PARTITION, at), at, event) for at, event in fold], {})
-    assert texts(turns, "tea", Filter(KEY.tenant, user="ann")) == ["Ann's tea."]
-    assert texts(turns, "tea", Filter(KEY.tenant, user="bob")) == []
-
-
-def test_turns_after_a_later_opening_keep_nothing_of_a_handing_over_that_was_taken_out(
-    turns: SqliteTurns,
-) -> None:
-    turns.apply([said(0, opened("ann", "web")), said(1, opened("bob"))], {})
-    turns.apply([said(2, opened(None, "mail")), said(3, user("Ann's tea."))], {})
-    turns.apply([said(4, events.EventDropped("0-1")), said(5, user("More tea."))], {})
-    only = Filter("acme", user="ann", channel="mail")
-    assert set(texts(turns, "tea", only)) == {"Ann's tea.", "More tea."}
-    assert texts(turns, "tea", Filter("acme", user="bob")) == []
-
-
-def test_turns_between_a_handing_over_and_its_being_taken_out_are_the_former_users(
-    turns: SqliteTurns,
-) -> None:
-    turns.apply([said(0, opened("ann", "web")), said(1, user("Likes tea."))], {})
-    parked = [said(2, opened("bob", "mail")), said(3, user("Drinks tea.")), said(4, user("Tea!"))]
-    turns.apply([*parked, said(5, opened("carl")), said(6, user("Carl's tea."))], {})
-    turns.apply([said(7, events.EventDropped("0-2")), said(8, user("Tea again."))], {})
-    assert set(texts(turns, "tea")) == {"Likes tea.", "Drinks tea.", "Tea!"}
-    assert set(texts(turns, "tea", Filter("acme", user="ann", channel="web"))) == {
-        "Likes tea.",
-        "Drinks tea.",
-        "Tea!",
-    }
-    assert texts(turns, "tea", Filter("acme", user="bob")) == []
-    assert set(texts(turns, "tea", Filter("acme", user="carl"))) == {"Carl's tea.", "Tea again."}
-    assert len(turns.search(Filter("acme"), ["tea"], 10)) == 5
-
-
-def test_what_was_said_after_a_rollback_behind_a_handing_over_stays_its_users(
-    turns: SqliteTurns,
-) -> None:
-    turns.apply([said(0, opened("ann")), said(1, opened("bob")), said(2, user("Bob's tea."))], {})
-    turns.apply([said(3, events.Rollback("0-0")), said(4, user("Ann's tea."))], {})
-    turns.apply([said(5, events.EventDropped("0-1")), said(6, user("More tea."))], {})
-    assert set(texts(turns, "tea")) == {"Ann's tea.", "More tea."}
-
-
-def _random_owners(rng: random.Random) -> list[Any]:
-    """What opens, says, goes back and is taken out: the last only openings."""
-    log: list[Any] = [opened("ann", "web")]
-    for at in range(1, rng.randint(3, 25)):
-        openings = [n for n, data in enumerate(log) if isinstance(data, events.Opened)]
-        chance = rng.random()
-        if chance < 0.3:
-            log.append(opened(rng.choice(["ann", "bob", None]), rng.choice(["web", "mail", None])))
-        elif chance < 0.45:
-            log.append(events.Rollback(f"{PARTITION}-{rng.randrange(at)}"))
-        elif chance < 0.6:
-            log.append(events.EventDropped(f"{PARTITION}-{rng.choice(openings)}"))
-        else:
-            log.append(user(f"Tea {at}."))
-    return log
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_turns_are_whose_the_conversation_is_without_the_openings_that_were_taken_out(
-    seed: int, turns: SqliteTurns
-) -> None:
-    log = _random_owners(random.Random(seed))
-    gone = [data.position for data in log if isinstance(data, events.EventDropped)]
-    made = [(at, make_event(data, f"e{at}", None)) for at, data in enumerate(log)]
-    window, before = Window(KEY, PARTITION, LARGE), list[Logged]()
-    whose: dict[str, tuple[str | None, str | None]] = {}
-    for at, event in made:
-        never = make_event(None, event.id) if f"{PARTITION}-{at}" in gone else event
-        apply_with_log(window, at, never, before)
-        before.append((at, never))
-        whose[f"{PARTITION}-{at}"] = window.state.user, window.state.channel
-    live = replay(KEY, PARTITION, LARGE, made).state
-    assert (live.user, live.channel) == (window.state.user, window.state.channel)
-    for at, event in made:
-        turns.apply([Said(KEY, Position(PARTITION, at), at, event)], {})
-    for hit in turns.search(Filter(KEY.tenant), ["tea"], 100):
-        scope = hit.turn.scope
-        assert (scope.user, scope.channel) == whose[hit.turn.position], hit.turn.text
 
 
 def test_many_rollbacks_of_one_conversation_take_no_time_that_grows_with_their_square(

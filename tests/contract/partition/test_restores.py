@@ -23,7 +23,7 @@ from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.partition.step import belongs, read_row
 from tests.support.histories import RULES
-from tests.support.partitions import NUMBER, Parts, RecordingSink, rounds, split
+from tests.support.partitions import NUMBER, Parts, RecordingSink, rounds, split, what_is_restored
 from tests.support.talks import Talks, random_talks
 
 
@@ -93,14 +93,6 @@ class Owner:
         while self.partition.restoring:
             await asyncio.sleep(0)  # what was begun comes to its gate
             await self.release()
-
-
-def what_is_restored(window: Window | None) -> tuple[object, ...] | None:
-    """What a rollback takes from the fold at its target."""
-    if window is None:
-        return None
-    meta = window.meta
-    return meta.base, meta.summary, meta.due, window.tail
 
 
 def _later(history: History, needs: Outcome) -> list[int]:

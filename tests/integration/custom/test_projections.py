@@ -1,23 +1,16 @@
-"""Projections of one's own on real Kafka and Redis: shared, killed, fenced, lost, rebuilt,
-verified; each event counts exactly once.
+"""Projections of one's own on real Kafka and Redis: shared, fenced, lost, rebuilt, verified; each
+event counts exactly once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
-import msgspec
-import psutil
 import pytest
 import redis.asyncio as aredis
 
-from examples.usage import Usage
 from projections.errors import (
     Healing,
     InvalidProjection,
@@ -25,115 +18,24 @@ from projections.errors import (
     TopicMismatch,
     UnknownProjection,
 )
-from projections.events.validation import make_record
-from projections.names import Key
 from streams.custom.persistence import place_of
 from streams.custom.runner import ProjectionRunner
 from streams.custom.verify import ProjectionReport
 from streams.log.clients import admin_client
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
-from tests.conftest import fresh_settings
-from tests.support.commands import cli, start
-from tests.support.generations import open_generation
+from tests.support.custom_projections import (
+    TENANTS,
+    Counts,
+    append,
+    caught_up,
+    in_log,
+    message_counts,
+    running,
+)
 from tests.support.worker import until
-from threadfold.custom import Event, Projection, ProjectionReader, Result, drop, rebuild, verify
+from threadfold.custom import Projection, ProjectionReader, drop, rebuild, verify
 from threadfold.custom.access import Parts, opened
-from threadfold.embedded.stack import EmbeddedStack
-
-ROOT = Path(__file__).resolve().parents[3]
-TENANTS = ("acme", "sealed")
-KEY = "k1:" + "A" * 43 + "="
-
-
-class Counts(Projection):
-    """Messages of each tenant, and what each conversation said last."""
-
-    name = "counts"
-
-    def __init__(self, name: str, version: int = 1, step: int = 1) -> None:
-        self.name, self.version, self.step = name, version, step
-        self.poison = ""
-
-    async def apply(self, batch: Sequence[Event], result: Result) -> None:
-        for event in batch:
-            text = event.data.get("content", "")
-            if self.poison and self.poison == text:
-                raise KeyError(text)
-            result.add(event.tenant, "messages", n=self.step)
-            result.put(event.tenant, f"last:{event.conversation}", text)
-
-
-@pytest.fixture(scope="module")
-async def parts(stack: EmbeddedStack) -> AsyncIterator[tuple[Settings, Parts]]:
-    """Topics of their own, a tenant that is encrypted, and the open parts."""
-    settings = fresh_settings(stack, master_keys=KEY, session_timeout=6)
-    client = aredis.Redis.from_url(settings.redis)
-    await client.flushdb()
-    await client.aclose()
-    await create_topics(settings)
-    await open_generation(settings, {}, sealed={"encryption": True})
-    async with opened(settings) as made:
-        yield settings, made
-
-
-async def append(parts: Parts, count: int, mark: str) -> None:
-    """Messages of some conversations of both tenants."""
-    for tenant in TENANTS:
-        records = [
-            make_record(
-                Key(tenant, f"c{number % 7}"),
-                {"type": "message", "role": "user", "content": f"{mark} {number}"},
-                where="it",
-                now="2026-01-31T12:00:00Z",
-                new_id=f"{mark}-{number}",
-            )
-            for number in range(count)
-        ]
-        await parts.log.append(records)
-
-
-@asynccontextmanager
-async def running(
-    settings: Settings, parts: Parts, projection: Projection, **how: Any
-) -> AsyncIterator[ProjectionRunner]:
-    runner = ProjectionRunner(settings, parts.control, parts.log, parts.store, projection, **how)
-    task = asyncio.create_task(runner.run())
-    try:
-        yield runner
-    finally:
-        runner.stop()
-        await asyncio.wait_for(task, 20)
-
-
-def caught_up(parts: Parts, projection: Projection, generation: int = 1) -> Callable[[], Any]:
-    async def look() -> bool:
-        for partition, end in (await parts.log.end_offsets()).items():
-            checkpoint = await parts.store.checkpoint(
-                place_of(projection.name, generation, partition)
-            )
-            if checkpoint is None or checkpoint.offset < end - 1:
-                return False
-        return True
-
-    return look
-
-
-async def message_counts(settings: Settings, projection: Projection) -> dict[str, int]:
-    async with ProjectionReader.open(settings, projection) as view:
-        found = {tenant: await view.get(tenant, "messages") for tenant in TENANTS}
-    return {tenant: value["n"] for tenant, value in found.items()}
-
-
-async def in_log(parts: Parts) -> dict[str, int]:
-    """Distinct ids of each tenant in the log."""
-    seen: dict[str, set[tuple[str, str]]] = {tenant: set() for tenant in TENANTS}
-    for partition, end in (await parts.log.end_offsets()).items():
-        async for raw in parts.log.scan(partition, 0, end - 1):
-            tenant, _, conversation = (raw.key or b"").decode().partition("/")
-            if tenant in seen and raw.value and raw.value.startswith(b"{"):
-                seen[tenant].add((conversation, msgspec.json.decode(raw.value)["id"]))
-    return {tenant: len(ids) for tenant, ids in seen.items()}
 
 
 async def test_every_event_counts_once_sealed_repeated_and_whoever_applies_it(
@@ -352,60 +254,6 @@ async def test_an_error_stops_it_there_and_mended_it_goes_on(parts: tuple[Settin
 
 
 @pytest.mark.long
-async def test_the_example_runs_from_the_command_line_and_ends_at_a_signal(
-    parts: tuple[Settings, Parts], tmp_path: Path
-) -> None:
-    settings, open_ = parts
-    await append(open_, 10, "cli")
-    (tmp_path / "usage.py").write_text((ROOT / "examples" / "usage.py").read_text())
-    env = env_of(settings, tmp_path)
-    process = await start("projection", "run", "usage:Usage", env=env)
-    try:
-        await until(lambda: _usage(settings, "usage"), 40)
-        process.send_signal(signal.SIGTERM)
-        out, err = await asyncio.wait_for(process.communicate(), 20)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert (process.returncode, out.decode(), err.decode()) == (
-        0,
-        "running: usage, version 1\n",
-        "",
-    )
-    ran, listed, unknown = await asyncio.gather(
-        cli("projection", "verify", "usage:Usage", env=env),
-        cli("projection", "list", env=env),
-        cli("projection", "run", "usage:Nothing", env=env),
-    )
-    assert (ran.code, ran.lines[-1].endswith(", differing: 0")) == (0, True)
-    assert "usage\t1\tlive\tversion: 1" in listed.lines
-    assert (unknown.code, unknown.said) == (
-        2,
-        "threadfold: usage:Nothing: module usage has no Nothing",
-    )
-
-
-def env_of(settings: Settings, folder: Path) -> dict[str, str]:
-    return {
-        "THREADFOLD_KAFKA": settings.kafka,
-        "THREADFOLD_REDIS": settings.redis,
-        "THREADFOLD_TOPIC_PREFIX": settings.topic_prefix,
-        "THREADFOLD_MASTER_KEYS": KEY,
-        "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}",
-    }
-
-
-async def _usage(settings: Settings, name: str) -> bool:
-    try:
-        async with ProjectionReader.open(settings, Usage()) as view:
-            days = await view.all("acme")
-    except (UnknownProjection, Healing):
-        return False
-    return sum(day["events"] for day in days.values()) >= 10
-
-
-@pytest.mark.long
 async def test_a_topic_that_is_made_anew_is_not_taken_for_the_one_before(
     parts: tuple[Settings, Parts],
 ) -> None:
@@ -446,81 +294,6 @@ async def _counted(settings: Settings, projection: Projection, expected: int) ->
         return await message_counts(settings, projection) == dict.fromkeys(TENANTS, expected)
     except (Healing, TypeError):
         return False  # folded anew, or nothing of a tenant yet
-
-
-@pytest.mark.long
-async def test_processes_that_are_killed_and_frozen_leave_every_event_counted_once(
-    stack: EmbeddedStack, tmp_path: Path
-) -> None:
-    settings = fresh_settings(stack, master_keys=KEY, session_timeout=6)
-    await create_topics(settings)
-    (tmp_path / "usage.py").write_text((ROOT / "examples" / "usage.py").read_text())
-    env = {
-        **env_of(settings, tmp_path),
-        "THREADFOLD_SESSION_TIMEOUT": "6",
-        "THREADFOLD_BATCH_EVENTS": "20",
-    }
-    ended = asyncio.Event()
-    async with opened(settings) as open_:
-
-        async def feed() -> None:
-            number = 0
-            while not ended.is_set():
-                number += 1
-                await append(open_, 25, f"m{number}")
-                await append(open_, 5, f"m{number}")  # a producer's repeats
-                await asyncio.sleep(0.05)
-
-        feeding = asyncio.create_task(feed())
-        processes = [await start("projection", "run", "usage:Usage", env=env) for _ in range(2)]
-        try:
-            for how in (signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL, signal.SIGKILL):
-                reached = await applied(open_, "usage")
-                await until(lambda reached=reached: _is_beyond(open_, "usage", reached), 60)
-                victim = next(
-                    p for p in processes if p.returncode is None and p.pid not in frozen(processes)
-                )
-                victim.send_signal(how)
-                if how == signal.SIGKILL:
-                    await victim.wait()
-                processes.append(await start("projection", "run", "usage:Usage", env=env))
-            for process in processes:
-                if process.returncode is None:
-                    process.send_signal(signal.SIGCONT)  # the frozen one comes back as a zombie
-            ended.set()
-            await feeding
-            await until(caught_up(open_, Usage()), 60)
-            async with ProjectionReader.open(settings, Usage()) as view:
-                days = {tenant: await view.all(tenant) for tenant in TENANTS}
-            assert {
-                tenant: sum(day["events"] for day in found.values())
-                for tenant, found in days.items()
-            } == await in_log(open_)
-            assert (await verify(settings, Usage())).differing == []
-        finally:
-            ended.set()
-            for process in processes:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
-
-
-def frozen(processes: list[asyncio.subprocess.Process]) -> set[int]:
-    """Those that a signal has stopped."""
-    return {
-        p.pid
-        for p in processes
-        if p.returncode is None and psutil.Process(p.pid).status() == psutil.STATUS_STOPPED
-    }
-
-
-async def applied(parts: Parts, name: str) -> int:
-    found = [await parts.store.checkpoint(place_of(name, 1, number)) for number in range(4)]
-    return sum(checkpoint.offset for checkpoint in found if checkpoint is not None)
-
-
-async def _is_beyond(parts: Parts, name: str, reached: int) -> bool:
-    return await applied(parts, name) > reached + 50
 
 
 async def test_a_rebuild_of_what_never_ran_folds_all_of_the_log(

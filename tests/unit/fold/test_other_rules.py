@@ -14,7 +14,8 @@ from projections.policy.policy import Rules
 from projections.render.render import render_openai
 from projections.window.window import Window
 from tests.support.compacted_talk import Talk
-from tests.support.generated import KEY, Story
+from tests.support.generated import Story
+from tests.support.mirror import KEY
 
 BOUNDED: dict[str, Any] = {
     "model_window": 16_000,

@@ -18,7 +18,7 @@ from projections.window.window import Window
 from streams.rebuild.losses import Side, find_losses
 from streams.rebuild.preview import Preview
 from tests.support.compacted_talk import Talk
-from tests.support.generated import KEY
+from tests.support.mirror import KEY
 from threadfold.cli.policy_report import policy_report
 from threadfold.testing import MemoryStore
 

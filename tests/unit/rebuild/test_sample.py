@@ -14,7 +14,7 @@ from projections.render.render import render_openai
 from streams.rebuild.losses import Side
 from streams.rebuild.sample import Wanted, compared
 from tests.support.compacted_talk import SMALL, Talk
-from tests.support.generated import KEY
+from tests.support.mirror import KEY
 from tests.unit.rebuild.test_losses import BOUNDED, GONE, SMALLER, report, stored, summarised, under
 from threadfold.gateway.routes.reprojection import Comparison
 from threadfold.testing.memory_log import MemoryLog

@@ -29,7 +29,8 @@ from projections.render.render import render_openai
 from projections.window.bodies import to_flat
 from projections.window.window import Window
 from tests.support import anthropic_checker
-from tests.support.generated import KEY, Story
+from tests.support.generated import Story
+from tests.support.mirror import KEY
 from tests.support.profiles import examples
 from tests.support.renders import check_explained, check_kept, check_reasoning, checked
 from threadfold.demo import openai_checker

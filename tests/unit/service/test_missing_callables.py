@@ -9,7 +9,7 @@ from projections.policy.policy import Rules
 from projections.storage.layout import Mark, changes_of, load_window
 from projections.window.window import Window
 from tests.support.compacted_talk import SMALL, Talk
-from tests.support.generated import KEY
+from tests.support.mirror import KEY
 from threadfold.service.documents import document
 
 EXACT = {

@@ -13,7 +13,7 @@ from projections.policy.policy import Rules
 from projections.window.window import Window
 from streams.runtime.processor import Here, Processes
 from tests.support.compacted_talk import SMALL, Talk
-from tests.support.generated import KEY
+from tests.support.mirror import KEY
 from tests.support.processors import Reached, Refusing
 from threadfold.service.past_windows import PastWindows
 

@@ -1,14 +1,10 @@
-"""The commands on a real stack, with a worker in this process; those that are interrupted are
-processes of their own.
-"""
+"""Events that the commands append, play, verify and show on a real stack, and their summaries."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,39 +14,15 @@ import redis.asyncio as aredis
 from projections.names import Key, partition_of
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
-from tests.conftest import fresh_settings
-from tests.support.commands import COMMAND, clean_env, cli, ok, start
+from tests.support.command_folder import window_of
+from tests.support.commands import cli, ok, start
 from tests.support.conversations import conversations, write_conversations
-from tests.support.worker import running_worker, until
-from threadfold.cli.common import CONFIG_FILE
-from threadfold.cli.configuration import write_config
-from threadfold.embedded.ports import free_port
-from threadfold.embedded.stack import EmbeddedStack
+from tests.support.worker import until
 
-WELL = ["versions", "descriptors", "redis", "kafka", "topics", "generation", "dead letters", "lag"]
-"""What ``doctor`` looks at, in order."""
 TIGHT = (
     "working_budget = 600\nkeep_recent_tokens = 200\nmin_messages = 4\nsummary_max_tokens = 150\n"
 )
 """A tenant's policy under which nearly every conversation is compacted."""
-
-
-def folder(path: Path, settings: Settings) -> Path:
-    """A folder as ``up`` leaves one, for ``--data``."""
-    path.mkdir(exist_ok=True)
-    write_config(path / CONFIG_FILE, settings)
-    return path
-
-
-@pytest.fixture(scope="module")
-async def data(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return folder(tmp_path_factory.mktemp("stack"), settings)
-
-
-@pytest.fixture(scope="module")
-async def worker(settings: Settings) -> AsyncIterator[Runtime]:
-    async with running_worker(settings) as runtime:
-        yield runtime
 
 
 @pytest.fixture(scope="module")
@@ -62,151 +34,10 @@ async def tight(data: Path, worker: Runtime, tmp_path_factory: pytest.TempPathFa
     return "tight"
 
 
-async def window_of(data: Path, tenant: str, conversation: str, count: int) -> dict[str, Any]:
-    """The context document, once the window holds ``count`` events."""
-
-    async def look() -> dict[str, Any] | None:
-        ran = await cli("context", tenant, conversation, "--data", data)
-        document: dict[str, Any] | None = json.loads(ran.out) if ran.code == 0 else None
-        return document if document is not None and document["count"] >= count else None
-
-    found: dict[str, Any] = await until(look, what=f"{count} events in {conversation}")
-    return found
-
-
 async def log_ends(worker: Runtime) -> int:
     assert worker.log is not None
     return sum((await worker.log.end_offsets()).values())
 
-
-# -- topics, doctor, tenants
-# ------------------------------------------------------------------------------------------
-
-
-async def test_topics_are_checked_created_and_left_alone(
-    stack: EmbeddedStack, tmp_path: Path
-) -> None:
-    data = folder(tmp_path, fresh_settings(stack))
-    before = await cli("topics", "check", "--data", data)
-    assert before.code == 1
-    assert len(before.lines) == 9
-    assert all(
-        line.startswith("wrong: topic ") and "threadfold topics create" in line
-        for line in before.lines
-    )
-    made = await ok("topics", "create", "--data", data)
-    assert [line.split()[0] for line in made.lines] == ["created"] * 9 + ["topics:"]
-    assert (await ok("topics", "create", "--data", data)).lines == ["topics: ok"]
-    assert (await ok("topics", "check", "--data", data)).lines == ["topics: ok"]
-
-
-async def test_doctor_finds_a_worker_missing_and_a_stack_that_is_well(
-    stack: EmbeddedStack, tmp_path: Path
-) -> None:
-    settings = fresh_settings(stack, session_timeout=6.0)
-    data = folder(tmp_path, settings)
-    assert (await cli("doctor", "--data", data)).code == 1  # no topics yet
-    await ok("topics", "create", "--data", data)
-    async with aredis.Redis.from_url(settings.redis) as client:
-        await client.flushdb()
-    assert (await ok("doctor", "--data", data)).lines[-1] == "ok    lag: none: 0 events applied"
-    await ok("append", "t", "c", "--data", data, text='{"role": "user", "content": "hi"}')
-    sick = await cli("doctor", "--data", data)
-    assert sick.code == 1
-    assert "1 events behind and stands still" in sick.lines[-1]
-    async with running_worker(settings):
-        await window_of(data, "t", "c", 1)
-        well = await ok("doctor", "--data", data)
-    assert [line.split(":")[0] for line in well.lines] == [f"ok    {what}" for what in WELL]
-    assert "a gateway raises it to" in well.lines[1]
-
-
-async def test_redis_away_is_one_line(data: Path, worker: Runtime) -> None:
-    env = {"THREADFOLD_REDIS": f"redis://127.0.0.1:{free_port()}/0"}
-    for command in (["context", "t", "c"], ["verify"], ["rebuild"]):
-        ran = await cli(*command, "--data", data, env=env)
-        assert ran.code == 2
-        assert "Redis at redis://127.0.0.1:" in ran.said
-
-
-async def test_tenants_add_prints_the_key_alone_and_revoke_takes_it_back(
-    data: Path, worker: Runtime, tmp_path: Path
-) -> None:
-    added = await ok("tenants", "add", "alice", "--scopes", "read,admin", "--data", data)
-    assert added.err.startswith("tenant alice is not encrypted: an erasure ")
-    assert added.out.startswith("tf_")
-    assert len(added.lines) == 1
-    await until(
-        _truth(
-            lambda: (
-                (key := worker.control.state.key_of(added.lines[0])) is not None
-                and key.tenant == "alice"
-            )
-        )
-    )
-    assert (await ok("tenants", "add", "alice", "--data", data)).err == "", "said once"
-    row = next(
-        line
-        for line in (await ok("tenants", "list", "--data", data)).lines
-        if line.startswith("alice\t")
-    )
-    assert "keys: 2" in row
-    assert "admin" in row
-    assert added.lines[0] not in row
-    assert (await ok("tenants", "revoke", "alice", "--data", data)).out == "revoked: 2\n"
-    await until(_truth(lambda: worker.control.state.key_of(added.lines[0]) is None))
-    for args in (
-        ["--expires", "1d", "--key-name", "ci", "--scopes", "erase"],
-        ["--expires", "2099-01-01T00:00:00Z"],
-    ):
-        await ok("tenants", "add", "carol", *args, "--data", data)
-    listed = [
-        json.loads(line) for line in (await ok("tenants", "list", "--json", "--data", data)).lines
-    ]
-    carol = next(each for each in listed if each["name"] == "carol")
-    shown = {each["name"]: each for each in carol["keys"]}
-    assert (shown["ci"]["scopes"], shown["ci"]["expired"]) == (["erase"], False)
-    assert shown[None]["expires_at"] == "2099-01-01T00:00:00Z"
-    assert (
-        await ok("tenants", "revoke", "carol", "--key", shown["ci"]["id"], "--data", data)
-    ).out == "revoked: 1\n"
-    text = (await ok("tenants", "list", "--data", data)).out
-    assert "carol\tkeys: 1\tscopes: append,read,subscribe" in text
-    assert (
-        f"  {shown[None]['id']}\tscopes: append,read,subscribe\texpires: 2099-01-01T00:00:00Z"
-        in text
-    )
-    none = await cli("tenants", "revoke", "carol", "--key", "abc", "--data", data)
-    assert none.code == 1
-    assert "no key 'abc'" in none.said
-    sealed = await ok("tenants", "add", "dora", "--encryption", "on", "--data", data)
-    assert (sealed.err, len(sealed.lines)) == ("", 1)
-    policy = tmp_path / "policy.json"
-    policy.write_text('{"min_messages": 7}')
-    ran = await ok("tenants", "policy", "carol", policy, "--data", data)
-    assert "waits for the next generation" in ran.out
-    listed = [
-        json.loads(line) for line in (await ok("tenants", "list", "--json", "--data", data)).lines
-    ]
-    shown = {each["name"]: each for each in listed}
-    assert shown["carol"]["next_policy"] == {"min_messages": 7} and len(shown["carol"]["keys"]) == 1
-    assert (shown["dora"]["encryption"], shown["carol"]["encryption"]) == (True, False)
-    text = (await ok("tenants", "list", "--data", data)).out
-    assert "policy: - (next: min_messages)" in text
-    unknown = await cli("tenants", "revoke", "nobody", "--data", data)
-    assert unknown.code == 1
-    assert "nobody is not known" in unknown.said
-
-
-def _truth(condition: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
-    async def look() -> bool:
-        return condition()
-
-    return look
-
-
-# -- append, context, history
-# ------------------------------------------------------------------------------------------
 
 CALL = '{"id": "a", "type": "function", "function": {"name": "%s", "arguments": "{}"}}'
 LINES = f"""
@@ -336,10 +167,6 @@ async def test_a_wrong_line_appends_nothing_at_all(data: Path, worker: Runtime) 
         assert unknown.code == 1 and "tenant nobody is not known" in unknown.said
 
 
-# -- play, verify, rebuild
-# ------------------------------------------------------------------------------------------
-
-
 async def test_the_airline_conversations_are_played_and_verified(
     airline: Path, data: Path, worker: Runtime, tight: str
 ) -> None:
@@ -434,54 +261,6 @@ async def test_verify_finds_a_window_that_was_changed(
     assert sampled.lines == ["verified: 3, differing: 0"]
 
 
-@pytest.mark.long
-async def test_a_generation_is_rebuilt_switched_to_and_the_old_one_dropped(
-    data: Path, worker: Runtime, tmp_path: Path
-) -> None:
-    await ok("append", "t", "rebuilt", "--data", data, text='{"role": "user", "content": "one"}')
-    before = await window_of(data, "t", "rebuilt", 1)
-    policy = tmp_path / "policy.json"
-    policy.write_text('{"working_budget": 25000}')
-    first = await ok("rebuild", "--policy", policy, "--data", data)
-    assert first.lines[-1].startswith("generation 2: ")
-    assert "ready" in first.out
-    assert [
-        line.split("\t")[:2] for line in (await ok("generations", "list", "--data", data)).lines
-    ] == [["1", "live"], ["2", "ready"]]
-    assert "live" in (await ok("rebuild", "--policy", policy, "--switch", "--data", data)).out
-    rows = [line.split("\t") for line in (await ok("generations", "list", "--data", data)).lines]
-    assert [row[:2] for row in rows] == [["1", "retired"], ["2", "live"]]
-    assert all(row[4].startswith("created: 2") for row in rows)
-    assert all(row[5].startswith("live since: 2") for row in rows)
-    refused = await cli("generations", "drop", "2", "--data", data)
-    assert refused.code == 2
-    assert "generation 2 is live" in refused.said
-    assert (await ok("generations", "drop", "1", "--data", data)).out.startswith(
-        "dropped generation 1: "
-    )
-    gone = await cli("generations", "drop", "1", "--data", data)
-    assert gone.code == 1
-    after = await window_of(data, "t", "rebuilt", 1)
-    assert after["budget"] == 25_000
-    assert after["digest"] == before["digest"]
-    await ok("append", "t", "rebuilt", "--data", data, text='{"role": "user", "content": "two"}')
-    await window_of(data, "t", "rebuilt", 2)
-
-
-async def test_a_policy_that_does_not_hold_is_named(
-    data: Path, worker: Runtime, tmp_path: Path
-) -> None:
-    (tmp_path / "p.toml").write_text("working_bugdet = 3\n")
-    for command in (["rebuild"], ["tenants", "add", "t"]):
-        ran = await cli(*command, "--policy", tmp_path / "p.toml", "--data", data)
-        assert ran.code == 2
-        assert "working_bugdet" in ran.said
-
-
-# -- summaries
-# ------------------------------------------------------------------------------------------
-
-
 async def wait_for_summary(data: Path, tenant: str) -> list[dict[str, Any]]:
     async def look() -> list[dict[str, Any]]:
         return [
@@ -529,23 +308,3 @@ async def test_following_gives_only_new_summaries_and_ends_with_ctrl_c(
         _, err = await follower.communicate()
     assert follower.returncode == 130
     assert b"Traceback" not in err
-
-
-async def test_a_reader_that_goes_away_is_no_error(data: Path, worker: Runtime) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *COMMAND,
-            "tenants",
-            "list",
-            "--data",
-            str(data),
-            env=clean_env(),
-            stdout=writing,
-            stderr=asyncio.subprocess.PIPE,
-        )
-    finally:
-        os.close(writing)
-    _, err = await process.communicate()
-    assert (process.returncode, err) == (0, b"")

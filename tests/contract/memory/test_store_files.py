@@ -1,0 +1,100 @@
+"""A store of memories in files is opened again as it was, copied, fed anew where it is damaged, and
+keeps nothing that must go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from projections.errors import Healing
+from projections.memory.news import LogErased
+from streams.memory.sqlite_store import SqliteMemories
+from streams.memory.store import LocalStore
+from tests.support.local_stores import contents
+from tests.support.memory_news import ACME, C1, C2, feed, said, texts
+
+
+def test_it_is_opened_again_as_it_was(local: Callable[..., LocalStore]) -> None:
+    first = local()
+    first.apply([said(1, "Likes tea.")], {0: 7})
+    first.apply([said(2, "Likes gin.")], {1: 3})
+    digests = first.digests()
+    first.close()
+    again = local()
+    assert again.digests() == digests and again.checkpoints() == {0: 7, 1: 3}
+    assert texts(again, "gin") == ["Likes gin."]
+    again.close()
+
+
+def test_a_file_of_another_form_is_fed_anew(tmp_path: Path) -> None:
+    path = tmp_path / "memories.db"
+    path.write_bytes(b"no database at all, but something else of some length" * 20)
+    other = SqliteMemories(path)
+    assert other.checkpoints() == {}
+    other.close()
+
+
+def test_text_that_must_go_leaves_every_part_of_a_grown_index(
+    local: Callable[..., LocalStore],
+) -> None:
+    store = local()
+    for n in range(0, 400, 4):
+        words = [said(n + i, f"Fact {n + i} of many words.", C2) for i in range(4)]
+        feed(store, *words, said(n, f"Hides marmalade {n}."))
+    assert store.path is not None
+    assert any(b"armalad" in content for content in contents(store.path))
+    feed(store, LogErased(C1))
+    assert len(texts(store, "fact")) == 10
+    store.close()
+    assert not any(b"armalad" in content for content in contents(store.path))
+
+
+def test_a_built_store_lasts_and_a_copy_goes_its_own_way(
+    local: Callable[..., LocalStore], tmp_path: Path
+) -> None:
+    built = local(building=True)
+    assert built.path is not None
+    built.apply([said(1, "Likes tea."), said(2, "Likes gin.")], {0: 7})
+    built.finish()
+    copy = type(built).copied(built.path)
+    assert copy is not None
+    built.apply([LogErased(C1)], {0: 8})
+    assert [one.text for one in copy.page(ACME, None, 10)] == ["Likes gin.", "Likes tea."]
+    assert texts(copy, "tea") == ["Likes tea."]
+    assert (copy.checkpoints(), built.checkpoints()) == ({0: 7}, {0: 8})
+    copy.adopt(built)
+    assert copy.page(ACME, None, 10) == [] and copy.checkpoints() == {0: 8}
+    copy.close()
+    again = local()
+    assert again.checkpoints() == {0: 8} and texts(again, "tea") == []
+    assert type(built).copied(tmp_path / "none") is None
+    again.close()
+
+
+def test_a_store_that_is_damaged_says_so_and_can_be_fed_anew(
+    local: Callable[..., LocalStore],
+) -> None:
+    first = local()
+    news = [said(n, f"Fact {n} of many words.") for n in range(300)]
+    first.apply(news, {0: 7})
+    digests, path = first.digests(), first.path
+    first.close()
+    assert path is not None
+    files = [path] if path.is_file() else [one for one in path.rglob("*.lance") if one.is_file()]
+    largest = max(files, key=lambda one: one.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    middle = len(content) // 2
+    content[middle:] = b"\xff" * (len(content) - middle)
+    largest.write_bytes(content)
+    again = local()
+    if again.checkpoints():  # else it was seen at once
+        with pytest.raises(Healing, match="damaged"):
+            again.digests()
+        assert again.damaged
+        again.drop()
+    again.apply(news, {0: 7})
+    assert again.digests() == digests and not again.damaged
+    again.close()
