@@ -144,12 +144,35 @@ class SharedProducer:
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
+    def abandon(self, producer: Any) -> None:
+        """End this producer at once: what it holds is never sent, and its callers' sends fail.
+
+        A producer goes on trying what its callers have given up. What is already on its way may
+        still arrive.
+        """
+        if producer is self._producer:
+            self._producer = None
+        error = KafkaError("another caller's records could not be sent")
+        producer._message_accumulator.fail_all(error)
+        task: asyncio.Task[None] = asyncio.create_task(_end(producer), name="producer-ends")
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
     async def stop(self) -> None:
         """Flush and close it; what Kafka does not take within :data:`CLOSE_LIMIT` stays unknown."""
         await end_tasks(list(self._leaving))
         if self._producer is not None:
             producer, self._producer = self._producer, None
             await stop_client(producer, self._settings)
+
+
+async def _end(producer: Any) -> None:
+    sender: asyncio.Task[None] = producer._sender.sender_task
+    producer._closed = True
+    sender.cancel()
+    # It waits for the requests that are under way, and they end with their connections.
+    await producer.client.close()
+    await asyncio.wait({sender})
 
 
 def make_consumer(

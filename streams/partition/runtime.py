@@ -134,11 +134,14 @@ class PartitionRuntime(Assignment[P]):
             logger.warning("waiting: %s", error)
             await asyncio.sleep(RETRY_PAUSE)
             return
+        # The queues of now: a partition that is prepared anew while another's rows are looked at is
+        # read again from its checkpoint, and these rows stand behind those that are to come.
+        queues = {tp: self._queues.get(tp.partition) for tp in batches}
         for tp, rows in batches.items():
-            number = tp.partition
-            queue = self._queues.get(number)
+            number, queue = tp.partition, queues[tp]
             if (
                 queue is not None
+                and queue is self._queues.get(number)
                 and number not in self.unprepared
                 and await self._follows(number, rows)
             ):

@@ -236,11 +236,20 @@ class Publisher:
             asyncio.timeout(self.settings.append_timeout),
             self._producer.lent() as producer,
         ):
-            futures: list[Any] = [
-                await producer.send(self.settings.topic(topic), value, key, headers=headers)
-                for topic, key, value, headers in messages
-            ]
-            await asyncio.gather(*futures)
+            futures: list[asyncio.Future[Any]] = []
+            try:
+                for topic, key, value, headers in messages:
+                    name = self.settings.topic(topic)
+                    futures.append(await producer.send(name, value, key, headers=headers))
+                await asyncio.gather(*futures)
+            except BaseException:
+                # Another process may own the partition by the time Kafka is back: what comes then
+                # must not stand behind what that one published since (a summary behind the word
+                # that its conversation is erased).
+                for future in futures:
+                    future.cancel()
+                self._producer.abandon(producer)
+                raise
 
 
 def _voided(key: Key, summary_id: str, by: Position) -> bytes:

@@ -5,16 +5,22 @@ window equals the log's fold.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 
 from projections.errors import KafkaUnavailable, RedisUnavailable
+from projections.names import Key
 from projections.redis.store import RedisStore
 from streams.log.kafka_log import KafkaLog
+from streams.log.login import connection
 from streams.log.topics import create_topics
+from streams.partition.effects import Effects
+from streams.projector.effect_sink import Publisher
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
 from tests.conftest import fresh_settings
@@ -30,6 +36,7 @@ from tests.support.worker_process import (
     worker,
 )
 from threadfold.embedded.stack import EmbeddedStack
+from threadfold.testing import MemoryLog
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +52,15 @@ async def settings(own_stack: EmbeddedStack) -> AsyncIterator[Settings]:
     await create_topics(made)
     await open_generation(made, POLICY)
     yield made
+
+
+def start_again(stack: EmbeddedStack) -> None:
+    """Start a Kafka that was killed, on its port and with its data."""
+    killed = stack.embedded_kafka
+    assert killed is not None
+    again = type(killed)(killed.data, port=int(killed.address.rpartition(":")[2]))
+    again.start()
+    stack.embedded_kafka = again
 
 
 @pytest.mark.long
@@ -106,7 +122,6 @@ async def test_kafka_killed_under_traffic_means_unknown_and_a_repeat_with_the_sa
     assert own_stack.embedded_kafka is not None
     log = KafkaLog(settings, settings.partitions)
     rng = random.Random(9)
-    port = int(own_stack.embedded_kafka.address.rpartition(":")[2])
     async with running_worker(settings) as runtime:
         await log.append(messages(rng, 0, 200))
         await all_applied(settings, log, runtime.store)
@@ -114,9 +129,7 @@ async def test_kafka_killed_under_traffic_means_unknown_and_a_repeat_with_the_sa
         batch = messages(rng, 200, 50)
         with pytest.raises(KafkaUnavailable, match="repeat it with the same ids"):
             await log.append(batch)
-        again = type(own_stack.embedded_kafka)(own_stack.embedded_kafka.data, port=port)
-        await asyncio.to_thread(again.start)
-        own_stack.embedded_kafka = again
+        await asyncio.to_thread(start_again, own_stack)
 
         async def repeated() -> bool:
             try:
@@ -173,3 +186,34 @@ async def test_a_projector_whose_kafka_is_gone_stops_all_the_same(tmp_path) -> N
         async with asyncio.timeout(20.0):
             await log.stop()
             await runtime.stop()
+
+
+@pytest.mark.long
+async def test_what_could_not_be_published_while_kafka_was_down_does_not_come_later(
+    own_stack: EmbeddedStack,
+) -> None:
+    settings = fresh_settings(own_stack, append_timeout=3.0)
+    await create_topics(settings)
+    key, log = Key("acme", "c"), MemoryLog(settings.partitions)
+    former, owner = Publisher(settings, log), Publisher(settings, log)
+    await former.publish(0, Effects(voided=[(key, 1, "before")]), [])
+    assert own_stack.embedded_kafka is not None
+    own_stack.embedded_kafka.kill()
+    with pytest.raises(KafkaUnavailable):
+        await former.publish(0, Effects(voided=[(key, 2, "given up")]), [])
+    await asyncio.to_thread(start_again, own_stack)
+    # By now another process owns the partition; the former owner still publishes for others.
+    await owner.publish(0, Effects(voided=[(key, 3, "after")]), [])
+    for n in range(4, 14):
+        await former.publish(0, Effects(voided=[(key, n, "of another")]), [])
+        await asyncio.sleep(0.1)
+    await former.stop()
+    await owner.stop()
+    topic = settings.topic("summaries")
+    said = []
+    async with AIOKafkaConsumer(
+        topic, **connection(settings), auto_offset_reset="earliest"
+    ) as client:
+        while "of another" not in said[-10:-9]:
+            said.append(json.loads((await client.getone()).value)["data"]["summary_id"])
+    assert said == ["before", "after", *["of another"] * 10]

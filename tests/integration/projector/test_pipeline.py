@@ -95,7 +95,6 @@ async def test_every_window_comes_back_byte_for_byte_when_redis_is_wiped(
     before = {key: (await settled(runtime, key)).image() for key in keys}
     client = aredis.Redis.from_url(settings.redis)
     await client.flushdb()
-    assert await client.dbsize() == 0 or True
     await client.aclose()
 
     async def back() -> bool:

@@ -179,3 +179,37 @@ async def test_a_fetch_of_a_partition_that_is_far_behind_does_not_unpack_all_tha
         runtime.take_over(Count(0))
         rows = await runtime.fetch()
         assert 0 < sum(map(len, rows.values())) <= 2 * SETTINGS.batch_events
+
+
+async def test_rows_fetched_before_their_partition_was_prepared_anew_are_not_folded() -> None:
+    class Waiting:
+        """A watch that reads the log for partition 0 until partition 1 is prepared anew."""
+
+        async def follows(self, number: int, _: Sequence[Row]) -> bool:
+            if number == 0:
+                runtime.prepare_again(1, 0.0)
+                await asyncio.gather(*runtime.prepare_all())
+            return True
+
+        def way(self, _: int) -> None:
+            """Nobody asks for it."""
+
+        def begin(self, *_: object) -> None:
+            """Partition 1 is fed from its checkpoint again."""
+
+        end = way
+
+    class Both(Consumer):
+        async def getmany(
+            self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
+        ) -> dict[TopicPartition, list[Raw]]:
+            return {tp: [row(7)] for tp in sorted(self.assignment())}
+
+    folder = Counting()
+    async with running(folder, 0, 1) as (runtime, _):
+        runtime.assigned([0, 1])
+        await asyncio.gather(*runtime.prepare_all())
+        runtime.consumer, runtime._watch = Both(0, 1), Waiting()  # type: ignore[assignment]
+        await runtime._step()
+        assert folder.prepared == [0, 1, 1]
+        assert runtime._queues[1].rows == 0, "they stand behind those that are fetched next"
