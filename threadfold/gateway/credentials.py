@@ -84,8 +84,8 @@ class Credentials:
         """A function that returns whether the credential of ``principal`` is still valid. It reads
         memory only, so it may be called often.
 
-        A token is valid until it expires; a key until it expires, is revoked or loses a scope. A
-        token of an end user is valid as long as both.
+        A token is valid until it expires or its signing key is withdrawn; a key until it expires,
+        is revoked or loses a scope. A token of an end user is valid as long as both.
         """
         if self._open is not None or given is None:
             return lambda: True
@@ -93,8 +93,7 @@ class Credentials:
             verified = self.user_tokens.verify(given, state())
             return lambda: verified.holds(state(), time.time())
         if given.count(".") == 2 and self._tokens is not None:
-            until = self._tokens.until(given)
-            return lambda: time.time() < until
+            return self._tokens.holds(given)
 
         def known() -> bool:
             found = state().key_of(given)

@@ -100,6 +100,10 @@ class KeySet:
             raise KeySetUnavailable(f"the key set {self.source} cannot be fetched: {self._failure}")
         return found
 
+    def has(self, key: SigningKey) -> bool:
+        """Whether a key is still in the set, as far as is known."""
+        return any(one.entry == key.entry for keys in self._keys.values() for one in keys)
+
     def keep_fresh(self) -> None:
         """Fetch the set again in the background if it is old. Nobody waits for it."""
         if self._clock() - max(self._fetched, self._tried) > FRESH and self._background is None:

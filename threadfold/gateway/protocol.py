@@ -260,14 +260,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _check_body(self) -> None:
-        """Refuse the request if its body comes too slowly. While the application has not taken
-        what came, it is not the sender who is slow.
+        """Refuse the request if its body comes too slowly. The time in which the application has
+        not taken what came is not the sender's.
         """
         self._late = None
         if self.transport.is_closing():
             return
+        if self.flow.read_paused:
+            self._body_from += CHECK
         allowed = BODY_GRACE + self._body_bytes / BODY_RATE
-        if self.loop.time() - self._body_from > allowed and not self.flow.read_paused:
+        if self.loop.time() - self._body_from > allowed:
             self._refuse(
                 408,
                 f"the request's body comes too slowly: it has {BODY_GRACE:g} s and a second more"

@@ -60,6 +60,7 @@ class _Verified(NamedTuple):
     until: float
     version: int
     principal: Principal
+    key: SigningKey
 
 
 class Tokens:
@@ -93,9 +94,9 @@ class Tokens:
             # Else a token of a withdrawn key would stay while no other token comes.
             self._keys.keep_fresh()
             return found.principal
-        claims = await self._claims(token)
+        claims, key = await self._claims(token)
         principal = self._principal(claims)
-        self._verified[digest] = _Verified(claims["exp"], self._keys.version, principal)
+        self._verified[digest] = _Verified(claims["exp"], self._keys.version, principal, key)
         if len(self._verified) > KEPT:
             self._verified.popitem(last=False)
         return principal
@@ -105,14 +106,30 @@ class Tokens:
         found = self._verified.get(digest_of(token))
         return 0.0 if found is None else found.until
 
-    async def _claims(self, token: str) -> dict[str, Any]:
+    def holds(self, token: str) -> Callable[[], bool]:
+        """A function that returns whether a token that was verified is still valid: it has not
+        expired, and the key that signed it has not been withdrawn.
+        """
+        found = self._verified.get(digest_of(token))
+        if found is None:
+            return lambda: False
+        until, key = found.until, found.key
+
+        def valid() -> bool:
+            self._keys.keep_fresh()
+            return self._clock() < until and self._keys.has(key)
+
+        return valid
+
+    async def _claims(self, token: str) -> tuple[dict[str, Any], SigningKey]:
         if len(token) > MAX_LENGTH:
             raise Unauthorized(f"the token is over {MAX_LENGTH} characters")
         algorithm, kid = read_header(token, ALGORITHMS)
         found = await self._keys.find(kid)
         key = fitting_key({kid: found}, kid, algorithm)
         issuer, audience = self._settings.jwt_issuer, self._settings.jwt_audience
-        return checked(token, key.key, algorithm, issuer, audience, ("exp", "iss", "aud"))
+        claims = checked(token, key.key, algorithm, issuer, audience, ("exp", "iss", "aud"))
+        return claims, key
 
     def _principal(self, claims: dict[str, Any]) -> Principal:
         settings = self._settings

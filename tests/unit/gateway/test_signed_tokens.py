@@ -327,6 +327,27 @@ async def test_a_token_of_a_withdrawn_key_ends_also_where_no_other_token_comes(
     await keys.close()
 
 
+async def test_a_token_of_a_withdrawn_key_does_not_keep_a_stream_open(
+    server: tuple[Server, str],
+) -> None:
+    serving, url = server
+    withdrawn, kept = Signer("k"), Signer("l")
+    serving.body = key_set(withdrawn, kept)
+    clock = Clock()
+    keys = KeySet(url, clock)
+    tokens = Tokens(settings(), keys)
+    given = [withdrawn.token(), kept.token()]
+    for token in given:
+        await tokens.verify(token)
+    one, other = map(tokens.holds, given)
+    assert one() and other()
+    serving.body = key_set(kept)
+    clock.now += FRESH + 1
+    await until(lambda: asyncio.sleep(0, not one()))
+    assert other()
+    await keys.close()
+
+
 async def test_a_source_that_is_not_there_is_named(tmp_path: Path) -> None:
     for source in (str(tmp_path / "none.json"), f"http://127.0.0.1:{closed_port()}/keys"):
         with pytest.raises(KeySetUnavailable, match="cannot be fetched"):
