@@ -241,15 +241,25 @@ class Publisher:
                 for topic, key, value, headers in messages:
                     name = self.settings.topic(topic)
                     futures.append(await producer.send(name, value, key, headers=headers))
-                await asyncio.gather(*futures)
-            except BaseException:
-                # Another process may own the partition by the time Kafka is back: what comes then
-                # must not stand behind what that one published since (a summary behind the word
-                # that its conversation is erased).
-                for future in futures:
-                    future.cancel()
-                self._producer.abandon(producer)
-                raise
+            finally:
+                await self._settled(producer, futures)
+            for error in [future.exception() for future in futures]:
+                if error is not None:
+                    raise error
+
+    async def _settled(self, producer: Any, futures: Sequence[asyncio.Future[Any]]) -> None:
+        """Wait until records are in or refused. Where this is cut off they are never sent: another
+        process may own the partition by the time Kafka is back, and they must not stand behind what
+        that one published (a summary behind the word that its conversation is erased).
+        """
+        try:
+            if futures:
+                await asyncio.wait(futures)
+        except asyncio.CancelledError:
+            for future in futures:
+                future.cancel()
+            self._producer.abandon(producer)
+            raise
 
 
 def _voided(key: Key, summary_id: str, by: Position) -> bytes:
