@@ -57,7 +57,8 @@ class Assignment(ABC, Generic[P]):
         self._queues: dict[int, PartitionQueue] = {}
         self._resume_at: dict[int, float] = {}
         self._preparing: dict[int, asyncio.Task[None]] = {}
-        self._watch: Watch | None = None
+        self.watch: Watch | None = None
+        """Looks whether what comes is of the log that was folded; None: nobody does."""
 
     @abstractmethod
     async def process(self, partition: P, rows: Sequence[Row]) -> None:
@@ -86,8 +87,8 @@ class Assignment(ABC, Generic[P]):
         if partition is not None:
             partition.close()
         self._folder.let_go(number)
-        if self._watch is not None:
-            self._watch.end(number)
+        if self.watch is not None:
+            self.watch.end(number)
         queue = self._queues.pop(number, None)
         if queue is not None:
             queue.close()
@@ -156,7 +157,7 @@ class Assignment(ABC, Generic[P]):
         self.let_go(number)
         tp = TopicPartition(self.topic, number)
         # Before anything is read: a connection that is made later may be to another log.
-        way = self._watch.way(number) if self._watch is not None else None
+        way = self.watch.way(number) if self.watch is not None else None
         prepared = await self._folder.prepare(number, await consumer.committed(tp) or 0)
         if prepared is None or number not in self.unprepared:
             return False
@@ -164,8 +165,8 @@ class Assignment(ABC, Generic[P]):
         consumer.seek(tp, max(partition.checkpoint.offset + 1, begin))
         self.take_over(partition)
         self.recreated.discard(number)
-        if self._watch is not None:
-            self._watch.begin(number, partition.checkpoint, begin, way)
+        if self.watch is not None:
+            self.watch.begin(number, partition.checkpoint, begin, way)
         return True
 
     def take_over(self, partition: P) -> PartitionQueue:

@@ -84,7 +84,7 @@ class PartitionRuntime(Assignment[P]):
             ThreadfoldError: one of the folder's fatal errors.
         """
         consumer = make_consumer(self.settings, group=self.group)
-        self._watch = watch = Watch(self.log, self.topic, consumer)
+        self.watch = watch = Watch(self.log, self.topic, consumer)
         consumer.subscribe([self.topic], listener=Rebalances(self))
         async with kafka_errors(self.settings, self._folder.name):
             await start_client(consumer, self.settings, limit=START)
@@ -100,7 +100,7 @@ class PartitionRuntime(Assignment[P]):
         ]
         try:
             while not self._stopping.is_set() and self._folder.goes_on():
-                await self._step()
+                await self.step()
         finally:
             self._stopping.set()
             await end_tasks([*background, *self._preparing.values()])
@@ -125,7 +125,7 @@ class PartitionRuntime(Assignment[P]):
             self.failure = error
         self.stop()
 
-    async def _step(self) -> None:
+    async def step(self) -> None:
         """Prepare what is new, fetch, and queue each partition's records."""
         try:
             self.prepare_all()
@@ -152,7 +152,7 @@ class PartitionRuntime(Assignment[P]):
         are not is prepared anew.
         """
         try:
-            if self._watch is not None and await self._watch.follows(number, rows):
+            if self.watch is not None and await self.watch.follows(number, rows):
                 return True
         except ThreadfoldError as error:
             self.waiting(number, error)

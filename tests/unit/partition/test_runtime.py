@@ -209,7 +209,9 @@ async def test_rows_fetched_before_their_partition_was_prepared_anew_are_not_fol
     async with running(folder, 0, 1) as (runtime, _):
         runtime.assigned([0, 1])
         await asyncio.gather(*runtime.prepare_all())
-        runtime.consumer, runtime._watch = Both(0, 1), Waiting()  # type: ignore[assignment]
-        await runtime._step()
+        runtime.consumer, runtime.watch = Both(0, 1), Waiting()  # type: ignore[assignment]
+        await runtime.step()
         assert folder.prepared == [0, 1, 1]
-        assert runtime._queues[1].rows == 0, "they stand behind those that are fetched next"
+        assert [queue.rows for queue in runtime.queues()] == [1, 0], (
+            "they stand behind those that are fetched next"
+        )
