@@ -20,6 +20,7 @@ from projections.events import types as events
 from projections.memory.identity import id_of, normalize
 from projections.memory.private_text import without_private
 from projections.memory.resolution import Record
+from projections.memory.valid_times import valid_times
 from projections.names import Key, make_key, users_log
 from projections.policy.policy import Policy
 from streams.memory.store import Filter, Stats
@@ -358,15 +359,10 @@ def _filled(
     """What is saved, without what is private, in its scope and with its id.
 
     Raises:
-        InvalidRequest: nothing is left of its text.
+        InvalidRequest: nothing is left of its text, or it speaks of a time that is none.
     """
-    if isinstance(data, events.MemorySaved):
-        data = msgspec.structs.replace(data, text=without_private(data.text))
-        named = data.text
-    else:
-        doc, intent = without_private(data.doc_markdown), without_private(data.intent)
-        data = msgspec.structs.replace(data, doc_markdown=doc, intent=intent)
-        named = intent
+    data = _public_record(data, what) if isinstance(data, events.MemorySaved) else _public(data)
+    named = data.text if isinstance(data, events.MemorySaved) else data.intent
     data = msgspec.structs.replace(
         data, normalized_text=normalize(named), user=user, channel=channel
     )
@@ -374,3 +370,36 @@ def _filled(
         raise InvalidRequest(f"{what}: nothing of its text is left that may be kept")
     data.memory_id = id_of(key, data) or ""
     return data
+
+
+def _public_record(data: events.MemorySaved, what: str) -> events.MemorySaved:
+    """A record without what is private, with times that compare."""
+    try:
+        temporal = None if data.temporal is None else valid_times(data.temporal)
+    except ValueError as error:
+        raise InvalidRequest(f"{what}: field temporal.{error}") from None
+    topic, tags = data.topic, data.tags
+    if topic is not None and "<" in topic:
+        topic = without_private(topic)
+        if not topic:
+            raise InvalidRequest(f"{what}: field topic: nothing of it is left that may be kept")
+    if tags is not None:
+        tags = events.MemoryTags(*map(_public_texts, msgspec.structs.astuple(tags)))
+    return msgspec.structs.replace(
+        data, text=without_private(data.text), topic=topic, tags=tags, temporal=temporal
+    )
+
+
+def _public(data: events.SkillSaved) -> events.SkillSaved:
+    """A skill without what is private."""
+    return msgspec.structs.replace(
+        data,
+        intent=without_private(data.intent),
+        doc_markdown=without_private(data.doc_markdown),
+        preconditions=_public_texts(data.preconditions),
+    )
+
+
+def _public_texts(texts: Sequence[str]) -> list[str]:
+    """What is left of each text without what is private; nothing of one that has nothing else."""
+    return [left for left in map(without_private, texts) if left]

@@ -4171,7 +4171,7 @@ export interface components {
         };
         /**
          * NewTimes
-         * @description The time a record speaks of, and from when to when it holds.
+         * @description The time a record speaks of, and from when to when it holds: days, or RFC 3339 times.
          */
         NewTimes: {
             /** @default null */

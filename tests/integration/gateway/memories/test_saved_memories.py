@@ -208,6 +208,13 @@ async def test_what_cannot_be_saved_is_refused_by_name(world: World, user: str) 
         ({"text": "t" * 9_000}, 422, "text"),
         ({"text": "<private>all of it</private> …"}, 422, "nothing of its text"),
         ({"text": "x", "memory_id": "1"}, 422, "memory_id"),
+        ({"text": "x", "temporal": {"t_ref": "soon"}}, 422, "memory 1: field temporal.t_ref"),
+        (
+            {"text": "x", "temporal": {"t_valid_from": "2026-02-01", "t_valid_to": "2026-01-31"}},
+            422,
+            "temporal.t_valid_to: it is before",
+        ),
+        ({"text": "x", "topic": "<private>y</private>"}, 422, "field topic"),
         ({"text": "x", "user": "another", "conversation": talk}, 422, "another user"),
         ({"text": "x", "conversation": "no-such-conversation"}, 404, "not known"),
         ([], 422, "1 to 500"),
@@ -232,9 +239,53 @@ async def test_a_name_that_no_conversation_can_have_is_refused(world: World) -> 
 
 async def test_what_is_private_is_stored_nowhere(world: World, user: str) -> None:
     text = "Lives in Oslo. <private>Door code 7741.</private> Has a cat. <private>open 5512"
-    (saved,) = await world.save({"text": text, "user": user})
+    tags = {"task": ["doors <private>7741</private>", "<private>5512</private>"]}
+    (saved,) = await world.save(
+        {"text": text, "user": user, "topic": "home<private>7741</private>", "tags": tags}
+    )
     record = await world.ok("GET", f"/memories/{saved['id']}")
     assert record["text"] == "Lives in Oslo.  Has a cat."
+    assert (record["topic"], record["tags"]["task"]) == ("home", ["doors"])
+    skill = {
+        "intent": "Open the door <private>7741</private>",
+        "doc_markdown": "1. Knock. <private>5512</private>",
+        "preconditions": ["a key <private>7741</private>", "<private>5512</private>"],
+        "user": user,
+    }
+    await world.ok("POST", "/skills?wait=applied", skill)
+    (kept,) = (await world.ok("GET", f"/skills?user={user}"))["memories"]
+    assert (kept["text"], kept["doc_markdown"]) == ("Open the door", "1. Knock.")
+    assert kept["preconditions"] == ["a key"]
+
+
+async def test_a_record_is_given_back_as_it_was_saved(world: World, user: str) -> None:
+    told = {
+        "text": "The gym is CLOSED!",
+        "type": "event",
+        "topic": "gym",
+        "tags": {
+            "task": ["sport"],
+            "tool": ["calendar"],
+            "constraint": ["no mornings"],
+            "failure": ["locked out"],
+            "affordance": ["book"],
+        },
+        "confidence": 0.25,
+    }
+    times = {"t_ref": "2026-01-31", "t_valid_to": "2026-02-28T12:00:00+01:00"}
+    name = await world.opened(user, "web")
+    (saved,) = await world.save({**told, "temporal": times, "conversation": name})
+    record = await world.ok("GET", f"/memories/{saved['id']}")
+    assert {field: record[field] for field in told} == told
+    assert record["temporal"] == {**times, "t_ref": "2026-01-31T00:00:00Z"}
+    assert record["normalized_text"] == "the gym is closed"
+    whose = {"user": user, "channel": "web", "conversation": name}
+    assert {field: record[field] for field in whose} == whose
+    new = {"revision": 1, "entities": [], "positions": [], "trust": "user", "origin": "explicit"}
+    assert {field: record[field] for field in new} == new
+    for field in ("superseded_by", "expired_at", "expired_reason", "last_retrieved_at"):
+        assert record[field] is None
+    assert record["created"] == record["confirmed_at"]
 
 
 async def test_a_users_own_log_is_no_conversation_and_is_erased_with_the_user(
