@@ -5,7 +5,7 @@ which is fed from the topic of memories.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,10 +17,7 @@ from projections.errors import (
     UnknownMemory,
 )
 from projections.events import types as events
-from projections.memory.identity import id_of, normalize
-from projections.memory.private_text import without_private
 from projections.memory.resolution import Record
-from projections.memory.valid_times import valid_times
 from projections.names import Key, make_key, users_log
 from projections.policy.policy import Policy
 from streams.memory.store import Filter, Stats
@@ -33,6 +30,7 @@ from threadfold.service.conversations import ConversationService
 from threadfold.service.memory_cursors import cursor_of, place_of
 from threadfold.service.memory_models import MemoryModels, ModelCounts
 from threadfold.service.recall import Answer, Question, Recall
+from threadfold.service.saved_memories import filled
 from threadfold.service.use_counts import UseCounts
 
 MAX_LISTED = 200
@@ -169,7 +167,7 @@ class Memories:
         made = []
         for i, (whose, data) in enumerate(items, 1):
             key, user, channel = await self._log_of(whose, f"memory {i}")
-            made.append((key, _filled(key, user, channel, data, f"memory {i}")))
+            made.append((key, filled(key, user, channel, data, f"memory {i}")))
         before = await self._texts_of(made) if wait else {}
         saved = await self._append(made, seed, charge)
         if not wait:
@@ -197,15 +195,23 @@ class Memories:
         return found
 
     async def delete(
-        self, whose: Whose, memory_id: str, charge: Charge, *, hard: bool = False
+        self,
+        whose: Whose,
+        memory_id: str,
+        charge: Charge,
+        *,
+        hard: bool = False,
+        kinds: Collection[str] = KINDS,
     ) -> Record:
-        """Delete a record or a skill, and return it as it was. It is gone from this store when this
-        returns, and from the composites that it is a source of.
+        """Delete what has the id and is of these kinds, and return it as it was. It is gone from
+        this store when this returns, and from the composites that it is a source of.
 
         Raises:
             UnknownMemory: there is none that the caller may see.
         """
         found = await self.get(whose, memory_id)
+        if found.kind not in kinds:
+            raise _unknown(memory_id)
         await self._about(found, events.MemoryDeleted(memory_id=memory_id, hard=hard), charge)
         return found
 
@@ -305,7 +311,7 @@ class Memories:
         only = whose.filter(kinds=KINDS, expired=True, as_of=as_of)
         found = await asyncio.to_thread(self.store.get, only, memory_id)
         if found is None or found.deleted:
-            raise UnknownMemory(f"memory {memory_id[:80]} is not known")
+            raise _unknown(memory_id)
         return found
 
     async def timeline(self, whose: Whose, memory_id: str, before: int, after: int) -> list[Record]:
@@ -349,57 +355,5 @@ class Memories:
         await self.feed.ready()
 
 
-def _filled(
-    key: Key,
-    user: str | None,
-    channel: str | None,
-    data: events.MemorySaved | events.SkillSaved,
-    what: str,
-) -> events.MemorySaved | events.SkillSaved:
-    """What is saved, without what is private, in its scope and with its id.
-
-    Raises:
-        InvalidRequest: nothing is left of its text, or it speaks of a time that is none.
-    """
-    data = _public_record(data, what) if isinstance(data, events.MemorySaved) else _public(data)
-    named = data.text if isinstance(data, events.MemorySaved) else data.intent
-    data = msgspec.structs.replace(
-        data, normalized_text=normalize(named), user=user, channel=channel
-    )
-    if not data.normalized_text:
-        raise InvalidRequest(f"{what}: nothing of its text is left that may be kept")
-    data.memory_id = id_of(key, data) or ""
-    return data
-
-
-def _public_record(data: events.MemorySaved, what: str) -> events.MemorySaved:
-    """A record without what is private, with times that compare."""
-    try:
-        temporal = None if data.temporal is None else valid_times(data.temporal)
-    except ValueError as error:
-        raise InvalidRequest(f"{what}: field temporal.{error}") from None
-    topic, tags = data.topic, data.tags
-    if topic is not None and "<" in topic:
-        topic = without_private(topic)
-        if not topic:
-            raise InvalidRequest(f"{what}: field topic: nothing of it is left that may be kept")
-    if tags is not None:
-        tags = events.MemoryTags(*map(_public_texts, msgspec.structs.astuple(tags)))
-    return msgspec.structs.replace(
-        data, text=without_private(data.text), topic=topic, tags=tags, temporal=temporal
-    )
-
-
-def _public(data: events.SkillSaved) -> events.SkillSaved:
-    """A skill without what is private."""
-    return msgspec.structs.replace(
-        data,
-        intent=without_private(data.intent),
-        doc_markdown=without_private(data.doc_markdown),
-        preconditions=_public_texts(data.preconditions),
-    )
-
-
-def _public_texts(texts: Sequence[str]) -> list[str]:
-    """What is left of each text without what is private; nothing of one that has nothing else."""
-    return [left for left in map(without_private, texts) if left]
+def _unknown(memory_id: str) -> UnknownMemory:
+    return UnknownMemory(f"memory {memory_id[:80]} is not known")

@@ -977,6 +977,10 @@ export interface paths {
                 query?: {
                     /** @description whose memory */
                     user?: string;
+                    /** @description of which channel */
+                    channel?: string;
+                    /** @description taught by which */
+                    conversation?: string;
                     /** @description `next_before` of the previous page */
                     before?: string;
                     limit?: number;
@@ -1074,6 +1078,10 @@ export interface paths {
                 query?: {
                     /** @description whose memory */
                     user?: string;
+                    /** @description of which channel */
+                    channel?: string;
+                    /** @description taught by which */
+                    conversation?: string;
                 };
             };
             responses: {

@@ -185,10 +185,35 @@ async def test_pages_and_timelines_are_in_the_order_of_time(world: World, user: 
     assert stats == {"records": 5, "expired": 0, "types": {"fact": 5}}
 
 
+async def test_lists_and_counts_are_narrowed_by_user_channel_and_conversation(
+    world: World, user: str
+) -> None:
+    talk = await world.opened(user, "web")
+    skill = {"doc_markdown": "x", "user": user}
+    for intent, where in (("Mail it", {"channel": "mail"}), ("Show it", {"conversation": talk})):
+        await world.ok("POST", "/skills?wait=applied", {"intent": intent, **skill, **where})
+    for narrow, intents in (
+        (f"user={user}", {"Mail it", "Show it"}),
+        (f"user={user}&channel=mail", {"Mail it"}),
+        (f"user={user}&channel=web", {"Show it"}),
+        (f"conversation={talk}", {"Show it"}),
+        (f"user={user}&channel=fax", set()),
+    ):
+        found = (await world.ok("GET", f"/skills?{narrow}"))["memories"]
+        assert {one["text"] for one in found} == intents, narrow
+        counted = await world.ok("GET", f"/memories/stats?{narrow}")
+        assert counted["records"] == len(intents), narrow
+
+
 async def test_a_skill_is_found_by_its_intent_and_revised_by_the_next(
     world: World, user: str
 ) -> None:
-    skill = {"intent": "Return a parcel", "doc_markdown": "1. Ask.", "user": user}
+    skill = {
+        "intent": "Return a parcel",
+        "doc_markdown": "1. Ask.",
+        "preconditions": ["a label"],
+        "user": user,
+    }
     path = "/skills?wait=applied"
     (one,) = (await world.ok("POST", path, skill))["memories"]
     (two,) = (await world.ok("POST", path, {**skill, "doc_markdown": "1. Look."}))["memories"]
@@ -197,6 +222,18 @@ async def test_a_skill_is_found_by_its_intent_and_revised_by_the_next(
     assert await world.search("returned parcels", user=user, kinds=["record"]) == []
     (listed,) = (await world.ok("GET", f"/skills?user={user}"))["memories"]
     assert (listed["doc_markdown"], listed["revision"]) == ("1. Look.", 2)
+    assert listed["preconditions"] == ["a label"]
+    used = await world.ok("POST", f"/memories/{one['id']}/outcome", {"succeeded": True})
+    assert used["use"]["succeeded"] == 1
+
+    async def counted() -> bool:
+        shown = await world.ok("GET", f"/memories/{one['id']}")
+        return shown["use"]["retrieved"] > 0 and shown["last_retrieved_at"] is not None
+
+    await until(counted)
+    (record,) = await world.save({"text": "Parcels are late.", "user": user})
+    is_problem(await world("DELETE", f"/skills/{record['id']}"), 404)
+    assert await world.search("late", user=user, kinds=["record"]) == ["Parcels are late."]
     await world.ok("DELETE", f"/skills/{one['id']}")
     assert (await world.ok("GET", f"/skills?user={user}"))["memories"] == []
 
@@ -337,6 +374,7 @@ async def test_the_client_has_a_method_for_every_route(world: World, user: str) 
         skill = await client.save_skill({"intent": "Feed a cat", "doc_markdown": "x", "user": user})
         assert [one["id"] async for one in client.skills(user=user)] == [skill["id"]]
         assert (await client.memory_stats(user))["records"] == 2
+        assert (await client.memory_stats(user, channel="web"))["records"] == 0
         assert (await client.delete_memory(saved["id"], hard=True))["hard"]
         assert [one async for one in client.memories(user=user)] == []
 
