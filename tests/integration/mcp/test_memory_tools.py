@@ -185,6 +185,36 @@ async def test_answers_are_short_and_the_rest_is_had_by_id(world: World, user: s
         assert "limit" in await refused(client, "mem_search", query="short", limit=21)
 
 
+async def test_a_search_is_narrowed_by_type_time_and_conversation(world: World, user: str) -> None:
+    talk = f"c-{user}"
+    opened = {"type": "conversation.opened", "user": user}
+    async with AsyncClient(world.url, world.keys["acme"]) as plain:
+        await plain.append(talk, [opened], wait="applied")
+    async with world.over_http(await world.token(user)) as client:
+
+        async def found(**more: Any) -> list[str]:
+            hits = (await called(client, "mem_search", query="boats", **more))["hits"]
+            return sorted(hit["text"] for hit in hits)
+
+        boat = {"text": "Owns a boat.", "topic": "boat"}
+        saved = await called(client, "mem_save", **boat)
+        first = await called(client, "mem_get", id=saved["id"])
+        await called(client, "mem_save", **{**boat, "text": "Sold the boat."})
+        await called(client, "mem_save", text="Likes boats.", type="preference", conversation=talk)
+        assert await found() == ["Likes boats.", "Sold the boat."]
+        assert await found(types=["preference"]) == ["Likes boats."]
+        assert await found(conversation=talk) == ["Likes boats."]
+        assert await found(as_of=first["created"].replace("Z", "999Z")) == ["Owns a boat."]
+        assert "as_of" in await refused(client, "mem_search", query="boats", as_of="noon")
+
+
+async def test_a_timeline_has_five_neighbours_on_either_side(world: World, user: str) -> None:
+    async with world.over_http(await world.token(user)) as client:
+        ids = [(await called(client, "mem_save", text=f"Step {n}."))["id"] for n in range(13)]
+        around = (await called(client, "mem_timeline", id=ids[6]))["memories"]
+        assert [one["id"] for one in around] == ids[1:12]
+
+
 async def test_nobody_reaches_what_is_anothers(world: World, user: str) -> None:
     async with world.over_http(await world.token(user)) as mine:
         saved = await called(mine, "mem_save", text="Hides the key under the mat.")
