@@ -1,4 +1,6 @@
-"""A served gateway with a worker and the tenants acme and rival, and a user of one test alone."""
+"""A served gateway with a worker and the tenants acme, rival and terse, and a user of one test
+alone.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,8 @@ from tests.support.serving import serving
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
 
+SHORT_FIRST = {"semantic": 0, "action": 0, "temporal": 0, "recency": 0, "evidence": 0}
+
 
 @pytest.fixture(scope="module")
 async def world(settings: Settings) -> AsyncIterator[World]:
@@ -27,6 +31,8 @@ async def world(settings: Settings) -> AsyncIterator[World]:
     for name, scopes in (("acme", [*DEFAULT_SCOPES, "tokens", "erase"]), ("rival", None)):
         await control.ensure_tenant(name)
         keys[name] = await control.add_key(name, scopes)
+    await control.ensure_tenant("terse", {"recall_weights": SHORT_FIRST})
+    keys["terse"] = await control.add_key("terse")
     await control.stop()
     async with running_worker(settings), serving(create_gateway(settings)) as url:
         made = World(url, keys, settings)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import uuid4
 
+import pytest
+
 from tests.support.gateway import is_problem, say
 from tests.support.memory_routes import World
 from tests.support.worker import until
@@ -74,6 +76,27 @@ async def test_an_action_puts_first_what_helps_it(world: World, user: str) -> No
     found = await world.ok("POST", "/memories/search", query)
     assert [one["text"] for one in found["results"]] == ["Send it as a PDF.", "The report is long."]
     assert found["results"][0]["channels"] == ["text", "tags"]
+
+
+async def test_the_tenants_policy_weighs_the_parts_of_a_score(world: World, user: str) -> None:
+    best, short = "Green tea is what she drinks all day long.", "Tea at six."
+    for key, ordered in (("acme", [best, short]), ("terse", [short, best])):
+        await world.save({"text": best, "user": user}, {"text": short, "user": user}, key=key)
+        assert await world.search("drinks green tea", key, user=user) == ordered
+
+
+async def test_the_profile_of_facts_asks_the_words_alone(world: World, user: str) -> None:
+    tags = {"tool": ["mailer"]}
+    await world.save(
+        {"text": "Likes green tea.", "user": user}, {"text": "Is slow.", "user": user, "tags": tags}
+    )
+    asked = {"query": "green tea", "user": user, "tools": ["mailer"], "explain": True}
+    facts = await world.ok("POST", "/memories/search", {**asked, "profile": "facts"})
+    (plain,) = facts["results"]
+    assert plain["score"] == pytest.approx(plain["scores"]["text"], rel=1e-3)  # it is new
+    found = await world.ok("POST", "/memories/search", asked)
+    assert [one["text"] for one in found["results"]] == ["Likes green tea.", "Is slow."]
+    is_problem(await world("POST", "/memories/search", {**asked, "profile": "x"}), 422, "profile")
 
 
 async def test_a_context_has_what_was_learnt_elsewhere_before_its_newest_message(
