@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -83,6 +84,30 @@ async def test_the_tenants_policy_weighs_the_parts_of_a_score(world: World, user
     for key, ordered in (("acme", [best, short]), ("terse", [short, best])):
         await world.save({"text": best, "user": user}, {"text": short, "user": user}, key=key)
         assert await world.search("drinks green tea", key, user=user) == ordered
+
+
+async def test_a_search_is_narrowed_by_kind_type_time_and_tokens(world: World, user: str) -> None:
+    name = await world.opened(user)
+    said = say("My tea is cold.")
+    await world.ok("POST", f"/conversations/{name}/events?wait=applied", said)
+    (old,) = await world.save({"text": "Likes tea.", "type": "preference", "user": user})
+    record = await world.ok("GET", f"/memories/{old['id']}")
+    await world.save({"text": "The tea shop opens at six.", "user": user})
+    likes, shop, turn = "Likes tea.", "The tea shop opens at six.", "My tea is cold."
+
+    async def found(**more: Any) -> set[str]:
+        return set(await world.search("tea", user=user, **more))
+
+    assert await found() == {likes, shop, turn}
+    assert await found(kinds=["turn"]) == {turn}
+    assert await found(types=["preference"]) == {likes}
+    then = record["created"]
+    assert await found(kinds=["record"], until=then.replace("Z", "999Z")) == {likes}
+    assert await found(kinds=["record"], since=then.replace("Z", "999Z")) == {shop}
+    assert len(await found(limit=2)) == 2 and len(await found(max_tokens=8)) == 1
+    for wrong in ({"since": "noon"}, {"types": ["rumour"]}, {"kinds": ["x"]}, {"limit": 0}):
+        body = {"query": "tea", **wrong}
+        is_problem(await world("POST", "/memories/search", body), 422, next(iter(wrong)))
 
 
 async def test_the_profile_of_facts_asks_the_words_alone(world: World, user: str) -> None:

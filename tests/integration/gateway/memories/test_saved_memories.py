@@ -266,6 +266,19 @@ async def test_what_cannot_be_saved_is_refused_by_name(world: World, user: str) 
     assert "threadfold itself" in found.json()["detail"]
 
 
+async def test_saves_count_in_the_tenants_quota(world: World, user: str) -> None:
+    many = [{"text": f"Fact {n}.", "user": user} for n in range(60)]
+    await world.save(*many, key="slow")
+    for path, body in (
+        ("/memories", many[0]),
+        ("/skills", {"intent": "Wait", "doc_markdown": "x", "user": user}),
+    ):
+        found = await world("POST", path, body, key="slow")
+        assert found.status_code == 429 and "events_per_second" in found.json()["detail"]
+        assert int(found.headers["Retry-After"]) >= 1
+    assert len(await world.search("fact", key="slow", user=user, limit=5)) == 5
+
+
 async def test_a_name_that_no_conversation_can_have_is_refused(world: World) -> None:
     for name in ("", "a/b"):
         body = {"query": "tea", "conversation": name}
