@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -37,6 +39,15 @@ from threadfold_client import AsyncClient
 
 TOOLS = ["mem_context", "mem_delete", "mem_get", "mem_save", "mem_search", "mem_timeline"]
 VERBS = ["read", "append"]
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "mcp.md"
+
+
+def configured(having: str) -> dict[str, Any]:
+    """The configuration of a client on the page on MCP that has a field."""
+    blocks = re.findall(r"```json\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    found = [json.loads(block)["mcpServers"]["memory"] for block in blocks]
+    (one,) = [config for config in found if having in config]
+    return dict(one)
 
 
 class World:
@@ -58,11 +69,14 @@ class World:
 
     @asynccontextmanager
     async def stdio(self, key: str) -> AsyncIterator[Client]:
-        """A client that runs the server as its own process."""
+        """A client that runs the server as its own process, as the page on MCP has it."""
+        config = configured("command")
+        assert config["command"] == "threadfold"
+        args = [self.url if one.startswith("http") else one for one in config["args"]]
         started = StdioServerParameters(
             command=COMMAND[0],
-            args=[*COMMAND[1:], "mcp"],
-            env={**clean_env(), "THREADFOLD_KEY": key, "THREADFOLD_URL": self.url},
+            args=[*COMMAND[1:], *args],
+            env={**clean_env(), **dict.fromkeys(config["env"], key)},
         )
         async with Client(stdio_client(started)) as client:
             yield client
@@ -79,8 +93,11 @@ class World:
 
     @asynccontextmanager
     async def over_http(self, key: str | None) -> AsyncIterator[Client]:
-        """A client of the one server over HTTP, with a credential of its own."""
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        """A client of the one server over HTTP, with a credential of its own, as the page has it."""
+        config = configured("url")
+        assert self.http.endswith(config["url"].removeprefix("http://127.0.0.1:8090"))
+        shown = config["headers"].items()
+        headers = {} if key is None else {name: said.replace("tf_…", key) for name, said in shown}
         async with (
             httpx2.AsyncClient(headers=headers, timeout=30) as http,
             Client(streamable_http_client(self.http, http_client=http)) as client,
