@@ -154,10 +154,11 @@ def delete(tenant: str, memory_id: str, hard: bool, data: Path | None) -> None:
 @memories.command()
 @click.argument("tenant")
 @_user
+@_channel
 @data_option
-def stats(tenant: str, user: str | None, data: Path | None) -> None:
+def stats(tenant: str, user: str | None, channel: str | None, data: Path | None) -> None:
     """Print how many records there are, by type."""
-    print_json(_on_memories(tenant, data, lambda m: m.stats(Whose(tenant, user))))
+    print_json(_on_memories(tenant, data, lambda m: m.stats(Whose(tenant, user, channel))))
 
 
 for command in (rebuild, verify, diff):

@@ -26,7 +26,7 @@ class NewTags(MemoryTags, forbid_unknown_fields=True):
 
 
 class NewTimes(MemoryTime, forbid_unknown_fields=True):
-    """The time a record speaks of, and from when to when it holds."""
+    """The time a record speaks of, and from when to when it holds: days, or RFC 3339 times."""
 
 
 class NewMemory(Struct, forbid_unknown_fields=True):

@@ -5,7 +5,7 @@ which is fed from the topic of memories.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,8 +17,6 @@ from projections.errors import (
     UnknownMemory,
 )
 from projections.events import types as events
-from projections.memory.identity import id_of, normalize
-from projections.memory.private_text import without_private
 from projections.memory.resolution import Record
 from projections.names import Key, make_key, users_log
 from projections.policy.policy import Policy
@@ -32,6 +30,7 @@ from threadfold.service.conversations import ConversationService
 from threadfold.service.memory_cursors import cursor_of, place_of
 from threadfold.service.memory_models import MemoryModels, ModelCounts
 from threadfold.service.recall import Answer, Question, Recall
+from threadfold.service.saved_memories import filled
 from threadfold.service.use_counts import UseCounts
 
 MAX_LISTED = 200
@@ -168,7 +167,7 @@ class Memories:
         made = []
         for i, (whose, data) in enumerate(items, 1):
             key, user, channel = await self._log_of(whose, f"memory {i}")
-            made.append((key, _filled(key, user, channel, data, f"memory {i}")))
+            made.append((key, filled(key, user, channel, data, f"memory {i}")))
         before = await self._texts_of(made) if wait else {}
         saved = await self._append(made, seed, charge)
         if not wait:
@@ -196,15 +195,23 @@ class Memories:
         return found
 
     async def delete(
-        self, whose: Whose, memory_id: str, charge: Charge, *, hard: bool = False
+        self,
+        whose: Whose,
+        memory_id: str,
+        charge: Charge,
+        *,
+        hard: bool = False,
+        kinds: Collection[str] = KINDS,
     ) -> Record:
-        """Delete a record or a skill, and return it as it was. It is gone from this store when this
-        returns, and from the composites that it is a source of.
+        """Delete what has the id and is of these kinds, and return it as it was. It is gone from
+        this store when this returns, and from the composites that it is a source of.
 
         Raises:
             UnknownMemory: there is none that the caller may see.
         """
         found = await self.get(whose, memory_id)
+        if found.kind not in kinds:
+            raise _unknown(memory_id)
         await self._about(found, events.MemoryDeleted(memory_id=memory_id, hard=hard), charge)
         return found
 
@@ -304,7 +311,7 @@ class Memories:
         only = whose.filter(kinds=KINDS, expired=True, as_of=as_of)
         found = await asyncio.to_thread(self.store.get, only, memory_id)
         if found is None or found.deleted:
-            raise UnknownMemory(f"memory {memory_id[:80]} is not known")
+            raise _unknown(memory_id)
         return found
 
     async def timeline(self, whose: Whose, memory_id: str, before: int, after: int) -> list[Record]:
@@ -348,29 +355,5 @@ class Memories:
         await self.feed.ready()
 
 
-def _filled(
-    key: Key,
-    user: str | None,
-    channel: str | None,
-    data: events.MemorySaved | events.SkillSaved,
-    what: str,
-) -> events.MemorySaved | events.SkillSaved:
-    """What is saved, without what is private, in its scope and with its id.
-
-    Raises:
-        InvalidRequest: nothing is left of its text.
-    """
-    if isinstance(data, events.MemorySaved):
-        data = msgspec.structs.replace(data, text=without_private(data.text))
-        named = data.text
-    else:
-        doc, intent = without_private(data.doc_markdown), without_private(data.intent)
-        data = msgspec.structs.replace(data, doc_markdown=doc, intent=intent)
-        named = intent
-    data = msgspec.structs.replace(
-        data, normalized_text=normalize(named), user=user, channel=channel
-    )
-    if not data.normalized_text:
-        raise InvalidRequest(f"{what}: nothing of its text is left that may be kept")
-    data.memory_id = id_of(key, data) or ""
-    return data
+def _unknown(memory_id: str) -> UnknownMemory:
+    return UnknownMemory(f"memory {memory_id[:80]} is not known")

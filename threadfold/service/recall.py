@@ -160,17 +160,18 @@ class Recall:
         plan = planned.plan
         count = max(FOUND, 4 * question.limit)
         away: dict[str, str] = {}
-        channels: list[tuple[Channel, list[Recalled]]] = []
-        if kinds := _kinds(question):
-            wanted = replace(only, kinds=kinds)
-            channels += await asyncio.to_thread(self._of_records, wanted, plan, count, question)
-            for channel, hits in await self._by_vectors(wanted, plan, count, away, question):
-                channels.append((channel, hits))
+        wanted = replace(only, kinds=_kinds(question))
+        by_words, by_meaning, said = await asyncio.gather(
+            asyncio.to_thread(self._of_records, wanted, plan, count, question),
+            self._by_vectors(wanted, plan, count, away, question),
+            self._said(only, plan, count, away, question),
+        )
+        channels = [*by_words, *by_meaning]
         if imagined is not None:
             best = max((one.fit for _, several in channels for one in several), default=0.0)
             channels += await skills_like(imagined, self._store, self._vectors, only, count, best)
-        if "turn" in question.kinds:
-            channels += await self._of_turns(only, plan, count, away, question)
+        if said is not None:
+            channels += await self._of_turns(only, plan, count, away, question, said)
         fell_back = {"plan": planned.fell_back, "imagined_skill": why_not}
         why = {name: reason for name, reason in fell_back.items() if reason is not None}
         return channels, Sought(plan, away, planned.made_by, imagined, why)
@@ -225,6 +226,8 @@ class Recall:
     def _of_records(
         self, only: Filter, plan: SearchPlan, count: int, question: Question
     ) -> list[tuple[Channel, list[Recalled]]]:
+        if not only.kinds:
+            return []
         words = _words(plan)
         channels: list[tuple[Channel, list[Recalled]]] = [
             ("text", [_recalled(hit) for hit in self._store.search(only, words, count)])
@@ -258,7 +261,7 @@ class Recall:
         question: Question,
     ) -> list[tuple[Channel, list[Recalled]]]:
         found: list[tuple[Channel, list[Recalled]]] = []
-        if question.facts:
+        if question.facts or not only.kinds:
             return found
         for channel, queries in (
             ("vectors", plan.semantic_queries),
@@ -276,6 +279,33 @@ class Recall:
                 found.append((channel, [near_hit(hit) for hit in hits]))
         return found
 
+    async def _said(
+        self,
+        only: Filter,
+        plan: SearchPlan,
+        count: int,
+        away: dict[str, str],
+        question: Question,
+    ) -> list[TurnHit] | None:
+        """The turns whose words fit. None where the index does not have all of the log: what was
+        taken back or erased meanwhile would be among them.
+        """
+        if "turn" not in question.kinds:
+            return None
+        if self._turns is None:
+            away["turns"] = "they are switched off"
+            return None
+        try:
+            if self._feed is not None:
+                key = (
+                    None if only.conversation is None else make_key(only.tenant, only.conversation)
+                )
+                await self._caught_up(self._feed, key)
+            return await asyncio.to_thread(self._turns.search, only, _words(plan), count)
+        except (WaitTimedOut, KafkaUnavailable, Healing) as error:
+            away["turns"] = str(error)
+            return None
+
     async def _of_turns(
         self,
         only: Filter,
@@ -283,28 +313,21 @@ class Recall:
         count: int,
         away: dict[str, str],
         question: Question,
+        hits: Sequence[TurnHit],
     ) -> list[tuple[Channel, list[Recalled]]]:
-        """The turns that fit. None at all where the index does not have all of the log: what was
-        taken back or erased meanwhile would be among them.
+        """The turns that fit: those ``hits`` by their words, and others by their meaning, without
+        those that taught what no longer stands.
         """
-        if self._turns is None:
-            away["turns"] = "they are switched off"
-            return []
         near: Sequence[TurnHit] = ()
-        try:
-            if self._feed is not None:
-                key = (
-                    None if only.conversation is None else make_key(only.tenant, only.conversation)
-                )
-                await self._caught_up(self._feed, key)
-            hits = await asyncio.to_thread(self._turns.search, only, _words(plan), count)
-            if self._turn_vectors is not None and not question.facts:
+        if self._turn_vectors is not None and not question.facts:
+            # Behind the records' vectors: their question is embedded by now.
+            try:
                 near = await self._turn_vectors.search(only, plan.semantic_queries, count)
-        except (WaitTimedOut, KafkaUnavailable, Healing) as error:
-            away["turns"] = str(error)
-            return []
-        except EmbeddingsUnavailable as error:
-            away.setdefault("vectors", f"of turns: {error}")
+            except Healing as error:
+                away["turns"] = str(error)
+                return []
+            except EmbeddingsUnavailable as error:
+                away.setdefault("vectors", f"of turns: {error}")
         gone = await self._gone(only, (*hits, *near))
         left = [hit for hit in hits if _event(hit, only) not in gone]
         found: list[tuple[Channel, list[Recalled]]] = [

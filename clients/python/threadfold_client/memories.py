@@ -67,7 +67,9 @@ class MemoryCalls:
         return self._caller.pages("/memories", filters)
 
     def skills(self, /, **filters: str | int) -> AsyncIterator[dict[str, Any]]:
-        """The skills that stand, page by page, newest first; of a ``user``, if given."""
+        """The skills that stand, page by page, newest first; filters are ``user``, ``channel`` and
+        ``conversation``.
+        """
         return self._caller.pages("/skills", filters)
 
     async def delete_memory(self, memory_id: str, *, hard: bool = False) -> dict[str, Any]:
@@ -81,11 +83,16 @@ class MemoryCalls:
         call = Call("POST", f"{_path(memory_id)}/outcome", body=body, repeat="refused")
         return await self._caller.document(call)
 
-    async def memory_stats(self, user: str | None = None) -> dict[str, Any]:
+    async def memory_stats(
+        self,
+        user: str | None = None,
+        *,
+        channel: str | None = None,
+        conversation: str | None = None,
+    ) -> dict[str, Any]:
         """How many records there are: ``{"records", "expired", "types"}``."""
-        return await self._caller.document(
-            Call("GET", "/memories/stats", query=query_of(user=user))
-        )
+        query = query_of(user=user, channel=channel, conversation=conversation)
+        return await self._caller.document(Call("GET", "/memories/stats", query=query))
 
     async def working_memory(self, conversation: str) -> dict[str, Any]:
         """A conversation's summary and last messages: ``{"compressed_history", "raw_recent_turns",

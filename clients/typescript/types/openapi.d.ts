@@ -977,6 +977,10 @@ export interface paths {
                 query?: {
                     /** @description whose memory */
                     user?: string;
+                    /** @description of which channel */
+                    channel?: string;
+                    /** @description taught by which */
+                    conversation?: string;
                     /** @description `next_before` of the previous page */
                     before?: string;
                     limit?: number;
@@ -1074,6 +1078,10 @@ export interface paths {
                 query?: {
                     /** @description whose memory */
                     user?: string;
+                    /** @description of which channel */
+                    channel?: string;
+                    /** @description taught by which */
+                    conversation?: string;
                 };
             };
             responses: {
@@ -4171,7 +4179,7 @@ export interface components {
         };
         /**
          * NewTimes
-         * @description The time a record speaks of, and from when to when it holds.
+         * @description The time a record speaks of, and from when to when it holds: days, or RFC 3339 times.
          */
         NewTimes: {
             /** @default null */

@@ -17,13 +17,13 @@ import msgspec
 from msgspec import Meta
 
 from projections.events.memories import MemoryTags, MemoryTime, MemoryType, Trust
-from projections.events.times import parse_micros
 from projections.memory.extraction.candidate import MAX_CHARS, Candidate
 from projections.memory.extraction.clauses import instructs, is_secret
 from projections.memory.extraction.third_person import THE_USER
 from projections.memory.identity import normalize
 from projections.memory.private_text import without_private
 from projections.memory.similarity import stems
+from projections.memory.valid_times import valid_times
 
 MOST = 60
 """Records of one answer; further ones are refused."""
@@ -40,7 +40,6 @@ _TOPIC = re.compile(
 """What has one value at a time, as the rules name it: what a model calls otherwise stands beside
 other records, as a wrong name would make one take the place of another.
 """
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _CODE = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|\b(?=\w*\d\w*\d\w*\d\w*\d)\w+\b")
 _YEAR = re.compile(r"(?:19|20)\d\d")
 
@@ -207,23 +206,10 @@ def _topic_of(given: str | None, text: str, events: Sequence[Heard]) -> str | No
 
 
 def _temporal_of(given: MemoryTime | None) -> MemoryTime | None:
-    if given is None:
-        return None
-    times = [_time_of(one) for one in (given.t_ref, given.t_valid_from, given.t_valid_to)]
-    begin, end = parse_micros(times[1]), parse_micros(times[2])
-    if begin is not None and end is not None and begin > end:
-        raise _Refused("temporal")
-    return MemoryTime(*times) if any(times) else None
-
-
-def _time_of(given: str | None) -> str | None:
-    """A day or an RFC 3339 time as the latter."""
-    if not given:
-        return None
-    time = f"{given}T00:00:00Z" if _DAY.fullmatch(given) else given
-    if parse_micros(time) is None:
-        raise _Refused("temporal")
-    return time
+    try:
+        return None if given is None else valid_times(given)
+    except ValueError:
+        raise _Refused("temporal") from None
 
 
 def _squeezed(texts: Sequence[str]) -> str:

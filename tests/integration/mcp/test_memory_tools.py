@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -37,6 +39,15 @@ from threadfold_client import AsyncClient
 
 TOOLS = ["mem_context", "mem_delete", "mem_get", "mem_save", "mem_search", "mem_timeline"]
 VERBS = ["read", "append"]
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "mcp.md"
+
+
+def configured(having: str) -> dict[str, Any]:
+    """The configuration of a client on the page on MCP that has a field."""
+    blocks = re.findall(r"```json\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    found = [json.loads(block)["mcpServers"]["memory"] for block in blocks]
+    (one,) = [config for config in found if having in config]
+    return dict(one)
 
 
 class World:
@@ -58,11 +69,14 @@ class World:
 
     @asynccontextmanager
     async def stdio(self, key: str) -> AsyncIterator[Client]:
-        """A client that runs the server as its own process."""
+        """A client that runs the server as its own process, as the page on MCP has it."""
+        config = configured("command")
+        assert config["command"] == "threadfold"
+        args = [self.url if one.startswith("http") else one for one in config["args"]]
         started = StdioServerParameters(
             command=COMMAND[0],
-            args=[*COMMAND[1:], "mcp"],
-            env={**clean_env(), "THREADFOLD_KEY": key, "THREADFOLD_URL": self.url},
+            args=[*COMMAND[1:], *args],
+            env={**clean_env(), **dict.fromkeys(config["env"], key)},
         )
         async with Client(stdio_client(started)) as client:
             yield client
@@ -79,8 +93,11 @@ class World:
 
     @asynccontextmanager
     async def over_http(self, key: str | None) -> AsyncIterator[Client]:
-        """A client of the one server over HTTP, with a credential of its own."""
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        """A client of the one server over HTTP, with a credential of its own, as the page has it."""
+        config = configured("url")
+        assert self.http.endswith(config["url"].removeprefix("http://127.0.0.1:8090"))
+        shown = config["headers"].items()
+        headers = {} if key is None else {name: said.replace("tf_…", key) for name, said in shown}
         async with (
             httpx2.AsyncClient(headers=headers, timeout=30) as http,
             Client(streamable_http_client(self.http, http_client=http)) as client,
@@ -183,6 +200,36 @@ async def test_answers_are_short_and_the_rest_is_had_by_id(world: World, user: s
         assert len((await called(client, "mem_search", query="short", limit=20))["hits"]) == 20
         assert len((await called(client, "mem_context"))["memories"]) == 20
         assert "limit" in await refused(client, "mem_search", query="short", limit=21)
+
+
+async def test_a_search_is_narrowed_by_type_time_and_conversation(world: World, user: str) -> None:
+    talk = f"c-{user}"
+    opened = {"type": "conversation.opened", "user": user}
+    async with AsyncClient(world.url, world.keys["acme"]) as plain:
+        await plain.append(talk, [opened], wait="applied")
+    async with world.over_http(await world.token(user)) as client:
+
+        async def found(**more: Any) -> list[str]:
+            hits = (await called(client, "mem_search", query="boats", **more))["hits"]
+            return sorted(hit["text"] for hit in hits)
+
+        boat = {"text": "Owns a boat.", "topic": "boat"}
+        saved = await called(client, "mem_save", **boat)
+        first = await called(client, "mem_get", id=saved["id"])
+        await called(client, "mem_save", **{**boat, "text": "Sold the boat."})
+        await called(client, "mem_save", text="Likes boats.", type="preference", conversation=talk)
+        assert await found() == ["Likes boats.", "Sold the boat."]
+        assert await found(types=["preference"]) == ["Likes boats."]
+        assert await found(conversation=talk) == ["Likes boats."]
+        assert await found(as_of=first["created"].replace("Z", "999Z")) == ["Owns a boat."]
+        assert "as_of" in await refused(client, "mem_search", query="boats", as_of="noon")
+
+
+async def test_a_timeline_has_five_neighbours_on_either_side(world: World, user: str) -> None:
+    async with world.over_http(await world.token(user)) as client:
+        ids = [(await called(client, "mem_save", text=f"Step {n}."))["id"] for n in range(13)]
+        around = (await called(client, "mem_timeline", id=ids[6]))["memories"]
+        assert [one["id"] for one in around] == ids[1:12]
 
 
 async def test_nobody_reaches_what_is_anothers(world: World, user: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from projections.events.memories import MEMORY_TYPES
 from projections.events.times import time_at
 from projections.memory.background import HEAD, background
 from projections.memory.identity import Scope, normalize
@@ -63,7 +64,10 @@ def test_an_action_weighs_tags_and_types() -> None:
     assert parts_of(record(tags=tagged), plan, 0.0, NOW).action == pytest.approx(1.0)
     tagged["constraint"] = []
     assert parts_of(record(tags=tagged), plan, 0.0, NOW).action == pytest.approx(2 / 3)
-    assert parts_of(record(type="procedure"), plan, 0.0, NOW).action == pytest.approx(0.3)
+    bonus = {"procedure": 0.3, "tool_affordance": 0.3, "failure_pattern": 0.3, "constraint": 0.2}
+    for kind in MEMORY_TYPES:
+        found = parts_of(record(type=kind), plan, 0.0, NOW).action
+        assert found == pytest.approx(bonus.get(kind, 0.0)), kind
     assert parts_of(turn("mail"), plan, 0.0, NOW).action == 0.0
 
 

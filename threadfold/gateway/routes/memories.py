@@ -43,6 +43,10 @@ _read = partial(routes.add, scope="read", end_users=True)
 _write = partial(routes.add, scope="append", cost=Cost.APPEND, end_users=True)
 _Id = Annotated[str, Path(example=DIGEST)]
 _UserParameter = Annotated[User | None, Query("whose memory", "u-7")]
+_ChannelParameter = Annotated[str | None, Query("of which channel", "web")]
+_ConversationParameter = Annotated[
+    str | None, Query("taught by which", CONVERSATION), Meta(extra_json_schema=NAME)
+]
 _Limit = Annotated[int, Query(example=50), Meta(ge=1, le=MAX_LISTED)]
 
 
@@ -167,10 +171,8 @@ async def get_memories(
     request: Request,
     caller: Caller,
     user: _UserParameter = None,
-    channel: Annotated[str | None, Query("of which channel", "web")] = None,
-    conversation: Annotated[
-        str | None, Query("taught by which", CONVERSATION), Meta(extra_json_schema=NAME)
-    ] = None,
+    channel: _ChannelParameter = None,
+    conversation: _ConversationParameter = None,
     type: Annotated[MemoryType | None, Query("of which type", "fact")] = None,  # noqa: A002
     topic: Annotated[str | None, Query("of which topic", "tea")] = None,
     before: Before = None,
@@ -188,11 +190,13 @@ async def get_skills(
     request: Request,
     caller: Caller,
     user: _UserParameter = None,
+    channel: _ChannelParameter = None,
+    conversation: _ConversationParameter = None,
     before: Before = None,
     limit: _Limit = 50,
 ) -> dict[str, Any]:
     """The skills that stand, newest first."""
-    only = _own(caller, user).filter(kinds=("skill",))
+    only = _own(caller, user, channel, conversation).filter(kinds=("skill",))
     return await _page(_memories(request, caller), only, before, limit)
 
 
@@ -203,10 +207,15 @@ async def get_skills(
     Answer(answers.MemoryStats, example={"records": 12, "expired": 1, "types": {"fact": 12}}),
 )
 async def get_stats(
-    request: Request, caller: Caller, user: _UserParameter = None
+    request: Request,
+    caller: Caller,
+    user: _UserParameter = None,
+    channel: _ChannelParameter = None,
+    conversation: _ConversationParameter = None,
 ) -> answers.MemoryStats:
     """How many records, composites and skills there are."""
-    stats = await _memories(request, caller).stats(_own(caller, user))
+    whose = _own(caller, user, channel, conversation)
+    stats = await _memories(request, caller).stats(whose)
     return answers.MemoryStats(stats.records, stats.expired, stats.types)
 
 
@@ -281,7 +290,8 @@ async def delete_memory(
 )
 async def delete_skill(request: Request, caller: Caller, memory_id: _Id) -> answers.DeletedMemory:
     """Delete a skill. It is not found any more when this answers."""
-    await _memories(request, caller).delete(_own(caller), memory_id, caller.charge)
+    memories = _memories(request, caller)
+    await memories.delete(_own(caller), memory_id, caller.charge, kinds=("skill",))
     return answers.DeletedMemory(memory_id, False)
 
 

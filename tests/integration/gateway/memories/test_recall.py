@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import uuid4
+
+import pytest
 
 from tests.support.gateway import is_problem, say
 from tests.support.memory_routes import World
@@ -74,6 +77,51 @@ async def test_an_action_puts_first_what_helps_it(world: World, user: str) -> No
     found = await world.ok("POST", "/memories/search", query)
     assert [one["text"] for one in found["results"]] == ["Send it as a PDF.", "The report is long."]
     assert found["results"][0]["channels"] == ["text", "tags"]
+
+
+async def test_the_tenants_policy_weighs_the_parts_of_a_score(world: World, user: str) -> None:
+    best, short = "Green tea is what she drinks all day long.", "Tea at six."
+    for key, ordered in (("acme", [best, short]), ("terse", [short, best])):
+        await world.save({"text": best, "user": user}, {"text": short, "user": user}, key=key)
+        assert await world.search("drinks green tea", key, user=user) == ordered
+
+
+async def test_a_search_is_narrowed_by_kind_type_time_and_tokens(world: World, user: str) -> None:
+    name = await world.opened(user)
+    said = say("My tea is cold.")
+    await world.ok("POST", f"/conversations/{name}/events?wait=applied", said)
+    (old,) = await world.save({"text": "Likes tea.", "type": "preference", "user": user})
+    record = await world.ok("GET", f"/memories/{old['id']}")
+    await world.save({"text": "The tea shop opens at six.", "user": user})
+    likes, shop, turn = "Likes tea.", "The tea shop opens at six.", "My tea is cold."
+
+    async def found(**more: Any) -> set[str]:
+        return set(await world.search("tea", user=user, **more))
+
+    assert await found() == {likes, shop, turn}
+    assert await found(kinds=["turn"]) == {turn}
+    assert await found(types=["preference"]) == {likes}
+    then = record["created"]
+    assert await found(kinds=["record"], until=then.replace("Z", "999Z")) == {likes}
+    assert await found(kinds=["record"], since=then.replace("Z", "999Z")) == {shop}
+    assert len(await found(limit=2)) == 2 and len(await found(max_tokens=8)) == 1
+    for wrong in ({"since": "noon"}, {"types": ["rumour"]}, {"kinds": ["x"]}, {"limit": 0}):
+        body = {"query": "tea", **wrong}
+        is_problem(await world("POST", "/memories/search", body), 422, next(iter(wrong)))
+
+
+async def test_the_profile_of_facts_asks_the_words_alone(world: World, user: str) -> None:
+    tags = {"tool": ["mailer"]}
+    await world.save(
+        {"text": "Likes green tea.", "user": user}, {"text": "Is slow.", "user": user, "tags": tags}
+    )
+    asked = {"query": "green tea", "user": user, "tools": ["mailer"], "explain": True}
+    facts = await world.ok("POST", "/memories/search", {**asked, "profile": "facts"})
+    (plain,) = facts["results"]
+    assert plain["score"] == pytest.approx(plain["scores"]["text"], rel=1e-3)  # it is new
+    found = await world.ok("POST", "/memories/search", asked)
+    assert [one["text"] for one in found["results"]] == ["Likes green tea.", "Is slow."]
+    is_problem(await world("POST", "/memories/search", {**asked, "profile": "x"}), 422, "profile")
 
 
 async def test_a_context_has_what_was_learnt_elsewhere_before_its_newest_message(

@@ -185,10 +185,35 @@ async def test_pages_and_timelines_are_in_the_order_of_time(world: World, user: 
     assert stats == {"records": 5, "expired": 0, "types": {"fact": 5}}
 
 
+async def test_lists_and_counts_are_narrowed_by_user_channel_and_conversation(
+    world: World, user: str
+) -> None:
+    talk = await world.opened(user, "web")
+    skill = {"doc_markdown": "x", "user": user}
+    for intent, where in (("Mail it", {"channel": "mail"}), ("Show it", {"conversation": talk})):
+        await world.ok("POST", "/skills?wait=applied", {"intent": intent, **skill, **where})
+    for narrow, intents in (
+        (f"user={user}", {"Mail it", "Show it"}),
+        (f"user={user}&channel=mail", {"Mail it"}),
+        (f"user={user}&channel=web", {"Show it"}),
+        (f"conversation={talk}", {"Show it"}),
+        (f"user={user}&channel=fax", set()),
+    ):
+        found = (await world.ok("GET", f"/skills?{narrow}"))["memories"]
+        assert {one["text"] for one in found} == intents, narrow
+        counted = await world.ok("GET", f"/memories/stats?{narrow}")
+        assert counted["records"] == len(intents), narrow
+
+
 async def test_a_skill_is_found_by_its_intent_and_revised_by_the_next(
     world: World, user: str
 ) -> None:
-    skill = {"intent": "Return a parcel", "doc_markdown": "1. Ask.", "user": user}
+    skill = {
+        "intent": "Return a parcel",
+        "doc_markdown": "1. Ask.",
+        "preconditions": ["a label"],
+        "user": user,
+    }
     path = "/skills?wait=applied"
     (one,) = (await world.ok("POST", path, skill))["memories"]
     (two,) = (await world.ok("POST", path, {**skill, "doc_markdown": "1. Look."}))["memories"]
@@ -197,6 +222,18 @@ async def test_a_skill_is_found_by_its_intent_and_revised_by_the_next(
     assert await world.search("returned parcels", user=user, kinds=["record"]) == []
     (listed,) = (await world.ok("GET", f"/skills?user={user}"))["memories"]
     assert (listed["doc_markdown"], listed["revision"]) == ("1. Look.", 2)
+    assert listed["preconditions"] == ["a label"]
+    used = await world.ok("POST", f"/memories/{one['id']}/outcome", {"succeeded": True})
+    assert used["use"]["succeeded"] == 1
+
+    async def counted() -> bool:
+        shown = await world.ok("GET", f"/memories/{one['id']}")
+        return shown["use"]["retrieved"] > 0 and shown["last_retrieved_at"] is not None
+
+    await until(counted)
+    (record,) = await world.save({"text": "Parcels are late.", "user": user})
+    is_problem(await world("DELETE", f"/skills/{record['id']}"), 404)
+    assert await world.search("late", user=user, kinds=["record"]) == ["Parcels are late."]
     await world.ok("DELETE", f"/skills/{one['id']}")
     assert (await world.ok("GET", f"/skills?user={user}"))["memories"] == []
 
@@ -208,6 +245,13 @@ async def test_what_cannot_be_saved_is_refused_by_name(world: World, user: str) 
         ({"text": "t" * 9_000}, 422, "text"),
         ({"text": "<private>all of it</private> …"}, 422, "nothing of its text"),
         ({"text": "x", "memory_id": "1"}, 422, "memory_id"),
+        ({"text": "x", "temporal": {"t_ref": "soon"}}, 422, "memory 1: field temporal.t_ref"),
+        (
+            {"text": "x", "temporal": {"t_valid_from": "2026-02-01", "t_valid_to": "2026-01-31"}},
+            422,
+            "temporal.t_valid_to: it is before",
+        ),
+        ({"text": "x", "topic": "<private>y</private>"}, 422, "field topic"),
         ({"text": "x", "user": "another", "conversation": talk}, 422, "another user"),
         ({"text": "x", "conversation": "no-such-conversation"}, 404, "not known"),
         ([], 422, "1 to 500"),
@@ -222,6 +266,19 @@ async def test_what_cannot_be_saved_is_refused_by_name(world: World, user: str) 
     assert "threadfold itself" in found.json()["detail"]
 
 
+async def test_saves_count_in_the_tenants_quota(world: World, user: str) -> None:
+    many = [{"text": f"Fact {n}.", "user": user} for n in range(60)]
+    await world.save(*many, key="slow")
+    for path, body in (
+        ("/memories", many[0]),
+        ("/skills", {"intent": "Wait", "doc_markdown": "x", "user": user}),
+    ):
+        found = await world("POST", path, body, key="slow")
+        assert found.status_code == 429 and "events_per_second" in found.json()["detail"]
+        assert int(found.headers["Retry-After"]) >= 1
+    assert len(await world.search("fact", key="slow", user=user, limit=5)) == 5
+
+
 async def test_a_name_that_no_conversation_can_have_is_refused(world: World) -> None:
     for name in ("", "a/b"):
         body = {"query": "tea", "conversation": name}
@@ -232,9 +289,53 @@ async def test_a_name_that_no_conversation_can_have_is_refused(world: World) -> 
 
 async def test_what_is_private_is_stored_nowhere(world: World, user: str) -> None:
     text = "Lives in Oslo. <private>Door code 7741.</private> Has a cat. <private>open 5512"
-    (saved,) = await world.save({"text": text, "user": user})
+    tags = {"task": ["doors <private>7741</private>", "<private>5512</private>"]}
+    (saved,) = await world.save(
+        {"text": text, "user": user, "topic": "home<private>7741</private>", "tags": tags}
+    )
     record = await world.ok("GET", f"/memories/{saved['id']}")
     assert record["text"] == "Lives in Oslo.  Has a cat."
+    assert (record["topic"], record["tags"]["task"]) == ("home", ["doors"])
+    skill = {
+        "intent": "Open the door <private>7741</private>",
+        "doc_markdown": "1. Knock. <private>5512</private>",
+        "preconditions": ["a key <private>7741</private>", "<private>5512</private>"],
+        "user": user,
+    }
+    await world.ok("POST", "/skills?wait=applied", skill)
+    (kept,) = (await world.ok("GET", f"/skills?user={user}"))["memories"]
+    assert (kept["text"], kept["doc_markdown"]) == ("Open the door", "1. Knock.")
+    assert kept["preconditions"] == ["a key"]
+
+
+async def test_a_record_is_given_back_as_it_was_saved(world: World, user: str) -> None:
+    told = {
+        "text": "The gym is CLOSED!",
+        "type": "event",
+        "topic": "gym",
+        "tags": {
+            "task": ["sport"],
+            "tool": ["calendar"],
+            "constraint": ["no mornings"],
+            "failure": ["locked out"],
+            "affordance": ["book"],
+        },
+        "confidence": 0.25,
+    }
+    times = {"t_ref": "2026-01-31", "t_valid_to": "2026-02-28T12:00:00+01:00"}
+    name = await world.opened(user, "web")
+    (saved,) = await world.save({**told, "temporal": times, "conversation": name})
+    record = await world.ok("GET", f"/memories/{saved['id']}")
+    assert {field: record[field] for field in told} == told
+    assert record["temporal"] == {**times, "t_ref": "2026-01-31T00:00:00Z"}
+    assert record["normalized_text"] == "the gym is closed"
+    whose = {"user": user, "channel": "web", "conversation": name}
+    assert {field: record[field] for field in whose} == whose
+    new = {"revision": 1, "entities": [], "positions": [], "trust": "user", "origin": "explicit"}
+    assert {field: record[field] for field in new} == new
+    for field in ("superseded_by", "expired_at", "expired_reason", "last_retrieved_at"):
+        assert record[field] is None
+    assert record["created"] == record["confirmed_at"]
 
 
 async def test_a_users_own_log_is_no_conversation_and_is_erased_with_the_user(
@@ -286,6 +387,7 @@ async def test_the_client_has_a_method_for_every_route(world: World, user: str) 
         skill = await client.save_skill({"intent": "Feed a cat", "doc_markdown": "x", "user": user})
         assert [one["id"] async for one in client.skills(user=user)] == [skill["id"]]
         assert (await client.memory_stats(user))["records"] == 2
+        assert (await client.memory_stats(user, channel="web"))["records"] == 0
         assert (await client.delete_memory(saved["id"], hard=True))["hard"]
         assert [one async for one in client.memories(user=user)] == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from projections.events.memories import MemoryTags
 from projections.memory.extraction.candidate import Candidate
 from projections.memory.extraction.extractor import extract
 from tests.support.taught import said
@@ -108,6 +109,19 @@ def test_a_value_that_changes_has_one_topic() -> None:
     married, not_any_more = found("I'm married to Anna"), found("I am divorced")
     assert married[0].topic == not_any_more[0].topic == "the user: marital status"
     assert found("I'm retired")[0].topic == found("I work as a nurse")[0].topic
+
+
+def test_a_statement_has_the_names_in_it_and_tags_of_its_rule() -> None:
+    (sister,) = found("My sister Anna lives in New York")
+    assert sister.entities == ("Anna", "New York")
+    (seat,) = found("I prefer an aisle seat on flight HAT139")
+    assert seat.entities == ("HAT139",) and seat.tags == MemoryTags()
+    (allergy,) = found("I'm allergic to peanuts")
+    assert allergy.entities == () and allergy.tags == MemoryTags(constraint=["health"])
+    (budget,) = found("My budget is $400")
+    assert budget.tags == MemoryTags(constraint=["budget"])
+    (decided,) = found("We decided to cancel the trip")
+    assert decided.tags == MemoryTags(task=["decision"])
 
 
 def test_a_speaker_who_is_not_sure_counts_less() -> None:

@@ -1,0 +1,66 @@
+"""What somebody saves, as the log gets it: without what is private, in its scope, with its id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import astuple, replace
+
+from projections.errors import InvalidRequest
+from projections.events import types as events
+from projections.memory.identity import id_of, normalize
+from projections.memory.private_text import without_private
+from projections.memory.valid_times import valid_times
+from projections.names import Key
+
+
+def filled(
+    key: Key,
+    user: str | None,
+    channel: str | None,
+    data: events.MemorySaved | events.SkillSaved,
+    what: str,
+) -> events.MemorySaved | events.SkillSaved:
+    """What is saved, without what is private, in its scope and with its id.
+
+    Raises:
+        InvalidRequest: nothing is left of its text, or it speaks of a time that is none.
+    """
+    data = _public_record(data, what) if isinstance(data, events.MemorySaved) else _public(data)
+    named = data.text if isinstance(data, events.MemorySaved) else data.intent
+    data = replace(data, normalized_text=normalize(named), user=user, channel=channel)
+    if not data.normalized_text:
+        raise InvalidRequest(f"{what}: nothing of its text is left that may be kept")
+    data.memory_id = id_of(key, data) or ""
+    return data
+
+
+def _public_record(data: events.MemorySaved, what: str) -> events.MemorySaved:
+    """A record without what is private, with times that compare."""
+    try:
+        temporal = None if data.temporal is None else valid_times(data.temporal)
+    except ValueError as error:
+        raise InvalidRequest(f"{what}: field temporal.{error}") from None
+    topic, tags = data.topic, data.tags
+    if topic is not None and "<" in topic:
+        topic = without_private(topic)
+        if not topic:
+            raise InvalidRequest(f"{what}: field topic: nothing of it is left that may be kept")
+    if tags is not None:
+        tags = events.MemoryTags(*map(_public_texts, astuple(tags)))
+    return replace(data, text=without_private(data.text), topic=topic, tags=tags, temporal=temporal)
+
+
+def _public(data: events.SkillSaved) -> events.SkillSaved:
+    """A skill without what is private."""
+    return replace(
+        data,
+        intent=without_private(data.intent),
+        doc_markdown=without_private(data.doc_markdown),
+        preconditions=_public_texts(data.preconditions),
+    )
+
+
+def _public_texts(texts: Sequence[str]) -> list[str]:
+    """What is left of each text without what is private; nothing of one that has nothing else."""
+    return [left for left in map(without_private, texts) if left]
