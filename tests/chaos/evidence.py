@@ -68,13 +68,16 @@ class Seen:
 
 @dataclass(slots=True)
 class Evidence:
-    """Everything of one run. ``windows`` are by key; ``summaries`` is the summaries topic, ``letters`` that of dead letters."""
+    """Everything of one run. ``windows`` are by key; ``summaries`` and ``memories`` are these topics,
+    ``letters`` that of dead letters.
+    """
 
     acks: list[Ack] = field(default_factory=list)
     log: list[Row] = field(default_factory=list)
     summaries: list[Row] = field(default_factory=list)
     windows: dict[str, Seen] = field(default_factory=dict)
     letters: list[Row] = field(default_factory=list)
+    memories: list[Row] = field(default_factory=list)
 
 
 def keep(evidence: Evidence, path: Path) -> None:
@@ -92,11 +95,12 @@ def kept(path: Path) -> Evidence:
     found = json.loads(path.read_text())
     rows = [
         [Row(**{**row, "value": row["value"].encode()}) for row in found[name]]
-        for name in ("log", "summaries", "letters")
+        for name in ("log", "summaries", "letters", "memories")
     ]
-    log, summaries, letters = rows
+    log, summaries, letters, memories = rows
     windows = {key: Seen(**seen) for key, seen in found["windows"].items()}
-    return Evidence([Ack(**ack) for ack in found["acks"]], log, summaries, windows, letters)
+    acks = [Ack(**ack) for ack in found["acks"]]
+    return Evidence(acks, log, summaries, windows, letters, memories)
 
 
 @dataclass(slots=True)

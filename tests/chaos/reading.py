@@ -128,6 +128,7 @@ async def _collect(platform: Platform, acks: list[Ack]) -> Evidence:
         row for row in await read_topic(platform, "summaries") if row.key not in gone
     ]
     evidence.letters = await read_topic(platform, "dead-letters")
+    evidence.memories = await read_topic(platform, "memories")
     rng = random.Random(platform.plan.seed)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15)) as http:
         for key in sorted({row.key for row in evidence.log if not is_garbage(row)}):

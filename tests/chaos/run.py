@@ -127,8 +127,6 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
         outcome.findings.add(memories)
         outcome.trouble += wrong
         say("memories are checked")
-        if open_ is not None or not outcome.findings.clean:
-            keep(evidence, KEPT / f"seed-{made.plan.seed}" / "evidence.json")
         outcome.trouble += [
             f"{key}: the window is not what the log folds to" for key in await differing(made)
         ]
@@ -139,6 +137,8 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
         outcome.trouble += [f"producer {producer.number}: {text}" for text in producer.refused]
     outcome.trouble += [f"while it ran, {text}" for reader in readers for text in reader.found]
     outcome.trouble += made.wrongs + await remains(made)
+    if not outcome.clean:
+        keep(evidence, KEPT / f"seed-{made.plan.seed}" / "evidence.json")
     outcome.trouble += await made.end()
     asked = (
         f"{sum(p.unknown for p in producers)} unknown answers,"
