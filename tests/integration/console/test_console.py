@@ -99,6 +99,26 @@ def test_a_person_approves_a_call_and_the_conversation_goes_on(world: World) -> 
     assert events[0]["content"] == "as agreed"
 
 
+def test_conversations_are_chosen_by_a_state_in_plain_words(world: World) -> None:
+    browser = world.sign_in()
+    world.show("conversations").shows("A journey to London")
+    offered = browser.run("return [...document.querySelector('select').options].map((o) => o.text)")
+    assert offered == ["any", "active", "awaiting input", "awaiting approval", "idle", "closed"]
+    choose = """
+        const state = document.querySelector("select");
+        state.value = [...state.options].find((one) => one.text === arguments[0]).value;
+        state.dispatchEvent(new Event("change", {bubbles: true}));
+    """
+    browser.run(choose, "awaiting approval")
+    states = (
+        "return [...document.querySelectorAll('tbody tr')].map((row) => row.cells[1].innerText)"
+    )
+    browser.until(lambda: set(browser.run(states)) == {"awaiting approval"}, "others are listed")
+    assert "A journey to London" in browser.text()
+    browser.run(choose, "closed")
+    browser.shows("No conversation matches.")
+
+
 def test_a_window_grows_while_it_is_open(world: World) -> None:
     browser = world.sign_in()
     world.show("conversations/live-one")
