@@ -18,6 +18,7 @@ from tests.support.metrics import read
 from tests.support.model_server import model_server, says
 from tests.support.pipeline import POLICY
 from tests.support.ports import closed_port
+from tests.support.raw_records import put_raw
 from tests.support.serving import serving
 from tests.support.summary_workers import SUMMARY, TALKS, World
 from tests.support.worker import until
@@ -36,14 +37,17 @@ async def world(stack: EmbeddedStack, tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-async def test_a_worker_counts_events_and_summaries_and_a_gateway_shows_them_to_an_admin(
+async def test_a_worker_counts_events_batches_dead_letters_and_summaries_with_their_cost(
     world: World,
 ) -> None:
     port = closed_port()
     usage = {"prompt_tokens": 900, "completion_tokens": 100}
+    prices = {"input_price": 2.0, "output_price": 12.0}
     async with model_server(says(SUMMARY, usage=usage)) as server, httpx.AsyncClient() as http:
-        world.start(server.url, "--metrics-port", str(port))
+        world.start(server.url, "--metrics-port", str(port), **prices)
         await world.append()
+        await world.append()
+        await put_raw(world.settings, "events", (0, b"acme", b"no event"))
         await world.all_summarised()
 
         async def accepted() -> dict[str, dict[tuple[str, ...], float]]:
@@ -55,15 +59,24 @@ async def test_a_worker_counts_events_and_summaries_and_a_gateway_shows_them_to_
     assert "threadfold_http_requests_total" not in found
     applied = [n for labels, n in found["threadfold_events_total"].items() if "applied" in labels]
     assert sum(applied) >= TALKS * 13
+    twice = [n for labels, n in found["threadfold_events_total"].items() if "duplicate" in labels]
+    assert sum(twice) == TALKS * 12
     assert found["threadfold_compactions_total"]["made", "budget", "cheap"] == TALKS
     assert found["threadfold_summary_seconds_count"]["cheap",] == TALKS
     assert found["threadfold_model_calls_total"]["cheap", "ok"] == TALKS
     assert found["threadfold_summary_tokens_total"] == {("acme",): 1_000 * TALKS}
+    cost = TALKS * (900 * 2 + 100 * 12) / 1e6
+    assert found["threadfold_summary_cost_total"]["acme",] == pytest.approx(cost)
     assert found["threadfold_model_breaker_open"] == {("cheap",): 0}
     partitions = {(str(number),) for number in range(world.settings.partitions)}
     for name in ("lag", "seconds_behind", "healing"):
         assert found[f"threadfold_partition_{name}"].keys() == partitions
-    assert found["threadfold_batch_events_count"][()] > 0
+    batches = found["threadfold_batch_events_count"][()]
+    assert batches > 0
+    assert found["threadfold_batch_seconds_count"] == {("fold",): batches, ("write",): batches}
+    assert found["threadfold_compaction_requests_total"][()] >= TALKS
+    letters = found["threadfold_dead_letters_total"]
+    assert letters == {("record",): 1, ("poison",): 0, ("waiting",): 0}
     assert found["threadfold_conversations_due"].keys() == partitions
 
 
