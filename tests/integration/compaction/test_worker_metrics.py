@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -85,7 +86,7 @@ async def test_a_gateway_shows_the_metrics_of_all_workers_to_an_admin_alone(worl
     admin = await control.add_key("acme", ["admin"])
     reader = await control.add_key("acme", ["read"])
     await control.stop()
-    world.start("http://127.0.0.1:1", "--only", "projector")
+    logged = world.start("http://127.0.0.1:1", "--only", "projector", "--log-format", "json").log
     world.start("http://127.0.0.1:1", "--only", "compactor")
     async with serving(create_gateway(world.settings)) as url, httpx.AsyncClient() as http:
 
@@ -104,6 +105,9 @@ async def test_a_gateway_shows_the_metrics_of_all_workers_to_an_admin_alone(worl
         assert len(found["threadfold_fenced_total"]) == 2
         assert (await page(reader)).status_code == 403
         assert (await http.get(f"{url}/v1/workers/metrics")).status_code == 401
+    assert logged is not None
+    lines = [json.loads(line) for line in logged.read_text().splitlines()]
+    assert lines and all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
 
 
 async def test_a_gateway_reports_what_tenants_use_of_their_quotas_and_its_own_page_does_not(
