@@ -110,7 +110,7 @@ async def test_a_gateway_shows_the_metrics_of_all_workers_to_an_admin_alone(worl
     assert lines and all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
 
 
-async def test_a_gateway_reports_what_tenants_use_of_their_quotas_and_its_own_page_does_not(
+async def test_a_gateway_reports_tenants_events_and_use_of_quotas_and_its_own_page_does_not(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reports, "EVERY", 0.5)
@@ -121,15 +121,17 @@ async def test_a_gateway_reports_what_tenants_use_of_their_quotas_and_its_own_pa
     settings = msgspec.structs.replace(world.settings, quota_requests_per_second=1_000.0)
     async with serving(create_gateway(settings)) as url, httpx.AsyncClient() as http:
 
-        async def used() -> dict[tuple[str, ...], float]:
+        async def used() -> dict[str, dict[tuple[str, ...], float]]:
             body = {"type": "message", "role": "user", "content": "hello"}
             await http.post(f"{url}/v1/conversations/c/events", json=body, headers=headers)
             answer = await http.get(f"{url}/v1/workers/metrics", headers=headers)
             samples = read(answer.content) if answer.status_code == 200 else {}
-            return samples.get("threadfold_quota_used_ratio", {})
+            return samples if "threadfold_quota_used_ratio" in samples else {}
 
         found = await until(used, 30, "the gateway reports")
-        (((_, quota, tenant), share),) = found.items()
+        (((_, quota, tenant), share),) = found["threadfold_quota_used_ratio"].items()
         assert (quota, tenant) == ("requests_per_second", "acme") and 0 < share < 1
+        (((_, tenant), events),) = found["threadfold_tenant_events_total"].items()
+        assert tenant == "acme" and events >= 1
         own = (await http.get(f"{url}/metrics")).text
         assert "acme" not in own and "threadfold_context_prefix_bytes_total" in own

@@ -93,6 +93,11 @@ def test_the_demos_traffic_is_shown_as_it_comes(world: World) -> None:
     world.show("overview")
     label = "return document.querySelector('[aria-label^=\"Events folded\"]')?.ariaLabel"
     browser.until(lambda: ": 0 now" not in (browser.run(label) or ": 0 now"), "none is folded")
+    busiest = "Tenants that append most"
+    browser.shows(busiest)
+    assert [float(rate) > 0 for tenant, rate in rows(browser, busiest) if tenant == "acme"] == [
+        True
+    ]
     assert browser.log() == []
 
 
