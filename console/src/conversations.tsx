@@ -51,7 +51,9 @@ export function Conversations({ own }: { own: boolean }): JSX.Element {
           <select value={state} onChange={(event) => (forget(), setState(event.currentTarget.value))}>
             <option value="">any</option>
             {STATES.map((name) => (
-              <option key={name}>{name}</option>
+              <option key={name} value={name}>
+                {name.replace("_", " ")}
+              </option>
             ))}
           </select>
         </label>

@@ -12,7 +12,7 @@ import { PLOTS, type Point, watch } from "./watch";
 export function Overview({ me, admin }: { me: Me; admin: boolean }): JSX.Element {
   const [, draw] = useReducer<number, void>((n) => n + 1, 0);
   useEffect(() => watch.subscribe(() => draw()), []);
-  const { points, gateway, workers, error } = watch.watched;
+  const { points, gateway, workers, busiest, error } = watch.watched;
   const shown = PLOTS.filter(([name]) => points.at(-1)?.values[name] !== undefined);
   return (
     <>
@@ -25,6 +25,7 @@ export function Overview({ me, admin }: { me: Me; admin: boolean }): JSX.Element
       </div>
       <Own me={me} />
       {admin ? <Partitions gateway={gateway} workers={workers} /> : null}
+      {admin ? <Busiest tenants={busiest.slice(0, 10)} /> : null}
       {admin ? <Quotas reported={workers} /> : null}
       {admin ? <Summaries workers={workers} /> : null}
     </>
@@ -134,6 +135,27 @@ function Partitions({ gateway, workers }: { gateway: Sample[]; workers: Sample[]
   );
 }
 
+/** The tenants that append most, over all gateways. */
+function Busiest({ tenants }: { tenants: [string, number][] }): JSX.Element {
+  return (
+    <section aria-labelledby="busiest">
+      <h2 id="busiest">Tenants that append most</h2>
+      {tenants.length ? (
+        <Table label="Tenants that append most" heads={["Tenant", "Events / s"]}>
+          {tenants.map(([tenant, events]) => (
+            <tr key={tenant}>
+              <th scope="row">{tenant}</th>
+              <td class="number">{number(events)}</td>
+            </tr>
+          ))}
+        </Table>
+      ) : (
+        <p>Nobody has appended in the last half minute.</p>
+      )}
+    </section>
+  );
+}
+
 /** The quotas that tenants use most, over all gateways. */
 function Quotas({ reported }: { reported: Sample[] }): JSX.Element {
   const used = new Map<string, number>();
@@ -193,8 +215,8 @@ function Summaries({ workers }: { workers: Sample[] }): JSX.Element {
       </Table>
       {tenants.length ? (
         <>
-          <h2>Tenants that use most</h2>
-          <Table label="Tenants that use most" heads={["Tenant", "Model tokens", "Cost"]}>
+          <h2>Tenants whose summaries use most</h2>
+          <Table label="Tenants whose summaries use most" heads={["Tenant", "Model tokens", "Cost"]}>
             {tenants.map(([tenant, tokens]) => (
               <tr key={tenant}>
                 <th scope="row">{tenant}</th>

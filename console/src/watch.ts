@@ -1,6 +1,6 @@
 // What the page has seen of the platform in the last hour. It is kept in the page, and gone with it.
 
-import { type Sample, growth, parse, sum } from "./prometheus";
+import { type Sample, by, growth, parse, sum } from "./prometheus";
 import { ask } from "./api";
 
 export interface Point {
@@ -12,6 +12,8 @@ export interface Watched {
   points: Point[];
   gateway: Sample[];
   workers: Sample[];
+  /** Events that tenants append each second, the most first. */
+  busiest: [string, number][];
   error: string;
 }
 
@@ -31,7 +33,7 @@ export const PLOTS: [string, string][] = [
 ];
 
 class Watch {
-  watched: Watched = { points: [], gateway: [], workers: [], error: "" };
+  watched: Watched = { points: [], gateway: [], workers: [], busiest: [], error: "" };
   private readonly listeners = new Set<() => void>();
   private timer: ReturnType<typeof setTimeout> | undefined;
   private admin = false;
@@ -46,7 +48,7 @@ class Watch {
   stop(): void {
     clearTimeout(this.timer);
     this.timer = undefined;
-    this.watched = { points: [], gateway: [], workers: [], error: "" };
+    this.watched = { points: [], gateway: [], workers: [], busiest: [], error: "" };
     this.looks = [];
   }
 
@@ -86,8 +88,12 @@ class Watch {
       values["due"] = sum(workers, "threadfold_conversations_due");
       values["dead"] = sum(workers, "threadfold_dead_letters_total");
     }
+    const tenants = by(workers, "threadfold_tenant_events_total", "tenant").map(([tenant]) => tenant);
+    const appended = (tenant: string): number => rate(growth(then.workers, workers, "threadfold_tenant_events_total", { tenant }));
+    const rates = tenants.map((tenant): [string, number] => [tenant, appended(tenant)]);
+    const busiest = rates.filter(([, events]) => events > 0).sort((a, b) => b[1] - a[1]);
     const kept = points.filter((point) => point.time > now - HOUR);
-    this.watched = { points: [...kept, { time: now, values }], gateway, workers, error: "" };
+    this.watched = { points: [...kept, { time: now, values }], gateway, workers, busiest, error: "" };
   }
 }
 

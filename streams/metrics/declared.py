@@ -174,6 +174,13 @@ QUOTA_USED = _tenants(
     "tenant",
 )
 
+APPENDED = _tenants(
+    "counter",
+    "tenant_events_total",
+    "Events that a tenant gave this gateway to append, repeats included.",
+    "tenant",
+)
+
 FOLDED = _worker(
     "counter",
     "events_total",

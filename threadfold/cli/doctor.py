@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from projections.errors import KafkaUnavailable, TopicMismatch
+from projections.errors import KafkaUnavailable, RedisUnavailable, TopicMismatch
 from projections.redis.store import RedisStore
 from projections.storage.records import Checkpoint
 from streams.compaction.summarizers.failures import AttemptFailed, EndpointBusy
@@ -36,7 +36,9 @@ from streams.settings.memory_settings import ASKED
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, run
 from threadfold.cli.findings import Findings
+from threadfold.cli.redis_refusal import explained
 from threadfold.gateway.connections import descriptors, most_connections, most_descriptors
+from threadfold.gateway.tls import certificate_of
 
 REDIS_MINIMUM = (6, 2)
 FEW_DESCRIPTORS = 4_096
@@ -73,7 +75,7 @@ async def examine(settings: Settings) -> Findings:
     async with AsyncExitStack() as closing:
         store = RedisStore(settings.redis, settings.topic_prefix)
         closing.push_async_callback(store.close)
-        redis_answers = await found.check("redis", lambda: _redis(found, store))
+        redis_answers = await found.check("redis", lambda: _redis(found, settings.redis, store))
         if redis_answers or settings.memory_store != REDIS_STORE:
             await found.check("memory store", lambda: _memory_store(found, settings))
         if await found.check("kafka", lambda: _brokers(found, settings)):
@@ -119,6 +121,8 @@ async def _certificates(found: Findings, settings: Settings) -> None:
             found.fault("certificates", f"{name} ends in {days:.0f} days: put a new one there")
         else:
             found.ok("certificates", f"{name} ends in {days:.0f} days")
+    # Raises InvalidSettings where a gateway would not start with its files.
+    certificate_of(settings)
 
 
 async def _memory_models(found: Findings, settings: Settings) -> None:
@@ -152,8 +156,11 @@ async def _summarizers(found: Findings, settings: Settings) -> None:
             found.fault("summarizers", str(answer))
 
 
-async def _redis(found: Findings, store: RedisStore) -> None:
-    server = await store.ping()
+async def _redis(found: Findings, url: str, store: RedisStore) -> None:
+    try:
+        server = await store.ping()
+    except RedisUnavailable as error:
+        raise RedisUnavailable(explained(url, error)) from error
     shown = str(server["version"])
     numbers = tuple(int(part) for part in re.findall(r"\d+", shown)[:2])
     if numbers < REDIS_MINIMUM:

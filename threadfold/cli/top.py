@@ -28,6 +28,8 @@ QUOTAS = 3
 NO_WORKER = "none reports: start one, or see why it hangs (`threadfold doctor`)"
 NO_GATEWAY = "no gateway reports"
 UNKNOWN = "unknown"
+REPEATED = 1.5 * reports.EVERY
+"""Seconds after which a report that is the same as before is another one."""
 ROWS = 20
 """Partitions that are shown: those farthest behind."""
 
@@ -89,6 +91,15 @@ def rate(before: Look | None, now: Look, metric: Metric, **labels: str) -> float
         return None
     grown = now.total(metric, **labels) - before.total(metric, **labels)
     return max(0.0, grown) / (now.at - before.at)
+
+
+def later(before: Look | None, now: Look, latest: Look) -> tuple[Look | None, Look]:
+    """The two looks to be shown. One that repeats the last report is new only when another report
+    must have come: then nothing was counted since.
+    """
+    if latest.found != now.found or latest.at - now.at > REPEATED:
+        return now, latest
+    return before, now
 
 
 def figures(before: Look | None, now: Look, redis: Mapping[str, Any] | None) -> list[list[str]]:
@@ -175,8 +186,7 @@ async def _follow(settings: Settings, store: RedisStore, now: Look, every: float
                 latest = await _look(settings)
             except RedisUnavailable:
                 continue  # its row says so
-            if latest.found != now.found:
-                before, now = now, latest
+            before, now = later(before, now, latest)
 
 
 async def _look(settings: Settings) -> Look:

@@ -25,7 +25,7 @@ from projections.events.validation import Record
 from projections.redis.daily_counts import DailyCounts
 from projections.redis.shared_buckets import SharedBuckets
 from streams.encryption.master_keys import master_keys_of
-from streams.metrics.declared import CALLABLE_REFUSALS, QUOTA_USED
+from streams.metrics.declared import APPENDED, CALLABLE_REFUSALS, QUOTA_USED
 from streams.metrics.metrics import Metrics
 from streams.metrics.reports import GATEWAYS, Reporter
 from streams.runtime.process_pool import NICENESS, cores
@@ -214,9 +214,10 @@ class Gateway:
                 state.live = await Live(backend).start()
                 connection.quotas = quotas = await _quotas(self._settings, backend).start()
                 state.live.on_kept(_charging(backend, quotas))
-                backend.on_drafts = _admitting(quotas)
+                tenants = _metrics_of_tenants(quotas)
+                backend.on_drafts = _admitting(quotas, tenants)
                 state.metrics.follow(quotas, backend.windows.cache, self._settings)
-                self._reporter = _reporter(self._settings, quotas)
+                self._reporter = Reporter(tenants, self._settings, GATEWAYS)
                 self._reporter.start()
                 connection.backend = backend
             except (
@@ -268,18 +269,21 @@ def _quotas(settings: Settings, backend: ConversationService) -> Quotas:
     return quotas
 
 
-def _reporter(settings: Settings, quotas: Quotas) -> Reporter:
-    """What reports the metrics that name tenants: the gateway's own page needs no key."""
+def _metrics_of_tenants(quotas: Quotas) -> Metrics:
+    """The metrics that name tenants. They are reported: the gateway's own page needs no key."""
     metrics = Metrics("tenants")
     metrics.read(QUOTA_USED, QuotaUse(quotas).look)
-    return Reporter(metrics, settings, GATEWAYS)
+    return metrics
 
 
-def _admitting(quotas: Quotas) -> Callable[[str, Sequence[Record]], Awaitable[None]]:
+def _admitting(
+    quotas: Quotas, metrics: Metrics
+) -> Callable[[str, Sequence[Record]], Awaitable[None]]:
     async def admit(tenant: str, records: Sequence[Record]) -> None:
         rollbacks = sum([record.type == _ROLLBACK for record in records])
         if rollbacks:
             await quotas.admit_rollbacks(tenant, rollbacks)
+        metrics.add_of_tenant(tenant, {APPENDED: len(records)})
 
     return admit
 

@@ -7,13 +7,17 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from projections.names import Key, partition_of
 from streams.log.topics import create_topics
+from streams.metrics import reports
 from streams.settings.settings import Settings
 from tests.support.commands import cli, ok
 from tests.support.generations import open_generation
 from tests.support.pipeline import POLICY, append, applied, sentence
 from tests.support.raw_records import put_raw
+from tests.support.terminal import terminal
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
@@ -21,9 +25,10 @@ from threadfold.cli.configuration import write_config
 LONG, POISONED, ASKING = Key("acme", "long"), Key("acme", "poisoned"), Key("beta", "asking")
 
 
-async def test_conversations_are_listed_by_what_they_need(
-    settings: Settings, tmp_path: Path
+async def test_conversations_are_listed_by_what_they_need_and_top_draws_what_goes_on(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(reports, "EVERY", 0.5)
     await create_topics(settings)
     await open_generation(settings, POLICY, acme=None, beta=None)
     write_config(tmp_path / CONFIG_FILE, settings)
@@ -66,5 +71,11 @@ async def test_conversations_are_listed_by_what_they_need(
 
         found = await until(shown, what="the worker's report")
         assert "workers 1" in found and "dead letters 1" in found
+
+        async with terminal("top", "--every", "0.2", "--data", tmp_path) as screen:
+            await screen.shows(r"workers +1\b")
+            await append(runtime, LONG, said, start=len(said))
+            assert await screen.shows(r"events applied +(?!0\.0/)[\d.,]+/s")
+            assert await screen.interrupt() == 130
     ran = await cli("conversations", "--data", tmp_path)
     assert ran.code == 2 and "name one of --over-budget" in ran.said

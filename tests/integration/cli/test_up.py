@@ -43,6 +43,8 @@ async def test_up_serves_and_ends_cleanly(tmp_path: Path) -> None:
         assert sent["events"][0]["status"] == "applied"
         async with httpx.AsyncClient(trust_env=False) as http:
             samples = (await http.get(f"http://127.0.0.1:{port}/metrics")).text
+            console = await http.get(f"{url}/console")
+        assert console.status_code == 200 and "console.js" in console.text
         assert re.search(r'threadfold_events_total\{outcome="applied",.*\} 1.0', samples)
         shown = json.loads((await ok("tenants", "show", "demo", "--data", data)).out)
         assert shown["used_today"] == {"summary_tokens": 0.0, "summary_cost": 0.0}
@@ -83,6 +85,9 @@ async def test_up_serves_and_ends_cleanly(tmp_path: Path) -> None:
         code, said = await first.end()
         assert code == 0, said
         assert said.splitlines()[-1] == "stopping"
+        assert (
+            f"\nconsole: {url}/console (sign in with the key that the first start printed" in said
+        )
         assert not [args for pid, args in family.items() if alive(pid)]
 
 

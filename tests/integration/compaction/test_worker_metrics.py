@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.support.metrics import read
 from tests.support.model_server import model_server, says
 from tests.support.pipeline import POLICY
 from tests.support.ports import closed_port
+from tests.support.raw_records import put_raw
 from tests.support.serving import serving
 from tests.support.summary_workers import SUMMARY, TALKS, World
 from tests.support.worker import until
@@ -36,14 +38,17 @@ async def world(stack: EmbeddedStack, tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-async def test_a_worker_counts_events_and_summaries_and_a_gateway_shows_them_to_an_admin(
+async def test_a_worker_counts_events_batches_dead_letters_and_summaries_with_their_cost(
     world: World,
 ) -> None:
     port = closed_port()
     usage = {"prompt_tokens": 900, "completion_tokens": 100}
+    prices = {"input_price": 2.0, "output_price": 12.0}
     async with model_server(says(SUMMARY, usage=usage)) as server, httpx.AsyncClient() as http:
-        world.start(server.url, "--metrics-port", str(port))
+        world.start(server.url, "--metrics-port", str(port), **prices)
         await world.append()
+        await world.append()
+        await put_raw(world.settings, "events", (0, b"acme", b"no event"))
         await world.all_summarised()
 
         async def accepted() -> dict[str, dict[tuple[str, ...], float]]:
@@ -55,15 +60,24 @@ async def test_a_worker_counts_events_and_summaries_and_a_gateway_shows_them_to_
     assert "threadfold_http_requests_total" not in found
     applied = [n for labels, n in found["threadfold_events_total"].items() if "applied" in labels]
     assert sum(applied) >= TALKS * 13
+    twice = [n for labels, n in found["threadfold_events_total"].items() if "duplicate" in labels]
+    assert sum(twice) == TALKS * 12
     assert found["threadfold_compactions_total"]["made", "budget", "cheap"] == TALKS
     assert found["threadfold_summary_seconds_count"]["cheap",] == TALKS
     assert found["threadfold_model_calls_total"]["cheap", "ok"] == TALKS
     assert found["threadfold_summary_tokens_total"] == {("acme",): 1_000 * TALKS}
+    cost = TALKS * (900 * 2 + 100 * 12) / 1e6
+    assert found["threadfold_summary_cost_total"]["acme",] == pytest.approx(cost)
     assert found["threadfold_model_breaker_open"] == {("cheap",): 0}
     partitions = {(str(number),) for number in range(world.settings.partitions)}
     for name in ("lag", "seconds_behind", "healing"):
         assert found[f"threadfold_partition_{name}"].keys() == partitions
-    assert found["threadfold_batch_events_count"][()] > 0
+    batches = found["threadfold_batch_events_count"][()]
+    assert batches > 0
+    assert found["threadfold_batch_seconds_count"] == {("fold",): batches, ("write",): batches}
+    assert found["threadfold_compaction_requests_total"][()] >= TALKS
+    letters = found["threadfold_dead_letters_total"]
+    assert letters == {("record",): 1, ("poison",): 0, ("waiting",): 0}
     assert found["threadfold_conversations_due"].keys() == partitions
 
 
@@ -72,7 +86,7 @@ async def test_a_gateway_shows_the_metrics_of_all_workers_to_an_admin_alone(worl
     admin = await control.add_key("acme", ["admin"])
     reader = await control.add_key("acme", ["read"])
     await control.stop()
-    world.start("http://127.0.0.1:1", "--only", "projector")
+    logged = world.start("http://127.0.0.1:1", "--only", "projector", "--log-format", "json").log
     world.start("http://127.0.0.1:1", "--only", "compactor")
     async with serving(create_gateway(world.settings)) as url, httpx.AsyncClient() as http:
 
@@ -91,9 +105,12 @@ async def test_a_gateway_shows_the_metrics_of_all_workers_to_an_admin_alone(worl
         assert len(found["threadfold_fenced_total"]) == 2
         assert (await page(reader)).status_code == 403
         assert (await http.get(f"{url}/v1/workers/metrics")).status_code == 401
+    assert logged is not None
+    lines = [json.loads(line) for line in logged.read_text().splitlines()]
+    assert lines and all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
 
 
-async def test_a_gateway_reports_what_tenants_use_of_their_quotas_and_its_own_page_does_not(
+async def test_a_gateway_reports_tenants_events_and_use_of_quotas_and_its_own_page_does_not(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reports, "EVERY", 0.5)
@@ -104,15 +121,17 @@ async def test_a_gateway_reports_what_tenants_use_of_their_quotas_and_its_own_pa
     settings = msgspec.structs.replace(world.settings, quota_requests_per_second=1_000.0)
     async with serving(create_gateway(settings)) as url, httpx.AsyncClient() as http:
 
-        async def used() -> dict[tuple[str, ...], float]:
+        async def used() -> dict[str, dict[tuple[str, ...], float]]:
             body = {"type": "message", "role": "user", "content": "hello"}
             await http.post(f"{url}/v1/conversations/c/events", json=body, headers=headers)
             answer = await http.get(f"{url}/v1/workers/metrics", headers=headers)
             samples = read(answer.content) if answer.status_code == 200 else {}
-            return samples.get("threadfold_quota_used_ratio", {})
+            return samples if "threadfold_quota_used_ratio" in samples else {}
 
         found = await until(used, 30, "the gateway reports")
-        (((_, quota, tenant), share),) = found.items()
+        (((_, quota, tenant), share),) = found["threadfold_quota_used_ratio"].items()
         assert (quota, tenant) == ("requests_per_second", "acme") and 0 < share < 1
+        (((_, tenant), events),) = found["threadfold_tenant_events_total"].items()
+        assert tenant == "acme" and events >= 1
         own = (await http.get(f"{url}/metrics")).text
         assert "acme" not in own and "threadfold_context_prefix_bytes_total" in own

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from projections.names import Key, partition_of
-from tests.support.browser import ENTER, TAB
-from tests.support.console_traffic import append, talk
+from tests.support.browser import ENTER, TAB, Browser
+from tests.support.console_traffic import append, approval, talk
 from tests.support.console_world import AXE, CONSOLE, PACKAGES, World, faults
 from tests.support.raw_records import put_raw
+from threadfold.demo.agents import agent_events
 
 pytestmark = pytest.mark.long
 VIEWS = {
@@ -46,6 +47,16 @@ def test_the_sources_hold_their_types_and_build_to_what_is_shipped(tmp_path: Pat
         assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
 
 
+def rows(browser: Browser, table: str) -> list[list[str]]:
+    """The cells of a table by its name, row by row."""
+    script = """
+        const table = document.querySelector(`[aria-label="${arguments[0]}"]`);
+        return [...table.querySelectorAll("tbody tr")].map((row) => [...row.cells].map((c) => c.innerText));
+    """
+    found: list[list[str]] = browser.run(script, table)
+    return found
+
+
 def test_every_view_shows_what_it_is_for_and_reports_no_error(world: World) -> None:
     browser = world.sign_in()
     for view, text in VIEWS.items():
@@ -60,6 +71,38 @@ def test_the_overview_draws_what_it_has_seen(world: World) -> None:
     label = "return document.querySelector('[aria-label^=\"Requests\"]').ariaLabel"
     browser.until(lambda: ": 0 now" not in browser.run(label), "no request is counted")
     assert "L" in browser.run("return document.querySelectorAll('.plot path')[1].getAttribute('d')")
+    plots = browser.run(
+        "return [...document.querySelectorAll('.plot span')].map((e) => e.innerText)"
+    )
+    assert {"Events folded / s", "Seconds behind, worst partition", "Dead letters"} <= set(plots)
+    browser.shows("wait to be made", "Model cost of summaries today")
+    folded = [str(number) for number in range(world.settings.partitions)]
+    browser.until(
+        lambda: [row[0] for row in rows(browser, "Partitions") if row[4] == "folding"] == folded,
+        "a partition is not folded",
+    )
+    for _, *figures, _ in rows(browser, "Partitions"):
+        assert len(figures) == 3 and all(float(figure) >= 0 for figure in figures)
+    compactions = rows(browser, "Compactions by reason and outcome")
+    assert ["budget", "extractive", "made"] in [row[:3] for row in compactions]
+
+
+def test_the_demos_traffic_is_shown_as_it_comes(world: World) -> None:
+    events = list(agent_events(seed=3, turns=8))
+    append(world.acme, "desk", events[: len(events) // 2])
+    browser = world.sign_in()
+    world.show("conversations/desk").shows("parcel desk's assistant", "find_parcel", "live")
+    append(world.acme, "desk", events[len(events) // 2 :])
+    browser.shows(next(one["content"] for one in reversed(events) if one.get("content")))
+    world.show("overview")
+    label = "return document.querySelector('[aria-label^=\"Events folded\"]')?.ariaLabel"
+    browser.until(lambda: ": 0 now" not in (browser.run(label) or ": 0 now"), "none is folded")
+    busiest = "Tenants that append most"
+    browser.shows(busiest)
+    assert [float(rate) > 0 for tenant, rate in rows(browser, busiest) if tenant == "acme"] == [
+        True
+    ]
+    assert browser.log() == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -97,6 +140,79 @@ def test_a_person_approves_a_call_and_the_conversation_goes_on(world: World) -> 
     events = world.acme.get("/v1/conversations/answered/history?limit=1").json()["events"]
     assert (events[0]["type"], events[0]["outcome"]) == ("resolution", "approved")
     assert events[0]["content"] == "as agreed"
+
+
+def test_a_person_rejects_a_call_and_answers_a_question(world: World) -> None:
+    append(world.acme, "rejected", [*talk(1), *approval("pay-3")])
+    asked = {"type": "suspension", "suspension_id": "day", "kind": "input", "prompt": "Which day?"}
+    append(world.acme, "asked", [*talk(1), asked])
+    browser = world.sign_in()
+    world.show("conversations/rejected").shows("Waits for an approval")
+    browser.button("Reject")
+    browser.until(lambda: "Waits for an approval" not in browser.text(), "it still waits")
+    world.show("conversations/asked").shows("Waits for an answer", "Which day?")
+    browser.write("Answer", "Tuesday")
+    browser.button("Answer")
+    browser.until(lambda: "Waits for an answer" not in browser.text(), "it still waits")
+    found = []
+    for name in ("rejected", "asked"):
+        events = world.acme.get(f"/v1/conversations/{name}/history?limit=1").json()["events"]
+        found.append((events[0]["outcome"], events[0].get("content")))
+    assert found == [("rejected", None), ("answered", "Tuesday")]
+
+
+def test_conversations_are_chosen_by_a_state_in_plain_words(world: World) -> None:
+    browser = world.sign_in()
+    world.show("conversations").shows("A journey to London")
+    offered = browser.run("return [...document.querySelector('select').options].map((o) => o.text)")
+    assert offered == ["any", "active", "awaiting input", "awaiting approval", "idle", "closed"]
+    choose = """
+        const state = document.querySelector("select");
+        state.value = [...state.options].find((one) => one.text === arguments[0]).value;
+        state.dispatchEvent(new Event("change", {bubbles: true}));
+    """
+    browser.run(choose, "awaiting approval")
+    states = (
+        "return [...document.querySelectorAll('tbody tr')].map((row) => row.cells[1].innerText)"
+    )
+    browser.until(lambda: set(browser.run(states)) == {"awaiting approval"}, "others are listed")
+    assert "A journey to London" in browser.text()
+    browser.run(choose, "closed")
+    browser.shows("No conversation matches.")
+
+
+def test_a_conversation_says_whose_turn_it_is_and_what_it_taught(world: World) -> None:
+    learning = {"type": "conversation.opened", "user": "u-8", "policy": {"memory_auto": "sessions"}}
+    said = {"type": "message", "role": "user", "content": "Hello! I live in Lisbon."}
+    append(world.acme, "taught", [learning, said])
+    position = world.acme.get("/v1/conversations/taught/context").json()["position"]
+    append(world.acme, "taught", [{"type": "session.closed", "reason": "explicit"}])
+    for turn in ({"turn_id": "first"}, {"turn_id": "second", "policy": "queue"}):
+        world.acme.post("/v1/conversations/taught/turns", json=turn).raise_for_status()
+    browser = world.sign_in()
+    world.show("conversations/taught").shows("first (token", "Turns that wait", "second")
+
+    def learnt() -> bool:
+        shown = world.acme.get("/v1/memories?conversation=taught&user=u-8").json()
+        return bool(shown["memories"])
+
+    browser.until(learnt, "nothing is learnt", 60)
+    world.show("conversations/taught/memories").shows("The user lives in Lisbon.")
+    browser.shows("said by the user", f"Learnt from {position}")
+
+
+def test_the_bar_has_a_colour_for_each_lane_and_names_it(world: World) -> None:
+    browser = world.sign_in()
+    world.show("conversations/journey").shows("the end is the ceiling")
+    names = browser.run(
+        "return [...document.querySelectorAll('.legend span')].map((e) => e.innerText)"
+    )
+    lanes = {name.strip().rstrip("0123456789, ") for name in names}
+    assert {"system lane", "summary", "tail", "waiting calls"} <= lanes
+    fills = browser.run(
+        "return [...document.querySelectorAll('.bar path')].map((e) => getComputedStyle(e).fill)"
+    )
+    assert len(set(fills)) == len(fills) == len(names)
 
 
 def test_a_window_grows_while_it_is_open(world: World) -> None:
@@ -228,7 +344,33 @@ def test_the_operator_makes_and_revokes_a_key_and_erases_with_a_receipt(world: W
     assert world.acme.get("/v1/conversations/to-erase/context").status_code == 410
 
 
-def test_the_operator_inspects_and_drops_a_dead_letter(world: World) -> None:
+def test_the_operator_adds_a_tenant_changes_its_quota_and_looks_into_it(world: World) -> None:
+    browser = world.sign_in()
+    world.show("tenants").shows("Add a tenant")
+    browser.write("Name", "newcomer")
+    browser.button("Add")
+    browser.shows("The key, shown once")
+    key = browser.run("return document.querySelector('.secret code').innerText")
+    own = {"Authorization": f"Bearer {key}"}
+    said = {"type": "message", "role": "user", "content": "Is anybody there?"}
+    path = "/v1/conversations/of-newcomer/events?wait=applied"
+    world.acme.post(path, json=said, headers=own).raise_for_status()
+    world.show("tenants/newcomer").shows("Change quotas")
+    browser.write("requests per second", "7")
+    browser.button("Change quotas")
+    browser.until(
+        lambda: (
+            world.acme.get("/v1/tenants/newcomer").json()["quota"].get("requests_per_second") == 7
+        ),
+        "the quota is not changed",
+    )
+    browser.button("Look at its conversations")
+    browser.shows("of-newcomer", "newcomer")
+    links = browser.run("return [...document.querySelectorAll('nav a')].map((a) => a.innerText)")
+    assert "Tenants" not in links, "the key that was made reads alone"
+
+
+def test_the_operator_inspects_retries_and_drops_a_dead_letter(world: World) -> None:
     key = Key("acme", "poisoned")
     partition = partition_of(key, world.settings.partitions)
     row = (partition, str(key).encode(), b"{not json")
@@ -240,6 +382,8 @@ def test_the_operator_inspects_and_drops_a_dead_letter(world: World) -> None:
     world.show("care").shows("acme/poisoned", "the value is not an event")
     browser.click(f"//button[@aria-label='Inspect {position}']")
     browser.shows('"kind": "poison"')
+    browser.click(f"//button[@aria-label='Retry {position}']")
+    browser.shows(f"acme/poisoned: parked at {position}: the value is not an event")
     browser.run("window.confirm = () => true")
     browser.click(f"//button[@aria-label='Drop {position}']")
     browser.shows("acme/poisoned: done", "There are none.")

@@ -102,8 +102,10 @@ def test_two_policies_are_compared_one_is_built_and_a_lossy_switch_is_refused_un
     browser.button("Compare")
     browser.shows("model_windw", "(422)")
     choose(browser, SHORT)
+    browser.write("Price of a million tokens", "3")
     browser.button("Compare")
     browser.shows("Nothing of these conversations would be lost.", "acme/journey")
+    browser.shows("Tokens of all contexts", "Cost of reading each context once")
     row = "return [...document.querySelectorAll('tr')].find((r) => r.innerText.startsWith('Messages')).innerText"
     now, then = browser.run(row).split("\t")[1:3]
     assert int(then) < int(now)

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import BasicAuth, web
+from aiohttp.test_utils import TestServer
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 
 from projections.errors import InvalidSettings, KafkaUnavailable, WaitTimedOut
@@ -331,6 +333,39 @@ async def test_a_token_that_has_ended_is_refused_and_a_new_one_in_the_file_is_ta
     token.unlink()
     found = await why_refused(settings, settings.kafka)
     assert found is not None and "kafka_token_file cannot be read" in found
+
+
+async def test_a_token_is_got_for_client_credentials_and_used_until_shortly_before_its_end(
+    platform: Platform,
+) -> None:
+    asked: list[dict[str, str]] = []
+
+    async def give(request: web.Request) -> web.Response:
+        login = BasicAuth.decode(request.headers["Authorization"])
+        if login.password != PASSWORD:
+            return web.Response(status=401)
+        asked.append({"user": login.login, **(await request.post())})  # type: ignore[dict-item]
+        return web.json_response({"access_token": platform.token(), "expires_in": 600})
+
+    app = web.Application()
+    app.router.add_post("/token", give)
+    async with TestServer(app) as issuer:
+        settings = platform.settings(
+            "BEARER",
+            kafka_mechanism="OAUTHBEARER",
+            kafka_token_url=str(issuer.make_url("/token")),
+            kafka_token_scope="kafka",
+            kafka_user=USER,
+            kafka_password=PASSWORD,
+        )
+        await create_topics(settings)
+        asked.clear()
+        async with make_producer(settings) as producer:
+            await producer.send_and_wait(settings.topic("control"), b"1", b"nothing", partition=0)
+        assert asked == [{"user": USER, "grant_type": "client_credentials", "scope": "kafka"}]
+        wrong = msgspec.structs.replace(settings, kafka_password="guessed")
+        found = await why_refused(wrong, wrong.kafka)
+    assert found is not None and "no token from kafka_token_url: " in found and "401" in found
 
 
 def test_files_of_tls_that_cannot_be_used_are_named(platform: Platform) -> None:

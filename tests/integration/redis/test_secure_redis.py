@@ -22,6 +22,7 @@ from tests.support.tls_front import tls_front
 from tests.support.worker import running_worker
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
+from threadfold.cli.doctor import examine
 from threadfold.embedded.ports import HOST
 from threadfold.service.conversations import ConversationService
 
@@ -81,18 +82,32 @@ async def test_a_conversation_is_folded_and_read_by_a_user_of_few_rights(
         assert ran.lines == ["verified: 1, differing: 0"]
 
 
+async def said(settings: Settings, url: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What doctor says of a Redis that it cannot use."""
+    made = msgspec.structs.replace(settings, redis=url)
+    assert (await examine(made)).exit_code == 2
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if line.startswith("wrong redis: ")]
+    return line
+
+
 @pytest.mark.parametrize(
-    ("login", "query"),
+    ("login", "query", "why"),
     [
-        ("ann:guessed", {}),
-        ("", {}),
-        ("ann:pw", {"ssl_ca_certs": None}),
-        ("ann:pw", {"ssl_certfile": None, "ssl_keyfile": None}),
+        ("ann:guessed", {}, "check the user and the password in its URL"),
+        ("", {}, "give its user the rights"),
+        ("ann:pw", {"ssl_ca_certs": None}, "name the authority that signed its certificate"),
+        ("ann:pw", {"ssl_certfile": None, "ssl_keyfile": None}, "set ssl_certfile and ssl_keyfile"),
     ],
     ids=["a wrong password", "nobody", "an unknown authority", "no client certificate"],
 )
-async def test_others_are_refused(
-    settings: Settings, secure: Secure, login: str, query: dict[str, object]
+async def test_others_are_refused_and_doctor_says_why(
+    settings: Settings,
+    secure: Secure,
+    login: str,
+    query: dict[str, object],
+    why: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     store = RedisStore(secure.url(login, **query), settings.topic_prefix)
     try:
@@ -100,6 +115,18 @@ async def test_others_are_refused(
             await store.ping()
     finally:
         await store.close()
+    line = await said(settings, secure.url(login, **query), capsys)
+    assert why in line and "guessed" not in line, line
+
+
+async def test_doctor_says_that_tls_is_spoken_there_or_is_not(
+    settings: Settings, secure: Secure, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = f"redis://ann:pw@{HOST}:{secure.port}/0"
+    assert "its URL begins with rediss" in await said(settings, plain, capsys)
+    encrypted = settings.redis.replace("redis://", "rediss://")
+    line = await said(settings, encrypted, capsys)
+    assert line.endswith("if it does not speak TLS there, its URL begins with redis")
 
 
 async def test_a_password_changes_while_both_are_valid(tmp_path: Path) -> None:

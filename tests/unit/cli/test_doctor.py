@@ -1,12 +1,14 @@
-"""What `doctor` says of the models that are asked, whatever else is away."""
+"""What `doctor` says of models and of the gateway's certificate, whatever else is away."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streams.settings.settings import Settings
+from tests.support.certificates import Authority
 from tests.support.model_server import Behaviour, fails, model_server, says, stalls
 from tests.support.ports import closed_port
 from threadfold.cli.doctor import examine
@@ -67,3 +69,17 @@ async def test_each_summarizers_endpoint_is_asked_once(
         "wrong summarizers: summarizer 'cheap': the environment variable OWN_MODELS_KEY"
     )
     assert await said(capsys, "summarizers", {}) == []
+
+
+async def test_a_certificate_of_the_gateway_that_is_not_of_its_key_is_wrong(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = map(str, authority.issue("gateway", days=30))
+    _, other = map(str, authority.issue("other"))
+    files = {"gateway_certificate": certificate, "gateway_private_key": key}
+    (well,) = await said(capsys, "certificates", **files)
+    assert well == "ok    certificates: gateway_certificate ends in 30 days"
+    *_, ill = await said(capsys, "certificates", **files | {"gateway_private_key": other})
+    assert ill.startswith("wrong certificates: the gateway's TLS: ")
+    assert "do not load (key values mismatch)" in ill

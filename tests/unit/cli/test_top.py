@@ -16,7 +16,7 @@ from streams.metrics.declared import (
 )
 from streams.metrics.metrics import Metrics
 from streams.metrics.reports import read_reports
-from threadfold.cli.top import Look, figures, partitions, rate
+from threadfold.cli.top import REPEATED, Look, figures, later, partitions, rate
 
 
 def look(at: float, **workers: dict[Metric, dict[tuple[str, ...], float]]) -> Look:
@@ -43,6 +43,17 @@ def test_a_rate_is_what_all_workers_counted_between_two_reports() -> None:
     assert rate(None, now, FOLDED, outcome="applied") is None
     gone = look(30.0, a=folded(200))
     assert rate(now, gone, FOLDED, outcome="applied") is None
+
+
+def test_a_rate_ends_when_reports_repeat_themselves() -> None:
+    before, now = look(10.0, a=folded(100)), look(20.0, a=folded(180))
+    shown = later(before, now, look(22.0, a=folded(180)))
+    assert shown == (before, now), "the same report is seen again"
+    assert rate(*shown, FOLDED, outcome="applied") == 8.0
+    quiet = later(before, now, look(20.5 + REPEATED, a=folded(180)))
+    assert rate(*quiet, FOLDED, outcome="applied") == 0.0
+    busy = later(before, now, look(25.0, a=folded(230)))
+    assert rate(*busy, FOLDED, outcome="applied") == 10.0
 
 
 def test_the_figures_name_open_breakers_dead_letters_and_a_redis_that_is_full() -> None:

@@ -1,5 +1,5 @@
-"""A summary that a rollback puts in force again is news of the rollback: it is announced though it
-was announced long ago itself.
+"""What is announced and counted of a batch: a summary that a rollback puts in force again is news of
+the rollback, though it was announced long ago itself; nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import pytest
 
 from projections.events.validation import make_record
 from projections.names import Key, Position
+from projections.window.trace_steps import Cut
 from streams.log.log import Raw
-from streams.partition.effects import Effects
+from streams.metrics.metrics import Metrics
+from streams.partition.effects import DeadLetter, Effects
 from streams.projector.effect_sink import Publisher
 from streams.settings.settings import Settings
+from tests.support.metrics import read
 from threadfold.testing.memory_log import MemoryLog
 
 KEY = Key("acme", "again")
@@ -23,9 +26,9 @@ class Heard(Publisher):
     """A publisher whose last step keeps what would go out."""
 
     def __init__(self, log: MemoryLog) -> None:
-        super().__init__(
-            Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0"), log
-        )
+        self.metrics = Metrics()
+        settings = Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
+        super().__init__(settings, log, self.metrics)
         self.sent: list[tuple[str, bytes]] = []
 
     async def _send(
@@ -82,3 +85,24 @@ async def test_it_is_said_unless_the_rollback_itself_was_spoken_of_before(
     assert [value for _, value in publisher.sent][1:] == ([records[1].value] if heard else [])
     assert len(publisher.sent) == (2 if heard else 0)
     assert all(topic == "summaries" for topic, _ in publisher.sent)
+
+
+async def test_what_is_published_is_counted_and_what_was_published_before_is_not() -> None:
+    publisher = Heard(MemoryLog(1))
+    publisher.announced_before[0] = 5
+    dead = [
+        DeadLetter(Position(0, offset), b"acme/c", "why", kind)
+        for offset, kind in ((4, "poison"), (5, "poison"), (6, "waiting"), (7, "record"))
+    ]
+    voided = [(KEY, 4, "before"), (KEY, 8, "s1"), (KEY, 9, "s2")]
+    await publisher.publish(0, Effects(voided=voided, dead=dead), [])
+    for at, utilization in ((4, 0.75), (10, 1.1), (11, 3.0)):
+        publisher.report(0, KEY, Cut(at, utilization, ()))
+    found = read(publisher.metrics.page())
+    letters = {("poison",): 1, ("waiting",): 1, ("record",): 1}
+    assert found["threadfold_dead_letters_total"] == letters
+    summaries = {("accepted",): 0, ("voided",): 2, ("restored",): 0}
+    assert found["threadfold_summaries_total"] == summaries
+    buckets = found["threadfold_cut_utilization_ratio_bucket"]
+    assert buckets["1.0",] == 0 and buckets["1.25",] == 1 and buckets["4.0",] == 2
+    assert publisher.take_set_aside() == {0: 1}

@@ -195,6 +195,29 @@ def test_prometheus_scrapes_the_ports_that_services_serve_their_metrics_on(
     assert scraped == {"gateway": "8080"} | dict.fromkeys(workers, port)
 
 
+def test_grafana_finds_its_dashboard_and_asks_the_prometheus_of_the_file(
+    services: dict[str, dict[str, Any]],
+) -> None:
+    yaml, folder = YAML(typ="safe", pure=True), ROOT / "deploy" / "monitoring"
+    (provider,) = yaml.load(folder / "grafana-dashboards.yml")["providers"]
+    (source,) = yaml.load(folder / "grafana-datasource.yml")["datasources"]
+    mounted = [volume.split(":")[1] for volume in services["grafana"]["volumes"]]
+    shown = f"{provider['options']['path']}/threadfold.json"
+    home = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert shown in mounted and home == shown
+    port = services["prometheus"]["ports"][0].rpartition(":")[2]
+    assert source["url"] == f"http://prometheus:{port}" and source["isDefault"]
+    dashboard = json.loads((ROOT / "deploy" / "helm" / "files" / "dashboard.json").read_text())
+    (variable,) = dashboard["templating"]["list"]
+    asked = {
+        (target["datasource"]["type"], target["datasource"]["uid"])
+        for panel in dashboard["panels"]
+        for target in panel.get("targets", ())
+    }
+    assert asked == {(source["type"], f"${{{variable['name']}}}")}
+    assert (variable["type"], variable["query"]) == ("datasource", source["type"])
+
+
 def test_no_secret_has_a_default_value(services: dict[str, dict[str, Any]]) -> None:
     for service in services.values():
         for key in service.get("environment", {}):
