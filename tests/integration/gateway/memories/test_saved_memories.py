@@ -273,6 +273,19 @@ async def test_a_repeated_save_with_one_idempotency_key_is_one_event(
     assert record["duplicates"] == 0
 
 
+async def test_a_save_with_the_idempotency_key_of_a_message_is_saved(
+    world: World, user: str
+) -> None:
+    name, key = await world.opened(user), {"Idempotency-Key": f"request-{user}"}
+    said = {"role": "user", "content": "I play chess."}
+    assert (await world("POST", f"/conversations/{name}/messages", said, **key)).status_code == 202
+    body = {"text": "Plays chess.", "conversation": name}
+    found = await world("POST", "/memories?wait=applied", body, **key)
+    assert found.json()["memories"][0]["status"] == "created"
+    (record,) = (await world.ok("GET", f"/memories?user={user}"))["memories"]
+    assert record["text"] == "Plays chess."
+
+
 async def test_the_client_has_a_method_for_every_route(world: World, user: str) -> None:
     async with AsyncClient(world.url, world.keys["acme"]) as client:
         (saved,) = await client.save_memories({"text": "Feeds the cat at six.", "user": user})
