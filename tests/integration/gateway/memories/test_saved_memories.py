@@ -259,7 +259,9 @@ async def test_a_users_own_log_is_no_conversation_and_is_erased_with_the_user(
 
     await until(gone)
     assert await world.search("boat sails", user=user) == []
-    is_problem(await world("POST", "/memories", {"text": "Back.", "user": user}), 410)
+    refused = await world("POST", "/memories", {"text": "Back.", "user": user})
+    is_problem(refused, 410)
+    assert refused.json()["detail"] == "the memory of this user was erased"
 
 
 async def test_a_repeated_save_with_one_idempotency_key_is_one_event(
