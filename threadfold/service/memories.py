@@ -19,7 +19,7 @@ from projections.errors import (
 )
 from projections.events import types as events
 from projections.memory.identity import id_of, normalize
-from projections.memory.private_text import without_private
+from projections.memory.private_text import all_without_private, without_private
 from projections.memory.resolution import Record
 from projections.names import Key, make_key, users_log
 from projections.policy.policy import Policy
@@ -365,12 +365,14 @@ def _filled(
         InvalidRequest: nothing is left of its text.
     """
     if isinstance(data, events.MemorySaved):
-        data = msgspec.structs.replace(data, text=without_private(data.text))
-        named = data.text
+        topic = None if data.topic is None else without_private(data.topic) or None
+        tags = None if data.tags is None else _tags_without_private(data.tags)
+        text = named = without_private(data.text)
+        data = msgspec.structs.replace(data, text=text, topic=topic, tags=tags)
     else:
-        doc, intent = without_private(data.doc_markdown), without_private(data.intent)
-        data = msgspec.structs.replace(data, doc_markdown=doc, intent=intent)
-        named = intent
+        doc, named = without_private(data.doc_markdown), without_private(data.intent)
+        needs = all_without_private(data.preconditions)
+        data = msgspec.structs.replace(data, doc_markdown=doc, intent=named, preconditions=needs)
     data = msgspec.structs.replace(
         data, normalized_text=normalize(named), user=user, channel=channel
     )
@@ -378,3 +380,9 @@ def _filled(
         raise InvalidRequest(f"{what}: nothing of its text is left that may be kept")
     data.memory_id = id_of(key, data) or ""
     return data
+
+
+def _tags_without_private(tags: events.MemoryTags) -> events.MemoryTags:
+    return events.MemoryTags(
+        **{kind: all_without_private(words) for kind, words in msgspec.structs.asdict(tags).items()}
+    )

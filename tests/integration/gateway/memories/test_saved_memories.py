@@ -235,6 +235,15 @@ async def test_what_is_private_is_stored_nowhere(world: World, user: str) -> Non
     (saved,) = await world.save({"text": text, "user": user})
     record = await world.ok("GET", f"/memories/{saved['id']}")
     assert record["text"] == "Lives in Oslo.  Has a cat."
+    secret = "<private>door code 7741</private>"
+    tags = {"tool": [secret, f"lock{secret}"]}
+    (saved,) = await world.save({"text": "Locks.", "topic": secret, "tags": tags, "user": user})
+    record = await world.ok("GET", f"/memories/{saved['id']}")
+    assert (record["topic"], record["tags"]["tool"]) == (None, ["lock"])
+    steps = {"doc_markdown": f"Turn. {secret}", "preconditions": [secret, "A key"]}
+    await world("POST", "/skills?wait=applied", {"intent": "Lock up", "user": user, **steps})
+    (skill,) = (await world.ok("GET", f"/skills?user={user}"))["memories"]
+    assert (skill["doc_markdown"], skill["preconditions"]) == ("Turn.", ["A key"])
 
 
 async def test_a_users_own_log_is_no_conversation_and_is_erased_with_the_user(
