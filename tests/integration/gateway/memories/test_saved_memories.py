@@ -319,7 +319,9 @@ async def test_the_commands_do_what_the_routes_do(world: World, user: str, tmp_p
     at, whose = ("--data", tmp_path), ("--user", user)
     done = await ok("memories", "save", "acme", "Sings in a choir.", *whose, *at)
     saved = json.loads(done.out)
-    assert saved["status"] == "created"
+    assert saved["status"] == "created" and done.err == ""
+    other = await ok("memories", "save", f"new-{user}", "Sings in a choir.", *whose, *at)
+    assert other.said == f"tenant new-{user} does not exist yet: it is created"
     assert await world.search("choirs", user=user) == ["Sings in a choir."]
     (hit,) = (await ok("memories", "search", "acme", "choirs", *whose, *at)).lines
     assert json.loads(hit)["id"] == saved["id"]
