@@ -42,6 +42,11 @@ class Key(NamedTuple):
         """Whether it is the log of a user's own (:func:`users_log`), and no conversation."""
         return self.conversation.startswith("~")
 
+    @property
+    def shown(self) -> str:
+        """What errors call it: a user's own log has no name that callers know."""
+        return "the memory of this user" if self.of_user else f"conversation {self.conversation}"
+
 
 class Position(NamedTuple):
     """Where an event stands in the log. Callers see :func:`str` of it and must treat that as

@@ -19,6 +19,7 @@ from projections.redis.router import RedisRouter
 from projections.redis.values import (
     LAYOUT,
     STATE,
+    at_of,
     by_key,
     checkpoint_of,
     compressed,
@@ -209,7 +210,8 @@ class RedisStore(Deadlines):
         limit: int,
         since: int = 0,
     ) -> list[Found]:
-        top = "+inf" if before is None else before.at_ms
+        # Infinity is the time of nothing that we listed.
+        top = "(+inf" if before is None else before.at_ms
         key = f"{self._tag(generation, partition)}:{name}"
 
         async def work(node: Node) -> list[Found]:
@@ -271,7 +273,7 @@ class RedisStore(Deadlines):
             state, due, timers, *rest = await pipe.execute()
             found = {
                 name[begin:].decode(): {
-                    member.decode("utf-8", "replace"): int(at) for member, at in rows
+                    member.decode("utf-8", "replace"): at_of(at) for member, at in rows
                 }
                 for name, rows in zip(lists, rest, strict=True)
             }

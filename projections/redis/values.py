@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import cramjam
@@ -34,10 +35,15 @@ COMPRESS_FROM = 2_048
 """Bytes of a field from which on compression pays."""
 
 
+def at_of(score: float) -> int:
+    """The time that a member of a sorted set has; -1 for a score that no time has."""
+    return int(score) if math.isfinite(score) else -1
+
+
 def by_key(rows: list[tuple[bytes, float]]) -> dict[Key, int]:
     """A sorted set's members; a name that is no conversation's has the tenant "" here."""
     return {
-        parse_key(name) or Key("", name.decode("utf-8", "replace")): int(at) for name, at in rows
+        parse_key(name) or Key("", name.decode("utf-8", "replace")): at_of(at) for name, at in rows
     }
 
 

@@ -196,7 +196,7 @@ class KeyRing:
     def _refuse_erased(self, records: Sequence[Record]) -> None:
         for record in records:
             if self.table.is_erased(str(record.key).encode()) and record.type != _ERASED_TYPE:
-                raise Erased(f"conversation {record.key.conversation} was erased")
+                raise Erased(f"{record.key.shown} was erased")
 
     def _first(self, conversation: bytes) -> tuple[bytes, AESGCM] | None:
         """The key to seal with; None for a conversation that is erased by now, of which only the

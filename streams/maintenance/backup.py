@@ -18,7 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from projections.errors import InvalidBackup, TopicMismatch
+from projections.errors import Conflict, InvalidBackup, TopicMismatch
+from streams.log.consumer_group import members
 from streams.log.topic_copies import (
     Copied,
     Extent,
@@ -180,6 +181,7 @@ async def restore(settings: Settings, folders: Sequence[Path], progress: Progres
         InvalidBackup: a file is damaged, a backup is missing, or what was written is not what was
             saved.
         TopicMismatch: a topic is there already and has records.
+        Conflict: workers run: the group's offsets are theirs.
         KafkaUnavailable: the brokers do not answer.
     """
     chain = read_chain(folders)
@@ -188,6 +190,12 @@ async def restore(settings: Settings, folders: Sequence[Path], progress: Progres
         raise InvalidBackup(
             f"{chain[-1].folder} is of tenant {newest.tenant} alone: `threadfold tenants import`"
             " reads it"
+        )
+    if await members(settings):
+        raise Conflict(
+            f"workers of the group {settings.group} run: stop them (one that was killed counts for"
+            f" {settings.session_timeout:g} s), or set THREADFOLD_GROUP to another group, here and"
+            " for the services of what is restored"
         )
     await create_topics(msgspec.structs.replace(settings, partitions=len(newest.topics["events"])))
     for name, found in newest.topics.items():

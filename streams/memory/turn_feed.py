@@ -117,9 +117,13 @@ class TurnFeed(TopicFeed):
         self.store.apply(said, {partition: rows[-1].offset})
 
     def _said(self, partition: int, row: Row) -> Said | None:
-        """The event of a record; None for what is no conversation's."""
+        """The event of a record; None for what is no conversation's. What stands in another
+        partition than its key's is none: an erasure would not reach it.
+        """
         key = None if row.key is None else parse_key(row.key)
         if key is None or key.of_user or row.key is None or row.value is None:
+            return None
+        if partition_of(key, self.partitions) != partition:
             return None
         try:
             event = read_event(self._seals, row.key, row.value)

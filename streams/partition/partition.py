@@ -153,6 +153,7 @@ class Partition(PartitionWindows):
         self._batch = rows
         with self._slices.begin() as slice_:
             await self._fold_rows(rows, effects, slice_)
+        self._check_open()
         if self._share is not None:
             failing = {one.offset for one in effects.failing}
             aside = {letter.position.offset for letter in effects.dead} - failing
@@ -165,6 +166,13 @@ class Partition(PartitionWindows):
             ]
             await self._sink.publish(self.number, effects, batch)
         self._last, self._batch = self._top, ()
+
+    def _check_open(self) -> None:
+        """Raises :class:`Fenced` if it was closed while something waited: that is not folded, and
+        what came after it was folded without it.
+        """
+        if self._closed:
+            raise Fenced(f"{self.label} is not folded here any more")
 
     async def _fold_rows(self, rows: Sequence[Row], effects: Effects, slice_: Slice) -> None:
         seals, slots, counts, touched = self.log.seals, self._slots, self.counts, self._touched
@@ -367,9 +375,7 @@ class Partition(PartitionWindows):
         before, last, touched = self.checkpoint, self._last, self._touched
         if last is None:
             return []
-        if self._closed:
-            # In the middle of this batch: what waited in it is not folded.
-            raise Fenced(f"{self.label} is not folded here any more")
+        self._check_open()
         checkpoint = self._restores.checkpoint(before, last)
         writes = []
         with self._slices.begin() as slice_:

@@ -12,7 +12,7 @@ from projections.events.memories import MEMORY_TYPES, MemorySaved
 from projections.events.times import parse_micros
 from projections.names import check_name
 from streams.memory.store import Filter
-from threadfold.cli.common import data_option, on_service, print_json
+from threadfold.cli.common import data_option, ensure_tenant, on_service, print_json
 from threadfold.cli.memory_stores import diff, rebuild, verify
 from threadfold.cli.whole_help import Group
 from threadfold.service.conversations import ConversationService
@@ -68,7 +68,7 @@ def save(
     )
     whose = Whose(tenant, user, channel, conversation)
     items = [(whose, record)]
-    for saved in _on_memories(tenant, data, lambda m: m.save(items, _free, wait=True)):
+    for saved in _on_memories(tenant, data, lambda m: m.save(items, _free, wait=True), new=True):
         print_json(saved)
 
 
@@ -165,10 +165,19 @@ for command in (rebuild, verify, diff):
     memories.add_command(command)
 
 
-def _on_memories(tenant: str, data: Path | None, work: Callable[[Memories], Awaitable[T]]) -> T:
+def _on_memories(
+    tenant: str,
+    data: Path | None,
+    work: Callable[[Memories], Awaitable[T]],
+    *,
+    new: bool = False,
+) -> T:
+    """The result of ``work`` on the memories; ``new``: of a tenant that may have to be created."""
     check_name("tenant", tenant)
 
     async def on(service: ConversationService) -> T:
+        if new:
+            await ensure_tenant(service.control, tenant)
         opened = Memories(service)
         try:
             return await work(opened)

@@ -189,7 +189,7 @@ class ConversationReader:
             return None
         window = stored.load(key, partition_of(key, self.log.partitions), self.live_rules())
         if window.meta.erased:
-            raise Erased(f"conversation {key.conversation} was erased")
+            raise Erased(f"{key.shown} was erased")
         return window
 
     async def head(self, key: Key) -> Head:
@@ -371,7 +371,7 @@ class ConversationReader:
         if self.keys.is_erased(str(key).encode()):
             # A read that ran during the erasure may have cached something.
             self._forget_window(str(key).encode())
-            raise Erased(f"conversation {key.conversation} was erased")
+            raise Erased(f"{key.shown} was erased")
 
     def _forget_rules(self, state: State) -> None:
         self._rules = None
@@ -382,7 +382,7 @@ def head_of(key: Key, fields: Mapping[bytes, bytes]) -> Head:
     with stored_form(key):
         head = decode_head(fields[HEAD])
     if head.erased:
-        raise Erased(f"conversation {key.conversation} was erased")
+        raise Erased(f"{key.shown} was erased")
     return head
 
 

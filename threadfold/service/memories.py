@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
@@ -155,7 +156,8 @@ class Memories:
 
         Args:
             charge: is called with what was appended.
-            seed: ids of the events derive from it, so that a repeated call repeats them.
+            seed: ids of the events derive from it, so that a repeated call repeats them; those of
+                an append with the same seed are others.
             wait: until the store has them.
 
         Raises:
@@ -169,7 +171,9 @@ class Memories:
             key, user, channel = await self._log_of(whose, f"memory {i}")
             made.append((key, filled(key, user, channel, data, f"memory {i}")))
         before = await self._texts_of(made) if wait else {}
-        saved = await self._append(made, seed, charge)
+        # A key may have given ids to messages of the same log: those are no saves.
+        own_seed = None if seed is None else sha256(f"saves\n{seed}".encode()).hexdigest()
+        saved = await self._append(made, own_seed, charge)
         if not wait:
             return [{"id": one.memory_id} for one in saved]
         answers = []

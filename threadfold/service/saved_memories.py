@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec.structs import astuple, replace
 
 from projections.errors import InvalidRequest
 from projections.events import types as events
 from projections.memory.identity import id_of, normalize
-from projections.memory.private_text import without_private
+from projections.memory.private_text import all_without_private, without_private
 from projections.memory.valid_times import valid_times
 from projections.names import Key
 
@@ -47,7 +45,7 @@ def _public_record(data: events.MemorySaved, what: str) -> events.MemorySaved:
         if not topic:
             raise InvalidRequest(f"{what}: field topic: nothing of it is left that may be kept")
     if tags is not None:
-        tags = events.MemoryTags(*map(_public_texts, astuple(tags)))
+        tags = events.MemoryTags(*map(all_without_private, astuple(tags)))
     return replace(data, text=without_private(data.text), topic=topic, tags=tags, temporal=temporal)
 
 
@@ -57,10 +55,5 @@ def _public(data: events.SkillSaved) -> events.SkillSaved:
         data,
         intent=without_private(data.intent),
         doc_markdown=without_private(data.doc_markdown),
-        preconditions=_public_texts(data.preconditions),
+        preconditions=all_without_private(data.preconditions),
     )
-
-
-def _public_texts(texts: Sequence[str]) -> list[str]:
-    """What is left of each text without what is private; nothing of one that has nothing else."""
-    return [left for left in map(without_private, texts) if left]

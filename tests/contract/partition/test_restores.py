@@ -234,6 +234,27 @@ async def test_an_owner_with_a_restore_under_way_is_fenced_by_another_write(part
     assert other.checkpoint.offset == Position(NUMBER, raws[-1].position.offset).offset
 
 
+async def test_a_partition_that_is_given_up_while_a_conversation_waits_announces_nothing_more(
+    parts: Parts,
+) -> None:
+    talks = await long_talk(parts)
+    one = parts.keys[0]
+    while not talks.requests[one]:
+        talks.say(one, events.Message("user", "it becomes due " * 20), tokens=60)
+    talks.say(one, events.Rollback(f"{NUMBER}-{talks.logs[one][3][0]}"))
+    # Of what the rollback abandons: folded without the rollback, it would be accepted.
+    talks.summarise(one)
+    *raws, late = await parts.put(talks.rows)
+    owner = Owner(parts, Checkpoint(offset=parts.first - 1))
+    await owner.partition.process(raws)
+    assert owner.partition.restoring
+    told = list(owner.sink.accepted)
+    owner.partition.close()
+    with pytest.raises(Fenced):
+        await owner.partition.process([late])
+    assert owner.sink.accepted == told
+
+
 async def long_talk(parts: Parts) -> Talks:
     """A conversation with copies every 10 events, and summaries on the way."""
     talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())

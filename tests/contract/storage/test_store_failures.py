@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
+from dataclasses import replace
 
 import pytest
 import redis.asyncio as aredis
 
 from projections.errors import CorruptWindow, RedisUnavailable
+from projections.names import Key
 from projections.redis.store import RedisStore
-from projections.storage.records import (
-    Checkpoint,
-)
+from projections.storage.listing import Found, Listing
+from projections.storage.records import Checkpoint
 from streams.settings.settings import Settings
 from tests.support.ports import closed_port
 from tests.support.store import A, begin, write
@@ -88,5 +90,25 @@ async def test_a_state_that_lost_a_field_counts_as_none(
     await begin(store, generation)
     await client.hdel(f"{settings.topic_prefix}:{{{generation}:0}}:state", "hash")
     assert await store.checkpoint(generation, 0) is None
+    await client.aclose()
+    await store.close()
+
+
+async def test_a_listed_time_that_is_infinite_is_left_out_of_lists_and_told_apart(
+    settings: Settings, generation: int
+) -> None:
+    store, client = (
+        RedisStore(settings.redis, settings.topic_prefix),
+        aredis.Redis.from_url(settings.redis),
+    )
+    await begin(store, generation, replace(write(A), listing=Listing(50)))
+    tag = f"{settings.topic_prefix}:{{{generation}:0}}"
+    await client.zadd(f"{tag}:recent:{A.tenant}", {"endless": math.inf})
+    await client.zadd(f"{tag}:timers", {"acme/endless": math.inf})
+    listed = await store.listed(generation, 0, f"recent:{A.tenant}", None, 9)
+    assert listed == [Found(50, A.conversation)]
+    _, index = await store.index(generation, 0)
+    assert index.lists[f"recent:{A.tenant}"] == {A.conversation: 50, "endless": -1}
+    assert index.timers[Key("acme", "endless")] == -1
     await client.aclose()
     await store.close()

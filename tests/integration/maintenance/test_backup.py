@@ -101,6 +101,24 @@ async def test_a_damaged_or_unfinished_backup_is_refused_before_anything_is_writ
     await consumer.stop()
 
 
+async def test_a_group_that_workers_are_in_is_refused_before_anything_is_written(
+    written: Settings, stack: EmbeddedStack, tmp_path: Path
+) -> None:
+    data, saved = folder_of(written, tmp_path / "data"), tmp_path / "saved"
+    await ok("backup", "export", saved, "--data", data)
+    other = fresh_settings(stack)
+    target = folder_of(other, tmp_path / "other")
+    worker = AIOKafkaConsumer(
+        written.topic("events"), bootstrap_servers=other.kafka, group_id=other.group
+    )
+    await worker.start()
+    ran = await cli("backup", "import", saved, "--data", target)
+    assert ran.code == 2 and f"workers of the group {other.group} run" in ran.said
+    assert not [name for name in await worker.topics() if name.startswith(other.topic_prefix)]
+    await worker.stop()
+    await ok("backup", "import", saved, "--data", target)
+
+
 async def more(settings: Settings, start: int, count: int) -> None:
     """Records at the end of the log, over all partitions."""
     producer = AIOKafkaProducer(bootstrap_servers=settings.kafka)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from projections.names import Key
 from streams.encryption.master_keys import new_master
@@ -123,6 +124,24 @@ async def test_a_tenant_is_the_same_elsewhere_and_the_others_stay_as_they_were(
     times = {row[4]: row[2] for row in await records(first, "events")}
     same = [row for row in await records(both, "events") if row[4] in times]
     assert same and all(times[row[4]] == row[2] for row in same), "events keep their times"
+
+
+async def test_a_control_record_that_cannot_be_read_moves_no_tenant_wrongly_and_stops_none(
+    stack: EmbeddedStack, settings: Settings, tmp_path: Path
+) -> None:
+    await opened(settings, "mover", {"working_budget": 9000})
+    producer = AIOKafkaProducer(bootstrap_servers=settings.kafka)
+    await producer.start()
+    for key, value in ((b"generation/live", b"no number"), (b"tenant/mover", b"{")):
+        await producer.send_and_wait(settings.topic("control"), value, key)
+    await producer.stop()
+    moved, other = tmp_path / "moved", fresh_settings(stack)
+    await ok("tenants", "export", "mover", moved, "--data", folder_of(settings, tmp_path / "data"))
+    await opened(other, "resident")
+    await ok("tenants", "import", moved, "--data", folder_of(other, tmp_path / "other"))
+    async with open_control(other) as control:
+        assert control.state.tenants["mover"].policy == {"working_budget": 9000}
+        assert control.state.keys_of("mover")
 
 
 async def test_what_is_no_tenants_folder_is_refused(

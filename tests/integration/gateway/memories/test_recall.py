@@ -6,7 +6,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
+from projections.events.times import present
+from projections.events.validation import make_record
+from projections.names import Key, partition_of
 from tests.support.gateway import is_problem, say
 from tests.support.memory_routes import World
 from tests.support.worker import until
@@ -52,6 +56,26 @@ async def test_turns_are_found_under_the_records_by_those_who_may_see_them(
         return await world.search("cello", user=user) == []
 
     await until(gone)
+
+
+async def test_a_turn_in_another_partition_than_its_conversations_is_not_found(
+    world: World, user: str
+) -> None:
+    name = await world.opened(user)
+    key, settings = Key("acme", name), world.settings
+    said = say("Ida plays the zither.")
+    record = make_record(key, said, where="message", now=present(), new_id=uuid4().hex)
+    own = partition_of(key, settings.partitions)
+    producer = AIOKafkaProducer(bootstrap_servers=settings.kafka)
+    await producer.start()
+    for partition in range(settings.partitions):
+        if partition != own:
+            await producer.send_and_wait(
+                settings.topic("events"), record.value, str(key).encode(), partition
+            )
+    await producer.stop()
+    await world.ok("POST", f"/conversations/{name}/events?wait=applied", [say("We like zithers.")])
+    assert await world.search("zither") == ["We like zithers."]
 
 
 async def test_a_record_stands_for_the_turn_that_says_the_same(world: World, user: str) -> None:

@@ -360,7 +360,9 @@ async def test_a_users_own_log_is_no_conversation_and_is_erased_with_the_user(
 
     await until(gone)
     assert await world.search("boat sails", user=user) == []
-    is_problem(await world("POST", "/memories", {"text": "Back.", "user": user}), 410)
+    refused = await world("POST", "/memories", {"text": "Back.", "user": user})
+    is_problem(refused, 410)
+    assert refused.json()["detail"] == "the memory of this user was erased"
 
 
 async def test_a_repeated_save_with_one_idempotency_key_is_one_event(
@@ -372,6 +374,19 @@ async def test_a_repeated_save_with_one_idempotency_key_is_one_event(
         assert found.status_code == 200
     (record,) = (await world.ok("GET", f"/memories?user={user}"))["memories"]
     assert record["duplicates"] == 0
+
+
+async def test_a_save_with_the_idempotency_key_of_a_message_is_saved(
+    world: World, user: str
+) -> None:
+    name, key = await world.opened(user), {"Idempotency-Key": f"request-{user}"}
+    said = {"role": "user", "content": "I play chess."}
+    assert (await world("POST", f"/conversations/{name}/messages", said, **key)).status_code == 202
+    body = {"text": "Plays chess.", "conversation": name}
+    found = await world("POST", "/memories?wait=applied", body, **key)
+    assert found.json()["memories"][0]["status"] == "created"
+    (record,) = (await world.ok("GET", f"/memories?user={user}"))["memories"]
+    assert record["text"] == "Plays chess."
 
 
 async def test_the_client_has_a_method_for_every_route(world: World, user: str) -> None:
@@ -397,7 +412,9 @@ async def test_the_commands_do_what_the_routes_do(world: World, user: str, tmp_p
     at, whose = ("--data", tmp_path), ("--user", user)
     done = await ok("memories", "save", "acme", "Sings in a choir.", *whose, *at)
     saved = json.loads(done.out)
-    assert saved["status"] == "created"
+    assert saved["status"] == "created" and done.err == ""
+    other = await ok("memories", "save", f"new-{user}", "Sings in a choir.", *whose, *at)
+    assert other.said == f"tenant new-{user} does not exist yet: it is created"
     assert await world.search("choirs", user=user) == ["Sings in a choir."]
     (hit,) = (await ok("memories", "search", "acme", "choirs", *whose, *at)).lines
     assert json.loads(hit)["id"] == saved["id"]

@@ -1,0 +1,29 @@
+"""What is marked as private is left out, however it is marked."""
+
+from __future__ import annotations
+
+import pytest
+
+from projections.memory.private_text import all_without_private, without_private
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("a <private>b</private> c", "a  c"),
+        ("a <PRIVATE>b</Private>", "a"),
+        ("a <private >b</ private\n> c", "a  c"),
+        ("a <private>b <private>c</private> d</private> e", "a  e"),
+        ("a <private>b <private>c</private> d", "a"),
+        ("a <private>b", "a"),
+        ("a </private> b", "a </private> b"),
+        ("a < b, private > c", "a < b, private > c"),
+        ("<private>a</private>", ""),
+    ],
+)
+def test_a_text_loses_what_is_between_the_marks(text: str, left: str) -> None:
+    assert without_private(text) == left
+
+
+def test_of_several_texts_those_of_which_something_is_left_stay() -> None:
+    assert all_without_private(["a", "<private>b</private>", "c<private>d"]) == ["a", "c"]
