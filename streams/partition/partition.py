@@ -168,9 +168,7 @@ class Partition(PartitionWindows):
         self._last, self._batch = self._top, ()
 
     def _check_open(self) -> None:
-        """Raises :class:`Fenced` if it was closed while something waited: that is not folded, and
-        what came after it was folded without it.
-        """
+        """Raises :class:`Fenced` if it was closed while something waited: the rest lacks that."""
         if self._closed:
             raise Fenced(f"{self.label} is not folded here any more")
 
