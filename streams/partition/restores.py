@@ -122,10 +122,11 @@ class Restores:
 
     def clear(self) -> None:
         """Forget all of them: their records are read again."""
-        pending, self.pending = self.pending, {}
-        self._rows = self._bytes = 0
-        for one in pending.values():
+        for one in self.pending.values():
             one.history.cancel()
+        # Not another dictionary: a batch that is being folded looks into this one.
+        self.pending.clear()
+        self._rows = self._bytes = 0
 
     async def _ready(self) -> list[Restore]:
         """Those whose histories are there, or could not be read, by offset; they are pending no

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -22,6 +22,7 @@ from streams.log.rollback_history import Copies, fetch_needed
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.partition.step import belongs, read_row
+from streams.runtime.time_slices import Slice, TimeSlices
 from tests.support.histories import RULES
 from tests.support.partitions import NUMBER, Parts, RecordingSink, rounds, split, what_is_restored
 from tests.support.talks import Talks, random_talks
@@ -41,7 +42,11 @@ class Owner:
     """A partition whose histories are read when the test lets them."""
 
     def __init__(
-        self, parts: Parts, checkpoint: Checkpoint, sink: RecordingSink | None = None
+        self,
+        parts: Parts,
+        checkpoint: Checkpoint,
+        sink: RecordingSink | None = None,
+        slices: TimeSlices | None = None,
     ) -> None:
         self.parts, self.copies = parts, 0
         self.gates: list[asyncio.Event] = []
@@ -58,6 +63,7 @@ class Owner:
             cached_windows=2,
             fetch=self._fetch,
             restored=self._restored,
+            slices=slices,
         )
         self.partition.adopt(checkpoint)
 
@@ -253,6 +259,56 @@ async def test_a_partition_that_is_given_up_while_a_conversation_waits_announces
     with pytest.raises(Fenced):
         await owner.partition.process([late])
     assert owner.sink.accepted == told
+
+
+class Between(TimeSlices):
+    """Slices between whose looks at the clock something happens once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.happens: Callable[[], None] | None = None
+
+    def begin(self) -> Slice:
+        return _Look(self)
+
+
+class _Look(Slice):
+    __slots__ = ("_between",)
+
+    def __init__(self, of: Between) -> None:
+        super().__init__(of)
+        self._between = of
+
+    @property
+    def over(self) -> bool:
+        happens, self._between.happens = self._between.happens, None
+        if happens is not None:
+            happens()
+        return False
+
+
+async def test_a_partition_given_up_between_two_rollbacks_does_not_write_what_stands_behind_both(
+    parts: Parts,
+) -> None:
+    talks = await long_talk(parts)
+    one = parts.keys[0]
+    for back in (3, 60):
+        talks.say(one, events.Rollback(f"{NUMBER}-{talks.logs[one][back][0]}"))
+    talks.say(one, events.Message("user", "behind both"))
+    raws = await parts.put(talks.rows)
+    slices = Between()
+    owner = Owner(parts, Checkpoint(offset=parts.first - 1), slices=slices)
+    await owner.partition.process(raws)
+    assert owner.partition.restoring
+    # The first one's history is there, and the second one has not begun.
+    slices.happens = owner.partition.close
+    await owner.release()
+    stored = await parts.store.checkpoint(parts.generation, NUMBER)
+    assert stored is not None
+    other = Owner(parts, stored)
+    await other.partition.process(raws)
+    await other.drain()
+    assert await parts.images() == parts.expected(talks)
 
 
 async def long_talk(parts: Parts) -> Talks:
