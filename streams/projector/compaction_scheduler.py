@@ -83,16 +83,24 @@ class Patience:
 
     def pauses(self, keys: Iterable[Key], *, again: bool) -> dict[float, list[Key]]:
         """The conversations by the seconds until they may ask once more; not ``again``: what they
-        ask for is new.
+        ask for is new. What comes of it is noted by :meth:`paused`.
+        """
+        pauses: dict[float, list[Key]] = {}
+        for key in keys:
+            known = self._known.get(key)
+            before = known.times if known is not None and again else 0
+            times = max(1, min(before * GROWTH, LONGEST))
+            pauses.setdefault(self._first * times, []).append(key)
+        return pauses
+
+    def paused(self, keys: Iterable[Key], pause: float) -> None:
+        """The store has it that conversations wait so many seconds. Before, their pauses do not
+        grow: while Redis is away the same conversations come up every second.
         """
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
-        pauses: dict[float, list[Key]] = {}
         for key in keys:
-            one = self._known.setdefault(key, _Asked())
-            one.times = max(1, min(one.times * GROWTH, LONGEST)) if again else 1
-            pauses.setdefault(self._first * one.times, []).append(key)
-        return pauses
+            self._known.setdefault(key, _Asked()).times = round(pause / self._first)
 
     def sent(self, keys: Iterable[Key]) -> None:
         """Another request went out: where it ends is looked at when it is due again."""
@@ -169,6 +177,7 @@ class CompactionScheduler:
         for pause, those in self._patience.pauses(keys, again=again).items():
             at_ms = int((time.time() + pause) * 1000)
             await self._store.requested(partition.generation, partition.number, those, at_ms)
+            self._patience.paused(those, pause)
 
 
 class StillDue:

@@ -144,15 +144,28 @@ async def test_while_a_partition_heals_nothing_is_known_and_it_is_asked_again(de
         await desk.compactor.answer_if_due(request)
 
 
+def paused(patience: Patience, *keys: Key, again: bool = True) -> dict[float, list[Key]]:
+    """Their next pauses, as the store takes them."""
+    pauses = patience.pauses(keys, again=again)
+    for pause, those in pauses.items():
+        patience.paused(those, pause)
+    return pauses
+
+
 def test_pauses_double_up_to_a_bound_and_begin_anew_with_what_is_new() -> None:
     patience, key, other = Patience(30.0), Key("acme", "one"), Key("acme", "two")
-    first = [patience.pauses([key], again=True) for _ in range(7)]
-    assert [next(iter(pauses)) for pauses in first] == [
-        30.0 * n for n in (1, 2, 4, 8, LONGEST, LONGEST, LONGEST)
-    ]
-    assert patience.pauses([key, other], again=True) == {30.0 * LONGEST: [key], 30.0: [other]}
-    assert patience.pauses([key, other], again=False) == {30.0: [key, other]}
-    assert patience.pauses([key], again=True) == {60.0: [key]}
+    first = [paused(patience, key) for _ in range(7)]
+    assert first == [{30.0 * n: [key]} for n in (1, 2, 4, 8, LONGEST, LONGEST, LONGEST)]
+    assert paused(patience, key, other) == {30.0 * LONGEST: [key], 30.0: [other]}
+    assert paused(patience, key, other, again=False) == {30.0: [key, other]}
+    assert paused(patience, key) == {60.0: [key]}
+
+
+def test_a_pause_that_was_not_stored_does_not_grow() -> None:
+    patience, key = Patience(30.0), Key("acme", "one")
+    assert [patience.pauses([key], again=True) for _ in range(7)] == [{30.0: [key]}] * 7
+    paused(patience, key)
+    assert [patience.pauses([key], again=True) for _ in range(7)] == [{60.0: [key]}] * 7
 
 
 def test_a_request_that_waits_on_its_topic_is_not_repeated_before_compactors_came_past_it() -> None:
@@ -170,6 +183,6 @@ def test_a_request_that_seems_to_wait_for_the_longest_pause_counts_as_lost() -> 
     patience, key = Patience(30.0), Key("acme", "one")
     looks = 0
     while patience.unanswered([key], Extent(0, 1)):
-        patience.pauses([key], again=True)
+        paused(patience, key)
         looks += 1
     assert looks == 5  # pauses of 1, 2, 4, 8 and 16 times the first
