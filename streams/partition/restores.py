@@ -145,6 +145,8 @@ class Restores:
     def _is_there(
         self, key: bytes, done: Callable[[], None], task: asyncio.Future[History]
     ) -> None:
+        if not task.cancelled():
+            task.exception()  # of a partition that was given up nobody else asks for it
         known = self.pending.get(key)
         if known is not None and known.history is task:
             done()
