@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -140,9 +140,7 @@ class SharedProducer:
         )
         leaving: Any = producer
         self._producer = None
-        task: asyncio.Task[None] = asyncio.create_task(leaving.stop(), name="producer-leaves")
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self._leave(leaving.stop())
 
     def abandon(self, producer: Any) -> None:
         """End this producer at once: what it holds is never sent, and its callers' sends fail.
@@ -154,7 +152,10 @@ class SharedProducer:
             self._producer = None
         error = KafkaError("another caller's records could not be sent")
         producer._message_accumulator.fail_all(error)
-        task: asyncio.Task[None] = asyncio.create_task(_end(producer), name="producer-ends")
+        self._leave(_end(producer))
+
+    def _leave(self, ending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(ending, name="producer-leaves")
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
