@@ -254,11 +254,11 @@ async def test_a_partition_that_is_given_up_while_a_conversation_waits_announces
     owner = Owner(parts, Checkpoint(offset=parts.first - 1))
     await owner.partition.process(raws)
     assert owner.partition.restoring
-    told = list(owner.sink.accepted)
+    before = list(owner.sink.accepted)
     owner.partition.close()
     with pytest.raises(Fenced):
         await owner.partition.process([late])
-    assert owner.sink.accepted == told
+    assert owner.sink.accepted == before
 
 
 class Between(TimeSlices):

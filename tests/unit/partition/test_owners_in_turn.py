@@ -55,7 +55,7 @@ class World:
         self.rng = random.Random(seed)
         self.log, self.store, self.rules = MemoryLog(1), Store(self), rules_of(Code())
         self.said: dict[Key, list[tuple[int, events.AnyEvent]]] = {key: [] for key in KEYS}
-        self.told: set[News] = set()
+        self.announced: set[News] = set()
         self.committed, self.next, self.number = 0, 0, 0
         self.owner: Partition | None = None
         self.former: Partition | None = None
@@ -158,7 +158,7 @@ class Sink:
         await self.world.others()
         if not self.world.calm and self.world.rng.random() < 0.08:
             raise KafkaUnavailable("the topic is away")
-        self.world.told |= {
+        self.world.announced |= {
             (key, offset, taught.users, taught.to)
             for key, offset, taught in effects.taught
             if offset >= self.since
@@ -187,11 +187,11 @@ async def test_owners_in_turn_write_and_announce_what_one_alone_would(seed: int)
     world = World(seed)
     await world.run()
     end = len(world.rows)
-    told = {
+    taught = {
         (one.key, one.raw.offset, one.taught.users, one.taught.to)
         async for one in announced(world.log, NUMBER, world.rules, end)
     }
-    assert world.told == told
+    assert world.announced == taught
     fold = ShadowFold(world.log, NUMBER, world.rules, None)
     await fold.advance(end - 1)
     for key, stored in zip(
