@@ -37,8 +37,8 @@ setup: ## make .venv from the hashed lock, with the threadfold command in it; do
 	@PYTHON='$(PYTHON)' .ci/setup
 
 # A file's tests stay in one process; the order is that of tests/conftest.py, long files first. At the end: the slowest,
-# and why which were skipped.
-PYTEST = $(VENV)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=2 -rs
+# why which were skipped, and last which failed: who sees only the end of the output knows them.
+PYTEST = $(VENV)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=2 -rsfE
 
 test: setup ## run the tests that show that the product works, on the embedded Kafka and Redis; about five minutes
 	$(PYTEST) -m 'not long' --hypothesis-profile=fast $(TEST_ARGS)
