@@ -124,9 +124,7 @@ def _fuse(found: Sequence[Recalled]) -> None:
     their words count alone.
     """
     near = [one.cosine for one in found if one.cosine is not None]
-    if not near:
-        return
-    least = min(near)
+    least = min(near, default=0.0)
     for one in found:
         above = 0.0 if one.cosine is None else one.cosine - least
         one.fit = one.fit * one.coverage + NEAR * above**2
