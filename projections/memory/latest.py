@@ -13,7 +13,7 @@ from projections.memory.words import MONTHS, WEEKDAYS, is_common, stem, stems_of
 
 ALIKE = 0.3
 """The least cosine of two statements' sets of stems that may be about the same."""
-SHORT = 10
+SHORT = 7
 """Stems of a statement that is about one thing. In long turns one telling stem and "last week" say
 little: without this bound, turns of real dialogues that correct nothing came first (recall@5 of
 their questions 0.70 in place of 0.74).
