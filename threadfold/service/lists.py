@@ -16,7 +16,7 @@ import msgspec
 from projections.errors import InvalidPosition, InvalidRequest
 from projections.events.types import SummaryEvent
 from projections.formats.context_document import suspension_of
-from projections.names import Key, Position, make_key, parse_position
+from projections.names import Key, Position, make_key, parse_position, partition_of
 from projections.storage.listing import Found, place
 from streams.log.history import event_of
 from threadfold.service.conversations import ConversationService
@@ -159,6 +159,11 @@ async def merged(
     (ms). Raises :class:`Healing`, :class:`RedisUnavailable`.
     """
     generation = backend.control.state.live_generation.number
+    tenant = name.partition(":")[2].partition("/")[0]
+
+    def at_home(found: Found, partition: int) -> bool:
+        key = make_key(tenant, found.conversation)
+        return partition_of(key, backend.log.partitions) == partition
 
     async def of_one(partition: int) -> list[Place]:
         served = backend.windows.served(partition)
@@ -167,7 +172,8 @@ async def merged(
         await backend.windows.check_served(
             partition, await backend.store.checkpoint(generation, partition), served
         )
-        return [Place(found, partition) for found in listed]
+        # Earlier releases folded records in another partition than their key's.
+        return [Place(found, partition) for found in listed if at_home(found, partition)]
 
     parts = await asyncio.gather(*map(of_one, range(backend.log.partitions)))
     return sorted(chain.from_iterable(parts), reverse=True)[:limit]
