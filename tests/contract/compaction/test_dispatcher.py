@@ -202,3 +202,15 @@ def test_deliveries_are_acknowledged_in_their_order_whatever_ends_first() -> Non
     other()
     done[0]()
     assert acknowledged == [10, 0, 1, 2] and len(deliveries) == 1
+
+
+async def test_summaries_that_wait_for_a_pause_that_the_endpoint_asked_for_are_counted() -> None:
+    answers = fails(429, headers={"Retry-After": "0.6"}), says(SUMMARY)
+    async with model_server(*answers) as server:
+        world = World(MemoryLog(1), {"cheap": endpoint(server.url)})
+        assert world.samples("model_limit_waits_total") == {("cheap",): 0}
+        await world.ask("acme", "talk", "cheap")
+        await world.until_done("acme/talk")
+        assert await world.made_by() == {"acme/talk": ["cheap"]}
+        assert world.samples("model_limit_waits_total")["cheap",] > 0
+        await world.close()
