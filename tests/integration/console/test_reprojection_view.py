@@ -70,9 +70,9 @@ def check_both_windows(browser: Browser, folder: Path) -> None:
     check_looks(browser, folder)
     browser.click("//label[normalize-space()='Only what differs']/input")
     browser.until(lambda: len(browser.run(ROWS)) == len(differing), "others are shown")
-    browser.run("document.getElementById('both-windows').scrollIntoView()")
-    for width in (360, 1440):
-        browser.appear(width, "light")
+    for width, scheme in ((360, "dark"), (1440, "light")):
+        browser.appear(width, scheme)
+        browser.run("document.getElementById('both-windows').scrollIntoView()")
         browser.screenshot(folder / f"only-{width}.png")
     browser.button("Close")
     browser.until(lambda: "Both windows" not in browser.text(), "it stays")

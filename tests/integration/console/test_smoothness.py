@@ -16,9 +16,9 @@ pytestmark = pytest.mark.long
 MESSAGES, NEW, BATCH = 1_000, 200, 20
 SECONDS, A_SECOND = 10, 100
 """How long events come, and how many in a second."""
-WORK = 0.008
+WORK = 0.004
 """Seconds of a core for each event, at most."""
-USUAL, SLOW = 100.0, 400.0
+USUAL, SLOW = 50.0, 200.0
 """Milliseconds of half of the frames, and of nine in ten, at most."""
 POLICY = {"model_window": 1_000_000, "working_budget": 500_000, "compaction": False}
 WATCH = """

@@ -9,6 +9,7 @@ import httpx
 import msgspec
 import pytest
 
+from streams.settings.endpoints import EndpointSettings
 from streams.settings.settings import Settings
 from tests.support.certificates import Authority
 from tests.support.metrics import read
@@ -80,7 +81,7 @@ async def test_questions_of_searches_to_a_model_are_counted_by_kind_and_outcome(
     settings: Settings,
 ) -> None:
     async with model_server(fails(401)) as server:
-        summarizers = {"cheap": {"base_url": server.url, "model": "small"}}
+        summarizers = {"cheap": EndpointSettings(base_url=server.url, model="small")}
         made = msgspec.structs.replace(settings, summarizers=summarizers, memory_planner="cheap")
         async with running_platform(made) as platform, requests_to(platform) as http:
             before = await page(http, platform.url)
