@@ -110,9 +110,10 @@ async def test_a_worker_counts_its_snapshots_and_says_when_its_certificates_end(
         ends = found["threadfold_certificate_expiry_timestamp_seconds"]
         assert ends.keys() == {("gateway_certificate",)}
         assert ends["gateway_certificate",] - time.time() == pytest.approx(30 * 86_400, abs=3_600)
-        await world.append()
 
         async def written() -> bool:
+            # A round is due after 32 events for each window that changed: repeats count, too.
+            await world.append()
             return (await page()).get("threadfold_snapshots_total", {(): 0})[()] > 0
 
         await until(written, 60, "snapshots are counted")
