@@ -38,7 +38,7 @@ from threadfold.service.imagined_skills import VectorSearch, near_hit, skills_li
 
 FOUND = 50
 """Hits of a channel, at least; more where more are asked for."""
-CORRECTIONS = 20
+CORRECTIONS = 60
 """Texts of which it is looked whether they correct what was found."""
 PATIENCE = 5.0
 BUSY = 0.25
