@@ -720,7 +720,7 @@ export interface paths {
                 };
             };
             responses: {
-                /** @description A page of open suspensions. */
+                /** @description A page of open suspensions. `unreadable` names conversations of this page whose windows cannot be read now: what they wait for is not known. */
                 200: {
                     content: {
                         "application/json": components["schemas"]["Suspensions"];
@@ -1398,7 +1398,7 @@ export interface paths {
                 };
             };
             responses: {
-                /** @description A tenant. `policy` is active; `next_policy` waits for the next generation. `quota` is the tenant's own; `quota_in_force` includes the deployment's defaults. `erasure` is what an erasure makes of text in the log: `opaque` if the tenant is encrypted, else `kept`. */
+                /** @description A tenant. `policy` is active; `next_policy` waits for the next generation. `quota` is the tenant's own; `quota_in_force` includes the deployment's defaults. `erasure` is what an erasure makes of text in the log: `opaque` if the tenant is encrypted, else `kept`. `policy_error` is null, or why this release cannot use the policy, as one that a newer release wrote: the tenant's conversations wait then, and its requests answer 503. */
                 200: {
                     content: {
                         "application/json": components["schemas"]["ShownTenant"];
@@ -1672,6 +1672,33 @@ export interface paths {
                 202: {
                     content: {
                         "application/json": components["schemas"]["TaskBegun"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/generations/compare/window": {
+        /**
+         * Compare a conversation's windows
+         * @description A conversation's window as it is, and folded from the log under the other rules, message by
+         *     message. Nothing is written.
+         *
+         *     Texts are shown to a key of the conversation's own tenant that has the scope `read`. Others see
+         *     where messages stand, their tokens and what shortened them. At most 20,000 events are folded.
+         *
+         *     Scope: `admin`.
+         */
+        post: {
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["WindowToCompare"];
+                };
+            };
+            responses: {
+                /** @description The two windows of a conversation, row by row. `differing` counts the rows that differ; `more` are older rows that are not shown. `text` says whether texts are shown; `lost`, why a switch would lose what its summaries hold. Tokens are null if a window cannot be rendered. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["TwoWindows"];
                     };
                 };
             };
@@ -2348,14 +2375,13 @@ export interface components {
         };
         /**
          * ListedConversation
-         * @description A conversation of a list. `count` is of its events, `tokens` of its context.
+         * @description A conversation of a list. `count` is of its events, `tokens` of its context. In the state `unreadable` its window cannot be read now: it has no `position`, and counts of 0.
          */
         ListedConversation: {
             conversation: string;
             active_at: string;
-            state: "active" | "awaiting_approval" | "awaiting_input" | "closed" | "idle";
-            /** @description where an event stands in the log; opaque */
-            position: string;
+            state: "active" | "awaiting_approval" | "awaiting_input" | "closed" | "idle" | "unreadable";
+            position: string | null;
             count: number;
             tokens: number;
             user: string | null;
@@ -2866,6 +2892,7 @@ export interface components {
         MadeTenant: {
             name: string;
             policy: Record<string, unknown>;
+            policy_error: string | null;
             next_policy: Record<string, unknown> | null;
             encryption: boolean;
             erasure: "kept" | "opaque";
@@ -4733,11 +4760,11 @@ export interface components {
         };
         /**
          * SavedMemory
-         * @description A saved record. `status` is there with `wait=applied`: `rejected` if its conversation became another user's meanwhile.
+         * @description A saved record. `status` is there with `wait=applied`: `rejected` if its conversation became another user's meanwhile; `duplicate` if the `Idempotency-Key` saved something else before, whose id this is: nothing was saved. Without `wait`, a save with that key is `unknown`.
          */
         SavedMemory: {
             id: string;
-            status?: "confirmed" | "created" | "parked" | "rejected" | "revised";
+            status?: "confirmed" | "created" | "duplicate" | "parked" | "rejected" | "revised" | "unknown";
         };
         /**
          * SessionClosed
@@ -4758,17 +4785,39 @@ export interface components {
         };
         /**
          * ShownTenant
-         * @description A tenant. `policy` is active; `next_policy` waits for the next generation. `quota` is the tenant's own; `quota_in_force` includes the deployment's defaults. `erasure` is what an erasure makes of text in the log: `opaque` if the tenant is encrypted, else `kept`.
+         * @description A tenant. `policy` is active; `next_policy` waits for the next generation. `quota` is the tenant's own; `quota_in_force` includes the deployment's defaults. `erasure` is what an erasure makes of text in the log: `opaque` if the tenant is encrypted, else `kept`. `policy_error` is null, or why this release cannot use the policy, as one that a newer release wrote: the tenant's conversations wait then, and its requests answer 503.
          */
         ShownTenant: {
             name: string;
             policy: Record<string, unknown>;
+            policy_error: string | null;
             next_policy: Record<string, unknown> | null;
             encryption: boolean;
             erasure: "kept" | "opaque";
             quota: Record<string, unknown>;
             quota_in_force: Record<string, unknown>;
             keys: components["schemas"]["Key"][];
+        };
+        /**
+         * SideMessage
+         * @description A message of a window: where it stands in it (`lane`), its tokens, its event's position (null: of no single event), and which reducers shortened it. `text` are its first 500 characters, with its calls; null where the key may not see it.
+         */
+        SideMessage: {
+            lane: "closing" | "omitted" | "pinned" | "summary" | "system" | "tail";
+            role: string;
+            tokens: number;
+            position: string | null;
+            shortened: string[];
+            text: string | null;
+        };
+        /**
+         * SideRow
+         * @description A message as it is under the live generation, and under the other rules; null: it is not there. `differs`: a model is not sent the same.
+         */
+        SideRow: {
+            before: components["schemas"]["SideMessage"] | null;
+            after: components["schemas"]["SideMessage"] | null;
+            differs: boolean;
         };
         /**
          * Sides
@@ -4933,10 +4982,11 @@ export interface components {
         };
         /**
          * Suspensions
-         * @description A page of open suspensions.
+         * @description A page of open suspensions. `unreadable` names conversations of this page whose windows cannot be read now: what they wait for is not known.
          */
         Suspensions: {
             suspensions: components["schemas"]["ListedSuspension"][];
+            unreadable: string[];
             next_before: string | null;
         };
         /**
@@ -5065,6 +5115,7 @@ export interface components {
         TenantInUse: {
             name: string;
             policy: Record<string, unknown>;
+            policy_error: string | null;
             next_policy: Record<string, unknown> | null;
             encryption: boolean;
             erasure: "kept" | "opaque";
@@ -5277,6 +5328,22 @@ export interface components {
             waiting: string[];
         };
         /**
+         * TwoWindows
+         * @description The two windows of a conversation, row by row. `differing` counts the rows that differ; `more` are older rows that are not shown. `text` says whether texts are shown; `lost`, why a switch would lose what its summaries hold. Tokens are null if a window cannot be rendered.
+         */
+        TwoWindows: {
+            generation: number;
+            tenant: string;
+            conversation: string;
+            events: number;
+            text: boolean;
+            tokens: components["schemas"]["TokenSides"];
+            lost: string | null;
+            differing: number;
+            more: number;
+            rows: components["schemas"]["SideRow"][];
+        };
+        /**
          * Usage
          * @description Tokens that a model reported of one call: `prompt_tokens` and `completion_tokens`, or `input_tokens` and `output_tokens`.
          */
@@ -5398,6 +5465,85 @@ export interface components {
             prompt?: string | null;
             /** Format: date-time */
             expires_at?: string | null;
+        };
+        /**
+         * WindowToCompare
+         * @description A conversation, and what to compare with the live generation: a `policy` of the deployment, or that of a `generation`.
+         */
+        WindowToCompare: {
+            tenant: string;
+            conversation: string;
+            /** @default null */
+            policy?: {
+                /** @enum {string} */
+                encoding?: "o200k_base" | "cl100k_base";
+                model_window?: number;
+                reserve_tokens?: number;
+                hard_ceiling?: number;
+                working_budget?: number;
+                keep_recent_tokens?: number;
+                min_messages?: number;
+                compaction_ratio?: number;
+                compaction?: boolean;
+                trim_tool_results?: boolean;
+                soft_trim_chars?: number;
+                hard_clear_chars?: number;
+                protect_recent?: number;
+                reducers?: ({
+                    name: "keep_last_n_turns";
+                    n: number;
+                } | {
+                    name: "keep_last_n_messages";
+                    n: number;
+                } | {
+                    name: "compact_tool_results";
+                    /** @default [{tool_name} {call_id}: {result_length} characters] */
+                    replacement?: string | null;
+                    /** @default 0 */
+                    keep_last_n?: number;
+                } | {
+                    name: "summarize_tool_results";
+                    /** @default 5 */
+                    top?: number;
+                } | {
+                    name: "summarize";
+                })[];
+                cuts?: "exact" | "stable";
+                low_water?: number;
+                spill_chars?: number;
+                max_result_bytes?: number;
+                summarizer?: string;
+                close_summarizer?: string | null;
+                summary_max_tokens?: number;
+                idle_close_seconds?: number;
+                loop_guard?: number;
+                pinned_max_tokens?: number | null;
+                renders?: boolean;
+                encryption?: boolean;
+                memory_auto?: "off" | "sessions" | "summaries";
+                wm_max_tokens?: number;
+                /**
+                 * RecallWeights
+                 * @description The weights of the parts of a score; ``token_cost`` is taken off.
+                 */
+                recall_weights?: {
+                    /** @default 0.3 */
+                    semantic?: number;
+                    /** @default 0.25 */
+                    action?: number;
+                    /** @default 0.15 */
+                    temporal?: number;
+                    /** @default 0.1 */
+                    recency?: number;
+                    /** @default 0.1 */
+                    evidence?: number;
+                    /** @default 0.1 */
+                    token_cost?: number;
+                };
+                profile?: "bounded" | "composed" | "pruning" | "sliding";
+            } | null;
+            /** @default null */
+            generation?: number | null;
         };
         /** tool.result */
         WindowToolResult: {
