@@ -17,7 +17,7 @@ MESSAGES, NEW, BATCH = 1_000, 200, 20
 SECONDS, A_SECOND = 10, 100
 """How long events come, and how many in a second."""
 WORK = 60
-"""How often the whole window could be drawn in the processor's time that all events may take: 37
+"""How often the whole window could be drawn in the processor's time that all events may take: 27 to 37
 measured, and 87 where each row is drawn again by each event. Neither depends on the machine's load.
 """
 USUAL, SLOW = 50.0, 200.0
