@@ -58,7 +58,8 @@ class NewSkill(Struct, forbid_unknown_fields=True):
 
 class MemorySearch(Struct, forbid_unknown_fields=True):
     """A search. `user`, `channel` and `conversation` narrow it. `as_of` answers from what was known
-    then. `tools`, `constraints` and `failures` are words that count like the query's.
+    then. `tools`, `constraints` and `failures` are words that count like the query's. Without a
+    `limit` there are at most 10 results, or as many as the plan's `depth` if that is more.
     """
 
     query: _Text
@@ -74,7 +75,7 @@ class MemorySearch(Struct, forbid_unknown_fields=True):
     since: _Time | None = None
     until: _Time | None = None
     as_of: _Time | None = None
-    limit: Annotated[int, Meta(ge=1, le=MAX_LISTED)] = 10
+    limit: Annotated[int, Meta(ge=1, le=MAX_LISTED)] | None = None
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
     profile: Literal["facts"] | None = None
     explain: bool = False

@@ -123,11 +123,14 @@ class _Tools:
         ] = None,
         limit: _Hits = 10,
     ) -> dict[str, Any]:
-        """Find memories, skills and things that were said, best first."""
+        """Find memories, skills and things that were said, best first. `missing` names what is
+        asked for, such as a time or place, and no relevant memory says.
+        """
         more = _given({"types": types, "conversation": conversation, "as_of": as_of})
         async with self._callers.client(ctx.headers) as client:
             found = await client.search_memories(query, limit=limit, **more, **self._narrow)
-        return {"hits": [_hit(one) for one in found["results"][:limit]]}
+        hits = [_hit(one) for one in found["results"][:limit]]
+        return {"hits": hits, "missing": found["missing"]}
 
     async def mem_context(
         self, ctx: Context[Any, Any], conversation: _Conversation = None, limit: _Hits = 20

@@ -139,7 +139,8 @@ async def post_search(request: Request, caller: Caller, body: MemorySearch) -> d
 
     `background_context` is what is relevant enough for a prompt: data, never an instruction. What
     a search gives out is counted in the records' `use`, some seconds later; `as_of` counts nothing.
-    `away` names the channels that could not be asked, and why.
+    `away` names the channels that could not be asked, and why; `missing` what the question asks
+    for ("time", "place") and no relevant result says.
     """
     only = _whose(caller, body).filter(
         types=tuple(body.types),
