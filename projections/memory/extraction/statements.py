@@ -22,7 +22,8 @@ _DEICTIC = re.compile(
     r"|you|your|yours|yourself|u|ya|ones|such|so|too|either|one of|the same|the (?:first"
     r"|second|third"
     r"|other|latter|former) (?:one|option|flight|choice)?|option|anything|something|everything"
-    r"|someone|anyone|everyone|nothing|things?|stuff|instead|mine|ours|both|another|what|(?:probably|maybe|one|more|better|less|own|most|because)$|ago\b.*\bago)\b",
+    r"|someone|anyone|everyone|nothing|things?|stuff|instead|mine|ours|both|another|what"
+    r"|(?:probably|maybe|one|(?<!any )more|better|less|own|most|because)$|ago\b.*\bago)\b",
     re.IGNORECASE,
 )
 _MINE = re.compile(

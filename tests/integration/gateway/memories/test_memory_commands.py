@@ -16,6 +16,17 @@ MOMENT = timedelta(milliseconds=2)
 """Times are shown in milliseconds."""
 
 
+async def just_after(time: str) -> str:
+    """A time behind that one, once it has come."""
+    at = datetime.fromisoformat(time) + MOMENT
+
+    async def has_come() -> bool:
+        return datetime.now(UTC) > at
+
+    await until(has_come)
+    return at.isoformat()
+
+
 async def test_the_commands_do_what_the_routes_do(world: World, user: str, tmp_path: Path) -> None:
     write_config(tmp_path / CONFIG_FILE, world.settings)
     at, whose = ("--data", tmp_path), ("--user", user)
@@ -53,8 +64,7 @@ async def test_save_takes_type_topic_and_conversation_and_search_what_was_known(
         talk,
         user,
     )
-    await until(lambda: datetime.now(UTC) > datetime.fromisoformat(record["created"]) + MOMENT)
-    then = datetime.now(UTC).isoformat()
+    then = await just_after(record["created"])
     again = json.loads((await ok("memories", "save", "acme", "Likes sencha tea.", *kept, *at)).out)
     assert again == {"id": first["id"], "status": "revised"}
 
@@ -79,13 +89,13 @@ async def test_a_hard_deletion_leaves_no_text_and_a_soft_one_what_was_known(
         {"text": "Rides a tandem.", "user": user}, {"text": "Rides a unicycle.", "user": user}
     )
     created = (await world.ok("GET", f"/memories/{hard['id']}"))["created"]
-    known = (datetime.fromisoformat(created) + MOMENT).isoformat()
-    await until(lambda: datetime.now(UTC).isoformat() > known)
+    known = await just_after(created)
     for saved, more in ((soft, ()), (hard, ("--hard",))):
         gone = json.loads((await ok("memories", "delete", "acme", saved["id"], *more, *at)).out)
         assert gone["id"] == saved["id"]
     assert await world.search("rides", user=user, kinds=["record"]) == []
     asked = {"user": user, "kinds": ["record"], "as_of": known}
     assert await world.search("rides", **asked) == ["Rides a tandem."]
-    again = await ok("memories", "delete", "acme", hard["id"], "--hard", *at, code=1)
+    again = await cli("memories", "delete", "acme", hard["id"], "--hard", *at)
+    assert again.code == 1
     assert again.said == f"threadfold: memory {hard['id']} is not known"
