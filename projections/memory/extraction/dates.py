@@ -60,7 +60,7 @@ def resolve_dates(text: str, said: date | None, *, past: bool = False) -> Resolv
 
     Args:
         said: the day on which it was said; None: nobody knows.
-        past: it says what was: a weekday alone is the latest one.
+        past: it says what was.
 
     Returns:
         None where it cannot be resolved: its day is not known, or there is no such date.
@@ -75,8 +75,8 @@ def resolve_dates(text: str, said: date | None, *, past: bool = False) -> Resolv
                 return None
             try:
                 meant = meaning(match, said or date.min)
-                if past and meaning is _weekday and not match["which"]:
-                    meant = _on(meant.day - timedelta(days=_days_back(meant.day, said)))
+                if past and said is not None:
+                    meant = _not_to_come(match, meaning, meant, said)
             except (ValueError, OverflowError):
                 return None
             if not any(meant[:2] == one[:2] for one in found):  # another form may read it again
@@ -147,9 +147,16 @@ def _year(year: int, *, vague: bool = False) -> Named:
     return Named(date(year, 1, 1), date(year + 1, 1, 1), str(year), "in", vague)
 
 
-def _days_back(coming: date, said: date | None) -> int:
-    """From the coming weekday to the latest one before the day on which it was said."""
-    return 14 if said is not None and coming == said + timedelta(days=7) else 7
+def _not_to_come(
+    match: re.Match[str], meaning: Callable[..., Named], meant: Named, said: date
+) -> Named:
+    """What was: a weekday alone is the latest one, a month or its day none that is to come."""
+    named = match.groupdict()
+    if meaning is _weekday and not named["which"]:
+        weeks = 2 if meant.day == said + timedelta(days=7) else 1
+        return _on(meant.day - timedelta(days=7 * weeks))
+    free = meaning in (_month_day, _month_only) and not (named["year"] or named.get("which"))
+    return meaning(match, after_months(said, -6)) if free and meant.day > said else meant
 
 
 def _iso(match: re.Match[str], _: date) -> Named:
@@ -178,6 +185,8 @@ def _weekday(match: re.Match[str], said: date) -> Named:
 
 
 def _period(match: re.Match[str], said: date) -> Named:
+    if match[0].lower().startswith("the "):
+        raise ValueError("it may begin at once")
     step = {"last": -1, "this": 0, "next": 1}[match["which"].lower()]
     unit = match["unit"].lower()
     if unit == "month":

@@ -91,6 +91,8 @@ def test_a_deed_was_done_on_the_weekday_before() -> None:
     assert only("I visited Oslo on Friday").text == "The user visited Oslo on 2024-05-10."
     assert only("I visited Oslo on Wednesday").text == "The user visited Oslo on 2024-05-08."
     assert only("My exam was on Friday").text == "The user's exam was on 2024-05-10."
+    assert only("I visited Oslo in September").text == "The user visited Oslo in September 2023."
+    assert only("I visited Oslo on June 2").text == "The user visited Oslo on 2023-06-02."
     # What was booked may be for a day to come.
     assert only("I booked a table on Friday").text == "The user booked a table on 2024-05-17."
 
@@ -105,6 +107,7 @@ def test_what_was_moved_is_on_the_later_day() -> None:
 def test_without_the_day_on_which_it_was_said_nothing_relative_is_kept() -> None:
     assert extract([event(0, events.Message("user", "I live in Oslo until Friday"), None)]) == []
     assert extract([said("I am living in Oslo since next week")]) == []
+    assert extract([said("I am going to take a class in the next year")]) == []
 
 
 _DATES = (
