@@ -59,6 +59,26 @@ class InvalidPolicy(ThreadfoldError):
     problem = 422
 
 
+class UnusablePolicy(ThreadfoldError):
+    """A tenant's recorded policy does not hold in this process: a newer release wrote it, say.
+    Nothing of the tenant is folded or shown by another policy.
+    """
+
+    problem = 503
+
+    def __init__(self, tenant: str, why: str) -> None:
+        super().__init__(
+            f"the policy of tenant {tenant} cannot be used here: {why}. If a newer release wrote"
+            " it, upgrade this process; then run `threadfold dead-letters retry --all`"
+        )
+        self.tenant = tenant
+        self.why = why
+
+    def again(self) -> UnusablePolicy:
+        """The same error, to be raised once more."""
+        return UnusablePolicy(self.tenant, self.why)
+
+
 class InvalidSettings(ThreadfoldError):
     """A setting of the deployment is missing or wrong."""
 

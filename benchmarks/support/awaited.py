@@ -13,7 +13,9 @@ import psutil
 
 from benchmarks.harness import rounded
 from benchmarks.support.meters import MIB
+from streams.log.group_offsets import GroupOffsets
 from streams.log.kafka_log import KafkaLog
+from streams.projector.compaction_scheduler import answered_requests
 from streams.settings.settings import Settings
 from streams.stack import Stack, open_stack
 
@@ -27,9 +29,10 @@ STANDSTILL = 120.0
 class Awaited:
     """Looks at a stack; nothing here changes it."""
 
-    def __init__(self, stack: Stack, summaries: KafkaLog) -> None:
+    def __init__(self, stack: Stack, summaries: KafkaLog, requests: GroupOffsets) -> None:
         self._stack = stack
         self._summaries = summaries
+        self._requests = requests
 
     async def appended(self) -> int:
         """Records in the log."""
@@ -56,6 +59,25 @@ class Awaited:
     async def accepted(self) -> int:
         """Summaries accepted so far."""
         return sum((await self._summaries.end_offsets()).values())
+
+    async def requests(self) -> int:
+        """Requests, of summaries and of learning, that no worker has answered yet."""
+        extents = await self._requests.of(range(self._stack.log.partitions))
+        return sum(one.end - one.done for one in extents.values())
+
+    async def until_answered(self, pause: float = 0.1) -> None:
+        """Wait until no request waits.
+
+        Raises:
+            RuntimeError: nothing moved for :data:`STANDSTILL` seconds.
+        """
+        moved, before = time.monotonic(), -1
+        while now := await self.requests():
+            if now != before:
+                moved, before = time.monotonic(), now
+            elif time.monotonic() - moved > STANDSTILL:
+                raise RuntimeError(f"nothing moved for {STANDSTILL:g} s with {now} requests")
+            await asyncio.sleep(pause)
 
     async def until_done(self, pause: float = 0.1) -> None:
         """Wait until all is applied and no summary is awaited.
@@ -86,9 +108,11 @@ async def watched(settings: Settings) -> AsyncIterator[Awaited]:
     """Look at a stack that has a live generation."""
     async with open_stack(settings) as stack:
         summaries = KafkaLog(settings, stack.log.partitions, "summaries")
+        requests = answered_requests(settings)
         try:
-            yield Awaited(stack, summaries)
+            yield Awaited(stack, summaries, requests)
         finally:
+            await requests.stop()
             await summaries.stop()
 
 

@@ -30,7 +30,8 @@ async def play(
     bench: Bench, name: str, file: Path, events: int, env: Mapping[str, str]
 ) -> Measured:
     """Play a file into a stack of its own: events a second from the first one in the log until all
-    are applied and no summary is awaited.
+    are applied and no summary is awaited. ``answered_s``: until workers have committed all
+    requests, those to learn too.
 
     Args:
         name: what its topics are named after.
@@ -54,14 +55,17 @@ async def play(
                 applied = time.perf_counter() - begin
                 await awaited.until_done()
                 seconds = time.perf_counter() - begin
+                usage = {**meter.stop(), "up": family.usage()}
+                await awaited.until_answered()
+                answered = time.perf_counter() - begin
                 more = {
                     "appended_s": rounded(appended),
                     "applied_s": rounded(applied),
                     "seconds": rounded(seconds),
+                    "answered_s": rounded(answered),
                     "applied_events_s": rounded(events / applied),
                     "summaries": await awaited.accepted(),
                 }
-                usage = {**meter.stop(), "up": family.usage()}
                 return Measured(events / seconds, usage, more)
 
 

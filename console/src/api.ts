@@ -7,6 +7,8 @@ export interface Me {
   scopes: string[];
   quota: Record<string, number | null>;
   used_today: { summary_tokens: number; summary_cost: number } | null;
+  /** In the units of the quotas of the same names. */
+  used_last_minute: Record<string, number> | null;
   /** Of a token of an end user: whose it is. It reaches this user's conversations alone. */
   user?: string;
 }

@@ -61,8 +61,8 @@ function Frame({ me, path, signOut }: { me: Me; path: string; signOut: () => voi
   const views = VIEWS.filter(([at, , scope]) => me.scopes.includes(scope) && (me.user === undefined || FOR_END_USERS.includes(at)));
   const [view = views[0]?.[0] ?? "", name = "", tab = ""] = parts;
   useEffect(() => {
-    if (me.user !== undefined) return undefined;
-    watch.start(me.scopes.includes("admin"));
+    if (!me.scopes.includes("admin")) return undefined;
+    watch.start();
     return () => watch.stop();
   }, [me]);
   useEffect(() => {

@@ -1,57 +1,94 @@
-// What the platform does now, and did in the last hour.
+// What the platform and the tenant do now, and did in the last hour.
 
 import type { JSX } from "preact";
 import { useEffect, useReducer } from "preact/hooks";
+import type { components } from "../../clients/typescript/types/openapi.js";
 import { type Me, get, v1 } from "./api";
+import { type Hour, OF_PLATFORM, OF_TENANT, Plots } from "./hour";
 import { useLoaded } from "./load";
 import { Notice, Table, Title, number } from "./parts";
 import { type Sample, by, sum } from "./prometheus";
 import type { Suspension } from "./types";
-import { PLOTS, type Point, watch } from "./watch";
+import { watch } from "./watch";
+
+type Platform = components["schemas"]["Platform"];
+const EVERY = 10_000;
 
 export function Overview({ me, admin }: { me: Me; admin: boolean }): JSX.Element {
-  const [, draw] = useReducer<number, void>((n) => n + 1, 0);
-  useEffect(() => watch.subscribe(() => draw()), []);
-  const { points, gateway, workers, busiest, error } = watch.watched;
-  const shown = PLOTS.filter(([name]) => points.at(-1)?.values[name] !== undefined);
   return (
     <>
-      <Title more={<small>since this page was opened, an hour at most</small>}>Overview</Title>
-      <Notice error={error} />
-      <div class="plots">
-        {shown.map(([name, title]) => (
-          <Plot key={name} title={title} name={name} points={points} />
-        ))}
-      </div>
+      <Title more={<small>{admin ? "the platform's last hour" : "your last hour"}</small>}>Overview</Title>
+      {admin ? <PlatformHour /> : <OwnHour />}
       <Own me={me} />
-      {admin ? <Partitions gateway={gateway} workers={workers} /> : null}
-      {admin ? <Busiest tenants={busiest.slice(0, 10)} /> : null}
-      {admin ? <Quotas reported={workers} /> : null}
-      {admin ? <Summaries workers={workers} /> : null}
+      {admin ? <Reported /> : null}
     </>
   );
 }
 
-function Plot({ title, name, points }: { title: string; name: string; points: Point[] }): JSX.Element {
-  const values = points.map((point) => point.values[name] ?? 0);
-  const most = Math.max(...values, 1e-9);
-  const [first, last] = [points[0]?.time ?? 0, points.at(-1)?.time ?? 1];
-  const path = points
-    .map((point, i) => {
-      const x = last === first ? 300 : ((point.time - first) / (last - first)) * 300;
-      return `${i ? "L" : "M"}${x.toFixed(1)} ${(60 - ((values[i] ?? 0) / most) * 56).toFixed(1)}`;
-    })
-    .join("");
-  const now = number(values.at(-1) ?? 0);
+function OwnHour(): JSX.Element {
+  const { value, error } = useLoaded<{ hour: Hour }>((signal) => get("v1/me/hour", signal), "hour", EVERY);
   return (
-    <figure class="plot">
-      <figcaption>
-        <span>{title}</span> <strong>{now}</strong>
-      </figcaption>
-      <svg viewBox="0 0 300 64" preserveAspectRatio="none" role="img" aria-label={`${title}: ${now} now, ${number(most)} at most`}>
-        <path d={path} />
-      </svg>
-    </figure>
+    <>
+      <Notice error={error} />
+      {value ? <Plots hour={value.hour} shown={OF_TENANT} /> : null}
+    </>
+  );
+}
+
+function PlatformHour(): JSX.Element {
+  const { value, error } = useLoaded<Platform>((signal) => get("v1/platform", signal), "platform", EVERY);
+  return (
+    <>
+      <Notice error={error} />
+      {value ? <Plots hour={value.hour} shown={OF_PLATFORM} /> : null}
+      {value ? <Spent used={value.used_today} /> : null}
+    </>
+  );
+}
+
+/** What summaries by models used today: of all tenants. */
+function Spent({ used }: { used: Platform["used_today"] }): JSX.Element {
+  return (
+    <section aria-labelledby="spent">
+      <h2 id="spent">Models today, all tenants</h2>
+      <dl class="facts">
+        <div>
+          <dt>Model cost since 00:00 UTC</dt>
+          <dd>{used ? number(used.summary_cost) : "unknown"}</dd>
+        </div>
+        <div>
+          <dt>Model tokens since 00:00 UTC</dt>
+          <dd>{used ? number(used.summary_tokens) : "unknown"}</dd>
+        </div>
+      </dl>
+      {used?.tenants.length ? (
+        <Table label="Tenants whose summaries use most today" heads={["Tenant", "Model tokens today", "Cost today"]}>
+          {used.tenants.map((one) => (
+            <tr key={one.tenant}>
+              <th scope="row">{one.tenant}</th>
+              <td class="number">{number(one.summary_tokens)}</td>
+              <td class="number">{number(one.summary_cost)}</td>
+            </tr>
+          ))}
+        </Table>
+      ) : null}
+    </section>
+  );
+}
+
+/** What gateway and workers report now. */
+function Reported(): JSX.Element {
+  const [, draw] = useReducer<number, void>((n) => n + 1, 0);
+  useEffect(() => watch.subscribe(() => draw()), []);
+  const { gateway, workers, busiest, error } = watch.watched;
+  return (
+    <>
+      <Notice error={error} />
+      <Partitions gateway={gateway} workers={workers} />
+      <Busiest tenants={busiest.slice(0, 10)} />
+      <Quotas reported={workers} />
+      <Summaries workers={workers} />
+    </>
   );
 }
 
@@ -64,7 +101,7 @@ function Own({ me }: { me: Me }): JSX.Element {
     10_000,
   );
   const used = fresh.used_today;
-  const limits = Object.entries(fresh.quota).filter(([name, value]) => value && !name.endsWith("_burst") && name !== "summary_weight");
+  const others = Object.entries(fresh.quota).filter(([name, value]) => value && OTHER_LIMITS.includes(name));
   return (
     <section aria-labelledby="own">
       <h2 id="own">Tenant {me.tenant}</h2>
@@ -84,12 +121,31 @@ function Own({ me }: { me: Me }): JSX.Element {
           <dd>{used ? share(used.summary_cost, fresh.quota["summary_cost_per_day"]) : "unknown"}</dd>
         </div>
         <div>
-          <dt>Quotas</dt>
-          <dd>{limits.length ? limits.map(([name, value]) => `${name.replaceAll("_", " ")} ${number(value ?? 0)}`).join(", ") : "no limit"}</dd>
+          <dt>Other limits</dt>
+          <dd>{others.length ? others.map(([name, value]) => `${words(name)} ${number(value ?? 0)}`).join(", ") : "none"}</dd>
         </div>
       </dl>
+      <Table label="Your quotas, and what was used in the last minute" heads={["Quota", "Limit", "Used in the last minute"]}>
+        {RATES.map((name) => {
+          const [limit, now] = [fresh.quota[name], fresh.used_last_minute?.[name]];
+          return (
+            <tr key={name}>
+              <th scope="row">{words(name)}</th>
+              <td class="number">{limit ? number(limit) : "no limit"}</td>
+              <td class="number">{now === undefined ? "unknown" : share(now, limit)}</td>
+            </tr>
+          );
+        })}
+      </Table>
     </section>
   );
+}
+
+const RATES = ["requests_per_second", "events_per_second", "tokens_per_minute", "rollbacks_per_minute"];
+const OTHER_LIMITS = ["concurrent_requests", "streams", "body_bytes"];
+
+function words(name: string): string {
+  return name.replaceAll("_", " ");
 }
 
 function share(value: number, limit: number | null | undefined): string {
@@ -174,7 +230,7 @@ function Quotas({ reported }: { reported: Sample[] }): JSX.Element {
             return (
               <tr key={key}>
                 <th scope="row">{tenant}</th>
-                <td>{quota.replaceAll("_", " ")}</td>
+                <td>{words(quota)}</td>
                 <td class="number">{Math.round(100 * value)} %</td>
               </tr>
             );
@@ -194,7 +250,6 @@ function Summaries({ workers }: { workers: Sample[] }): JSX.Element {
     const key = [labels["reason"], labels["summarizer"], labels["outcome"]].join("|");
     rows.set(key, (rows.get(key) ?? 0) + value);
   }
-  const tenants = by(workers, "threadfold_summary_tokens_total", "tenant").slice(0, 10);
   const open = workers.filter((one) => one.name === "threadfold_model_breaker_open" && one.value);
   return (
     <section aria-labelledby="summaries">
@@ -213,20 +268,6 @@ function Summaries({ workers }: { workers: Sample[] }): JSX.Element {
           </tr>
         ))}
       </Table>
-      {tenants.length ? (
-        <>
-          <h2>Tenants whose summaries use most</h2>
-          <Table label="Tenants whose summaries use most" heads={["Tenant", "Model tokens", "Cost"]}>
-            {tenants.map(([tenant, tokens]) => (
-              <tr key={tenant}>
-                <th scope="row">{tenant}</th>
-                <td class="number">{number(tokens)}</td>
-                <td class="number">{number(sum(workers, "threadfold_summary_cost_total", { tenant }))}</td>
-              </tr>
-            ))}
-          </Table>
-        </>
-      ) : null}
     </section>
   );
 }

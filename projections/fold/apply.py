@@ -37,6 +37,9 @@ def apply(
 
     Events must come in ascending offsets. A repeat of one of the last 1,024 ids changes nothing but
     the counter of repeats. After an erasure, whatever comes changes nothing but the position.
+
+    Raises:
+        UnusablePolicy: the tenant's policy does not hold in this process.
     """
     if window.meta.erased:
         window.advance(offset)
@@ -47,6 +50,9 @@ def apply(
         users = window.meta.memory_users
         HANDLERS[events.ErasedEvent].handle(window, offset, event, None)
         return Outcome(Status.APPLIED, offset, taught=Taught(users) if users else None)
+    if window.rules.unusable:
+        # A fold under another policy could not be made good: the conversation waits.
+        window.rules.check_usable(window.key.tenant)
     id_hash = id_hash_of(event.id)
     seen = window.recent_ids.find(id_hash)
     if seen is not None:

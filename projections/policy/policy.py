@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 
-from projections.errors import InvalidPolicy
+from projections.errors import InvalidPolicy, UnusablePolicy
 from projections.events.encodings import get_encoding
 from projections.events.type_errors import place_and_reason
 from projections.names import Key
+from projections.policy.key_bounds import MOST, NON_NEGATIVE, POSITIVE, SHARES
 from projections.policy.profiles import (
     CALLABLE,
     CompactResults,
@@ -29,7 +30,6 @@ from projections.policy.profiles import (
 )
 from projections.policy.recall_weights import RecallWeights
 
-Encoding = Literal["o200k_base", "cl100k_base"]
 Callables = Mapping[str, Callable[[str, str, str], str]]
 """Replacements for tool results by name: ``(tool_name, call_id, result_text)`` to the text that
 stands in its place; pure functions.
@@ -126,55 +126,21 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return min(self.keep_recent_tokens, self.budget(pinned) // 2)
 
 
-_NON_NEGATIVE = (
-    "reserve_tokens",
-    "min_messages",
-    "soft_trim_chars",
-    "hard_clear_chars",
-    "protect_recent",
-    "spill_chars",
-    "idle_close_seconds",
-    "loop_guard",
-    "keep_recent_tokens",
-)
-_POSITIVE = (
-    "model_window",
-    "working_budget",
-    "summary_max_tokens",
-    "max_result_bytes",
-    "wm_max_tokens",
-)
-_SHARES = ["hard_ceiling", "low_water", "compaction_ratio"]
-
-
-_MOST = 10**12
-"""No number of tokens, characters, bytes or seconds is meant beyond it; arithmetic with shares
-fails on far larger ones.
-"""
-LIMITS: dict[str, dict[str, Any]] = {
-    **{name: {"minimum": 0, "maximum": _MOST} for name in (*_NON_NEGATIVE, "pinned_max_tokens")},
-    **{name: {"minimum": 1, "maximum": _MOST} for name in _POSITIVE},
-    **{name: {"minimum": 0.0, "maximum": 1.0} for name in _SHARES},
-    "encoding": {"enum": list(get_args(Encoding))},
-}
-"""What each key's value must be, in JSON Schema's words."""
-
-
 def _check(policy: Policy) -> None:
     for name in policy.__struct_fields__:
-        if isinstance(getattr(policy, name), int) and getattr(policy, name) > _MOST:
-            raise InvalidPolicy(f"policy key {name} is too large: it must be {_MOST} or less")
-    for name in _NON_NEGATIVE:
+        if isinstance(getattr(policy, name), int) and getattr(policy, name) > MOST:
+            raise InvalidPolicy(f"policy key {name} is too large: it must be {MOST} or less")
+    for name in NON_NEGATIVE:
         if getattr(policy, name) < 0:
             raise InvalidPolicy(
                 f"policy key {name} is {getattr(policy, name)}: it must be 0 or more"
             )
-    for name in _POSITIVE:
+    for name in POSITIVE:
         if getattr(policy, name) < 1:
             raise InvalidPolicy(
                 f"policy key {name} is {getattr(policy, name)}: it must be 1 or more"
             )
-    for name in _SHARES:
+    for name in SHARES:
         if not 0.0 <= getattr(policy, name) <= 1.0:
             raise InvalidPolicy(
                 f"policy key {name} is {getattr(policy, name)}: it must be between 0.0 and 1.0"
@@ -256,6 +222,8 @@ class Rules:
         self._allow, self._maxima = _limits_of(self.deployment)
         make_policy(self._own)
         self.tenants: dict[str, dict[str, Any]] = {}
+        self.unusable: dict[str, UnusablePolicy] = {}
+        """Tenants whose policy does not hold here, as one of a newer release; and why."""
         self._resolve = lru_cache(maxsize=4096)(self._resolve_uncached)
         self.learn(tenants or {})
 
@@ -272,7 +240,8 @@ class Rules:
 
     def missing_callables(self) -> list[str]:
         """Callables that policies of the deployment and its tenants name and nobody registered."""
-        policies = (make_policy(self._own, layer) for layer in ({}, *self.tenants.values()))
+        layers = [self.tenants[name] for name in self.tenants.keys() - self.unusable.keys()]
+        policies = (make_policy(self._own, layer) for layer in ({}, *layers))
         named = {name for policy in policies for name in callables_of(policy)}
         return sorted(named - self.callables.keys())
 
@@ -289,11 +258,14 @@ class Rules:
 
     def learn(self, tenants: dict[str, dict[str, Any]]) -> None:
         """Take in tenants that were recorded later; what is known of a tenant already stays as it
-        is.
+        is. One whose policy does not hold is ``unusable``, and is no other tenant's trouble.
         """
         for name, layer in tenants.items():
             if name not in self.tenants:
-                make_policy(self._own, layer)
+                try:
+                    make_policy(self._own, layer)
+                except InvalidPolicy as error:
+                    self.unusable[name] = UnusablePolicy(name, str(error))
                 self.tenants[name] = dict(layer)
                 # Policies may have been asked for before the tenant was known.
                 self._resolve.cache_clear()
@@ -350,14 +322,34 @@ class Rules:
 
     def for_conversation(self, tenant: str, overrides: dict[str, Any] | None) -> Policy:
         """The policy of one conversation; an override that does not fit is left out whole (the log
-        may hold anything).
+        may hold anything). Raises :class:`UnusablePolicy`.
+        """
+        self.check_usable(tenant)
+        return self.for_window(tenant, overrides)
+
+    def for_window(self, tenant: str, overrides: dict[str, Any] | None) -> Policy:
+        """As :meth:`for_conversation`; the deployment's where the tenant's is unusable, for a
+        window that is only held then: nothing is folded into it, and it is not shown.
         """
         return self._resolve(
             tenant, msgspec.json.encode(overrides, order="deterministic") if overrides else b""
         )
 
+    def check_usable(self, tenant: str) -> None:
+        """Raises :class:`UnusablePolicy` for a tenant whose policy does not hold here."""
+        if tenant in self.unusable:
+            raise self.unusable[tenant].again()
+
+    def encrypts(self, tenant: str) -> bool:
+        """Whether a tenant's payloads are sealed, also where its policy is unusable: what its
+        layer says counts then.
+        """
+        if tenant in self.unusable:
+            return bool(merged((self._own, self.tenants[tenant])).get("encryption"))
+        return self.for_conversation(tenant, None).encryption
+
     def _resolve_uncached(self, tenant: str, overrides: bytes) -> Policy:
-        layer = self.tenants.get(tenant)
+        layer = None if tenant in self.unusable else self.tenants.get(tenant)
         if overrides:
             try:
                 return self._permitted(layer, msgspec.json.decode(overrides))

@@ -112,6 +112,26 @@ class Script:
             await redis.script_load(self._text)
             return await redis.execute_command(*call)
 
+    async def many(
+        self, node: Node, calls: Sequence[tuple[Sequence[str], Sequence[Any]]]
+    ) -> list[Any]:
+        """Run it often on a server, each time with other keys and arguments, in one trip; raises
+        what redis-py raises.
+        """
+        try:
+            return await self._pipeline(node, calls)
+        except NoScriptError:  # it was restarted; nothing of the pipeline was done
+            await node.redis.script_load(self._text)
+            return await self._pipeline(node, calls)
+
+    async def _pipeline(
+        self, node: Node, calls: Sequence[tuple[Sequence[str], Sequence[Any]]]
+    ) -> list[Any]:
+        pipe = node.redis.pipeline(transaction=False)
+        for keys, args in calls:
+            pipe.evalsha(self._sha, len(keys), *keys, *args)
+        return await pipe.execute()
+
 
 class RedisErrors:
     """A context, for any number of uses at once, that names every failure to reach the server, or

@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from hashlib import sha1
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import RedisError
 
 from projections.redis.node import Node, Script
 from projections.redis.shared_calls import SharedCalls
@@ -57,8 +56,7 @@ class SharedBuckets:
         """
         self._prefix = prefix
         self._calls = SharedCalls(url, "the shared buckets", timeout)
-        self._source = files("projections.redis").joinpath("bucket.lua").read_text()
-        self._sha = sha1(self._source.encode(), usedforsecurity=False).hexdigest()
+        self._settle = Script(files("projections.redis").joinpath("bucket.lua").read_text())
 
     async def settle(self, settlings: Sequence[Settling]) -> list[Settled | None]:
         """Settle all in one trip to each server; the answers are in the same order, None where a
@@ -95,23 +93,18 @@ class SharedBuckets:
     async def _trip(self, names: list[str], settlings: list[Settling]) -> list[Settled]:
         """Settle what one server keeps."""
 
+        calls = [
+            ([name], [repr(rate), repr(capacity), repr(owed), repr(wanted)])
+            for name, (_, _, rate, capacity, owed, wanted) in zip(names, settlings, strict=True)
+        ]
+
         async def work(node: Node) -> list[Any]:
-            try:
-                return await self._pipeline(node, names, settlings)
-            except NoScriptError:  # it was restarted; nothing of the pipeline was done
-                await node.redis.script_load(self._source)
-                return await self._pipeline(node, names, settlings)
+            return await self._settle.many(node, calls)
 
         return [
             Settled(float(granted), float(left))
             for granted, left in await self._calls.servers.run(names[0], work)
         ]
-
-    async def _pipeline(self, node: Node, names: list[str], settlings: list[Settling]) -> list[Any]:
-        pipe = node.redis.pipeline(transaction=False)
-        for name, (_, _, rate, capacity, owed, wanted) in zip(names, settlings, strict=True):
-            pipe.evalsha(self._sha, 1, name, repr(rate), repr(capacity), repr(owed), repr(wanted))
-        return await pipe.execute()
 
     async def pause(self, owner: str, seconds: float) -> None:
         """Let an owner pause for that many seconds from now at least, for all processes.

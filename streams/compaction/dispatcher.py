@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Protocol
 
 import msgspec
@@ -27,6 +28,7 @@ from streams.metrics.metrics import Metrics
 from streams.runtime.fair_limit import FairLimit
 from streams.runtime.log_fields import about
 from streams.runtime.process_pool import cores
+from streams.runtime.spare_time import SpareTime
 from streams.runtime.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
@@ -136,6 +138,7 @@ class Dispatcher:
             COMPACTION: FairLimit((processes or cores()) + AHEAD, weight),
             EXTRACTION: FairLimit(EXTRACTIONS_AT_ONCE, weight),
         }
+        self._spare = SpareTime(lambda: not self._places[COMPACTION].free)
         self._held: dict[str, _Held] = {}
         self._metrics = metrics or Metrics()
         self._metrics.read(WAITING, self._waiting)
@@ -251,20 +254,24 @@ class Dispatcher:
         tenant, limits = held.asked.tenant, self._limits.get(held.asked.summarizer)
         places, answering = self._places[held.asked.kind], self._answering[held.asked.kind]
         if limits is None:
-            async with places.of(tenant):
+            async with places.of(tenant), self._turn(held.asked.kind):
                 await self._answer(held, None)
             return
         try:
             async with limits.place(tenant, held.until):
                 await self._answer(held, limits)
         except CallNotAllowed as error:
-            async with places.of(tenant):
+            async with places.of(tenant), self._turn(held.asked.kind):
                 if await self._answer(held, None) is None:
                     return  # not due any more
             count_fallback(self._metrics, answering.fallbacks, limits.name, tenant, error)
             logger.warning(
                 "%s; %s answered instead", error, answering.fallback, extra=about(held.asked.key)
             )
+
+    def _turn(self, kind: str) -> AbstractAsyncContextManager[None]:
+        """Windows wait for their summaries; what is learnt can wait for the processors."""
+        return self._spare.turn() if kind == EXTRACTION else nullcontext()
 
     async def _answer(self, held: _Held, limits: EndpointLimits | None) -> Position | None:
         held.check()

@@ -75,6 +75,7 @@ def candidate(state: State, policy: dict[str, Any] | None) -> tuple[Generation, 
 
     Raises:
         InvalidPolicy: the policy does not hold.
+        UnusablePolicy: a tenant's does not; its windows could not be built.
     """
     live = state.live_generation
     rules_policy = live.policy if policy is None else policy
@@ -88,6 +89,8 @@ def candidate(state: State, policy: dict[str, Any] | None) -> tuple[Generation, 
         if layer or state.tenants[name].next_policy is not None
     }
     rules = Rules(rules_policy, tenants, state.callables, state.summarizers)
+    for name in rules.unusable:
+        rules.check_usable(name)
     if policy is not None:
         rules.check(None)
     for number, known in sorted(state.generations.items(), reverse=True):

@@ -241,9 +241,22 @@ class State:
         """Whether a tenant's payloads are encrypted under the live generation; False before there
         is one.
         """
+        rules = self._rules_alone(tenant)
+        return rules is not None and rules.encrypts(tenant)
+
+    def policy_error(self, tenant: str) -> str | None:
+        """Why a tenant's policy under the live generation cannot be used here; None: it can."""
+        rules = self._rules_alone(tenant)
+        error = None if rules is None else rules.unusable.get(tenant)
+        return None if error is None else error.why
+
+    def _rules_alone(self, tenant: str) -> Rules | None:
+        """The live generation's rules with one tenant only; None before there is one."""
         if self.live is None or self.live not in self.generations:
-            return False
-        return self.rules(self.live_generation).for_conversation(tenant, None).encryption
+            return None
+        layer = self.policy_of(self.tenants.get(tenant, Tenant(tenant)))
+        tenants = {tenant: layer} if layer else {}
+        return Rules(self.live_generation.policy, tenants, self.callables, self.summarizers)
 
     def tenant(self, name: str) -> Tenant:
         """A recorded tenant, or one that has keys only; raises :class:`UnknownTenant`."""

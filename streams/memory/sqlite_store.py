@@ -26,7 +26,7 @@ from streams.memory.sqlite_tables import (
     VERSION,
     composites_of,
     decode_record,
-    record_said,
+    records_said,
     seen,
     superseded_from,
     with_sources,
@@ -107,10 +107,9 @@ class SqliteMemories(SqliteIndex, RecordsByTime):
         found: dict[int, Hit] = {}
         with self._turn() as db:
             admits = _admits(db, only)
-            for number, *score in find_texts(db, only.tenant, only.user, words, admits):
-                place = record_said(db, only, number)
-                if place is not None and place[0] not in found:
-                    found[place[0]] = Hit(place[1], *score)
+            for text, *score in find_texts(db, only.within, words, admits):
+                for _, number, record in records_said(db, only, [text]):
+                    found.setdefault(number, Hit(record, *score))
                 if len(found) == limit:
                     break
         return list(found.values())
@@ -146,16 +145,22 @@ def _admits(db: sqlite3.Connection, only: Filter) -> Admits | None:
     plain = Filter(only.tenant, only.user, kinds=only.kinds, as_of=only.as_of, expired=only.expired)
     if only == plain and "record" in only.kinds:
         return None
-    if only.as_of is not None:  # to know what they said then costs too much for so many
-        return lambda number, scope, session: only.admits_scope(scope)
-    return lambda number, scope, session: record_said(db, only, number) is not None
+
+    def admits(texts: Mapping[int, tuple[Scope, str]]) -> Collection[int]:
+        of_scope = [number for number, (scope, _) in texts.items() if only.admits_scope(scope)]
+        if only.as_of is not None:  # to know what they said then costs too much for so many
+            return of_scope
+        return [text for text, *_ in records_said(db, only, of_scope)]
+
+    return admits
 
 
 def _hit(db: sqlite3.Connection, only: Filter) -> Callable[[int, float], Hit | None]:
     """The records that say texts, where the filter admits them."""
 
     def hit(text: int, cosine: float) -> Hit | None:
-        place = record_said(db, only, text)
-        return None if place is None else Hit(place[1], cosine, cosine)
+        for _, _, record in records_said(db, only, [text]):
+            return Hit(record, cosine, cosine)
+        return None
 
     return hit

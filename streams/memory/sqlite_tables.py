@@ -26,7 +26,7 @@ from projections.names import Key
 from streams.memory.store import Filter
 from streams.memory.word_index import encode_scope
 
-VERSION = 8
+VERSION = 9
 """Raised whenever the tables, or what is made of the same news, change: the store is fed anew."""
 TABLES = """
 CREATE TABLE logs (
@@ -237,16 +237,19 @@ def composites_of(db: sqlite3.Connection, only: Filter, records: Collection[str]
     return sorted((one for one in found if one.id not in taken_in), key=lambda one: one.id)
 
 
-def record_said(db: sqlite3.Connection, only: Filter, text: int) -> tuple[int, Record] | None:
-    """The record that says a text, with its number; None where it says another by now, or where the
-    filter does not admit it.
+def records_said(
+    db: sqlite3.Connection, only: Filter, texts: Collection[int]
+) -> Iterator[tuple[int, int, Record]]:
+    """Of texts by their numbers the records that say them, each with its number: but where a record
+    says another text by now, or where the filter does not admit it.
     """
-    row = db.execute(
-        "SELECT r.number, r.record, x.text FROM texts x JOIN records r ON r.number = x.owner"
-        " WHERE x.number = ?",
-        (text,),
-    ).fetchone()
-    if row is None:
-        return None
-    record = next(seen(db, only, [row[:2]]), None)
-    return None if record is None or record.text != row[2] else (row[0], record)
+    rows = db.execute(
+        "SELECT x.number, x.text, r.number, r.record"
+        " FROM texts x JOIN records r ON r.number = x.owner"
+        " WHERE x.number IN (SELECT value FROM json_each(?))",
+        (encode(list(texts)).decode(),),
+    ).fetchall()
+    for text, said, number, packed in rows:
+        record = next(seen(db, only, [(number, packed)]), None)
+        if record is not None and record.text == said:
+            yield text, number, record

@@ -44,6 +44,15 @@ class Filter:
     conversations: frozenset[str] | None = None
     scope: Scope | None = None
 
+    @property
+    def within(self) -> Scope:
+        """Whose texts a search has to look at: the tenant's, a user's, or those of an anonymous
+        conversation.
+        """
+        if self.scope is not None and self.scope.conversation is not None:
+            return self.scope
+        return Scope(self.tenant, self.user)
+
     def admits(self, record: Record) -> bool:
         """Whether a record is one of these."""
         return (

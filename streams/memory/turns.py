@@ -71,7 +71,7 @@ class SqliteTurns(SqliteIndex):
     """The turns of all conversations, in a file or in one that goes with it."""
 
     TABLES = TABLES + Talks.TABLES
-    VERSION = 4
+    VERSION = 5
     WHAT = "the index of turns"
 
     def __init__(self, path: Path | None = None, *, building: bool = False) -> None:
@@ -112,7 +112,7 @@ class SqliteTurns(SqliteIndex):
         with self._turn() as db:
             branches: dict[int, Branches] = {}
             admits = _admits(db, only)
-            for number, *score in find_texts(db, only.tenant, only.user, stems, admits):
+            for number, *score in find_texts(db, only.within, stems, admits):
                 turn = _turn_of(db, only, number, branches)
                 if turn is not None:
                     hits.append(TurnHit(turn, *score))
@@ -134,10 +134,13 @@ def _admits(db: sqlite3.Connection, only: Filter) -> Admits | None:
     timed = only.since is not None or only.until is not None
     branches: dict[int, Branches] = {}
 
-    def admits(number: int, scope: Scope, session: str) -> bool:
-        return only.admits_place(scope, session) and (
-            not timed or _turn_of(db, only, number, branches) is not None
-        )
+    def admits(texts: Mapping[int, tuple[Scope, str]]) -> Collection[int]:
+        return [
+            number
+            for number, place in texts.items()
+            if only.admits_place(*place)
+            and (not timed or _turn_of(db, only, number, branches) is not None)
+        ]
 
     return admits
 

@@ -1,16 +1,16 @@
-"""A full-text index in SQLite whose answers depend on one tenant's or one user's texts alone.
+"""A full-text index in SQLite whose answers depend on the texts of those who ask alone.
 
-Each word is indexed once with the code of its tenant and once with that of its user, so a question
-reads the words of its own tenant or user: others' texts cost it no time and change no score. FTS5
-keeps the words, and its vocabulary table says where each occurs; the scores are made in
-``projections.memory.text_scores``.
+Each word is indexed once with the code of its tenant and once with that of its user, or of its
+conversation if that is anonymous. So a question reads the words of its own tenant, user or
+conversation: others' texts cost it no time and change no score. FTS5 keeps the words, and its
+vocabulary table says where each occurs; the scores are made in ``projections.memory.text_scores``.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from hashlib import sha256
@@ -55,8 +55,8 @@ _encode = msgspec.json.Encoder().encode
 _scope = msgspec.json.Decoder(tuple[str, str | None, str | None, str | None]).decode
 
 
-Admits = Callable[[int, Scope, str], bool]
-"""Whether a text may be found, by its number, scope and session."""
+Admits = Callable[[Mapping[int, tuple[Scope, str]]], Collection[int]]
+"""Those of texts that may be found, by their numbers; each is given with its scope and session."""
 
 
 class Text(NamedTuple):
@@ -192,18 +192,15 @@ def merge_words(turn: Callable[[], AbstractContextManager[sqlite3.Connection]]) 
 
 
 def find_texts(
-    db: sqlite3.Connection,
-    tenant: str,
-    user: str | None,
-    stems: Iterable[str],
-    admits: Admits | None = None,
+    db: sqlite3.Connection, within: Scope, stems: Iterable[str], admits: Admits | None = None
 ) -> list[TextScore]:
-    """The scores of a tenant's or user's texts that have some of the stems, best first.
+    """The scores of texts that have some of the stems, best first.
 
     Args:
+        within: whose texts: a tenant's, a user's, or those of an anonymous conversation.
         admits: None: all of them may be found.
     """
-    code = _code(tenant, "user", user) if user is not None else _code(tenant)
+    code = _codes(within)[-1]
     corpus = Corpus(
         *(db.execute("SELECT texts, words FROM sizes WHERE code = ?", (code,)).fetchone() or (0, 0))
     )
@@ -229,21 +226,27 @@ def find_texts(
         " OR t.before IN (SELECT value FROM json_each(?1))",
         (_encode(list(weights)).decode(),),
     )
+    near = {number: (decode_scope(packed), *rest) for number, packed, *rest in rows}
+    texts = {
+        number: (scope, session)
+        for number, (scope, session, *_) in near.items()
+        if scope.tenant == within.tenant
+        and within.user in (None, scope.user)
+        and within.conversation in (None, scope.conversation)
+    }
     places = {
         number: Place(number, length, session, before, _speaker(speaker))
-        for number, packed, session, length, before, speaker in rows
-        if (scope := decode_scope(packed)).tenant == tenant
-        and user in (None, scope.user)
-        and (admits is None or admits(number, scope, session))
+        for number in (texts if admits is None else admits(texts))
+        for _, session, length, before, speaker in (near[number],)
     }
     sessions = {place.session for place in places.values()}
     sizes = dict(
         db.execute(
             "SELECT code, words FROM sizes WHERE code IN (SELECT value FROM json_each(?))",
-            (_encode([_code(tenant, "session", one) for one in sessions]).decode(),),
+            (_encode([_code(within.tenant, "session", one) for one in sessions]).decode(),),
         )
     )
-    lengths = {one: sizes.get(_code(tenant, "session", one), 0) for one in sessions}
+    lengths = {one: sizes.get(_code(within.tenant, "session", one), 0) for one in sessions}
     return text_scores(corpus, having, found, places, lengths)
 
 
@@ -317,11 +320,8 @@ def _admitted(
         "SELECT number, scope, session FROM texts WHERE number IN (SELECT value FROM json_each(?))",
         (_encode(list(weights)).decode(),),
     )
-    return {
-        number: weights[number]
-        for number, packed, session in rows
-        if admits(number, decode_scope(packed), session)
-    }
+    texts = {number: (decode_scope(packed), session) for number, packed, session in rows}
+    return {number: weights[number] for number in admits(texts)}
 
 
 def _tokens(
@@ -352,9 +352,13 @@ def _speaker(name: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _codes(scope: Scope) -> tuple[str, ...]:
-    """What a scope's words begin with: its tenant's code, and its user's."""
+    """What a scope's words begin with: its tenant's code, and its user's or its conversation's."""
     of_tenant = _code(scope.tenant)
-    return (of_tenant,) if scope.user is None else (of_tenant, _code(scope[0], "user", scope.user))
+    if scope.user is not None:
+        return of_tenant, _code(scope.tenant, "user", scope.user)
+    if scope.conversation is not None:
+        return of_tenant, _code(scope.tenant, "conversation", scope.conversation)
+    return (of_tenant,)
 
 
 @lru_cache(maxsize=65536)

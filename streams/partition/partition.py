@@ -236,9 +236,8 @@ class Partition(PartitionWindows):
         window = slot.window
         if window.meta.count >= slot.next_copy:
             slot.take_copy()
-        if window.cut is not None:
-            self._sink.report(self.number, window.key, window.cut)
-            window.pop_cut()
+        if (cut := window.pop_cut()) is not None:
+            self._sink.report(self.number, window.key, cut)
 
     async def _take(self, rows: Sequence[Row]) -> Sequence[Row]:
         """The batch without what was taken before, behind what does not wait any more."""
@@ -328,7 +327,8 @@ class Partition(PartitionWindows):
         if slot.window.meta.quarantine is None:
             slot.window.quarantine(offset, spoiled.cause)
             self._dead(key, offset, spoiled.cause, POISON, effects)
-            effects.failing.append(Failing(offset, spoiled.cause))
+            if spoiled.of_code:
+                effects.failing.append(Failing(offset, spoiled.cause))
         else:
             # Code that fails now and then: the second time it was an earlier event.
             slot.window.add_waiting(offset)

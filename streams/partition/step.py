@@ -18,7 +18,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from projections.errors import KafkaUnavailable, KeyUnusable, Overloaded, RedisUnavailable
+from projections.errors import (
+    KafkaUnavailable,
+    KeyUnusable,
+    Overloaded,
+    RedisUnavailable,
+    UnusablePolicy,
+)
 from projections.events.codec import Undecodable, decode_event
 from projections.events.types import AnyEvent, ErasedEvent
 from projections.fold.apply import Outcome, Status, apply
@@ -77,6 +83,13 @@ class FoldFailure(Exception):
         super().__init__(cause)
         self.offset = offset
         self.cause = cause
+
+    @property
+    def of_code(self) -> bool:
+        """Whether code failed. A policy that cannot be used is its tenant's matter, and says
+        nothing of the partition.
+        """
+        return not isinstance(self.__cause__, UnusablePolicy)
 
 
 Found = tuple[int, AnyEvent | InvalidRecord]

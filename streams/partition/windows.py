@@ -326,7 +326,9 @@ class PartitionWindows(OwnedPartition):
         return [
             window
             for window in windows
-            if window.meta.due is not None and window.meta.quarantine is None
+            if window.meta.due is not None
+            and window.meta.quarantine is None
+            and window.key.tenant not in self.rules.unusable
         ]
 
     def _evict(self) -> None:

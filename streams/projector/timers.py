@@ -74,9 +74,14 @@ async def _look(partition: Partition, now_ms: int) -> list[tuple[Key, dict[str, 
     later: dict[Key, int] = {}
     for key, window in zip(keys, windows, strict=True):
         later[key] = now_ms + AGAIN_MS
-        if window is None or partition_of(key, partition.log.partitions) != partition.number:
+        if (
+            window is None
             # Of a record that somebody put into another partition than its key's: what is appended
             # would never come here.
+            or partition_of(key, partition.log.partitions) != partition.number
+            # By which timers its sessions end is not known here.
+            or key.tenant in partition.rules.unusable
+        ):
             continue
         now = timed(window)
         last_ms, turn_from_ms = times.get(now.last), times.get(now.turn)

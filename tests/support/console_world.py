@@ -32,6 +32,16 @@ def faults(browser: Browser) -> list[Any]:
     ]
 
 
+def rows(browser: Browser, table: str) -> list[list[str]]:
+    """The cells of a table by its name, row by row; none while it is not there."""
+    script = """
+        const rows = document.querySelectorAll(`[aria-label="${arguments[0]}"] tbody tr`);
+        return [...rows].map((row) => [...row.cells].map((cell) => cell.innerText));
+    """
+    found: list[list[str]] = browser.run(script, table)
+    return found
+
+
 @dataclass(frozen=True)
 class World:
     """A gateway with the tenants acme and rival, and a browser."""

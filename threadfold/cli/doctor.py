@@ -244,7 +244,10 @@ async def _generation(found: Findings, settings: Settings, control: Control) -> 
         others = len(control.state.generations) - 1
         more = f", {others} {'other exists' if others == 1 else 'others exist'}" if others else ""
         found.ok("generation", f"{generation.number} is live, {partitions} partitions{more}")
-    if missing := control.state.rules(generation).missing_callables():
+    rules = control.state.rules(generation)
+    for tenant in sorted(rules.unusable):
+        found.fault("policies", str(rules.unusable[tenant]))
+    if missing := rules.missing_callables():
         found.fault(
             "callables",
             f"policies name {', '.join(missing)}, which these settings do not register: the default"

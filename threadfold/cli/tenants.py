@@ -254,6 +254,7 @@ def _shown(state: State, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "policy": state.policy_of(tenant),
+        "policy_error": state.policy_error(name),
         "next_policy": tenant.next_policy,
         "encryption": state.encrypted(name),
         "quota": {
@@ -272,6 +273,8 @@ def _print_tenant(state: State, name: str, as_json: bool) -> None:
         print_json(shown)
         return
     policy = ",".join(sorted(state.policy_of(tenant))) or "-"
+    if shown["policy_error"] is not None:
+        policy += f" (cannot be used here: {shown['policy_error']})"
     if tenant.next_policy is not None:
         policy += f" (next: {','.join(sorted(tenant.next_policy)) or '-'})"
     quotas = ",".join(f"{kind}={value:g}" for kind, value in quota.items()) or "-"

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from projections.errors import RedisUnavailable
+from projections.redis.daily_counts import DailyCounts
 from projections.redis.store import RedisStore
+from streams.compaction.summarizers.budgets import all_spent_today
 from streams.metrics import declared, reports
 from streams.metrics.declared import Metric
 from streams.settings.settings import Settings
@@ -51,11 +53,14 @@ def top(every: float, once: bool, data: Path | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What workers reported at a time, and gateways of tenants."""
+    """What workers reported at a time, and gateways of tenants; ``cost`` is what models cost today
+    (None: unknown).
+    """
 
     at: float
     found: Figures
     tenants: Figures = field(default_factory=dict)
+    cost: float | None = None
 
     def total(self, metric: Metric, **labels: str) -> float:
         """The sum over all workers of the samples that have these labels."""
@@ -111,8 +116,8 @@ def figures(before: Look | None, now: Look, redis: Mapping[str, Any] | None) -> 
         value = rate(before, now, metric, **labels)
         return "-" if value is None else f"{value:,.1f}/s"
 
-    def total(metric: Metric, shown: str = ",.0f", **labels: str) -> str:
-        return format(now.total(metric, **labels), shown) if now.found else UNKNOWN
+    def total(metric: Metric, **labels: str) -> str:
+        return format(now.total(metric, **labels), ",.0f") if now.found else UNKNOWN
 
     open_ = [
         name for name, is_open in now.most(declared.BREAKER_OPEN, "endpoint").items() if is_open
@@ -134,7 +139,7 @@ def figures(before: Look | None, now: Look, redis: Mapping[str, Any] | None) -> 
         ["summaries accepted", per_second(declared.SUMMARIES, outcome="accepted")],
         ["summaries failed", total(declared.COMPACTIONS, outcome="failed")],
         ["breakers open", breakers if now.found else UNKNOWN],
-        ["model cost", total(declared.COST, ",.4f")],
+        ["model cost today", UNKNOWN if now.cost is None else f"{now.cost:,.4f}"],
         ["dead letters", total(declared.DEAD_LETTERS)],
         ["fenced writes", total(declared.FENCED)],
         ["quotas used", ", ".join(now.quotas()) or ("none" if now.tenants else NO_GATEWAY)],
@@ -194,7 +199,12 @@ async def _look(settings: Settings) -> Look:
         reports.read_reports(await reports.reports_of(settings, kind))
         for kind in (reports.WORKERS, reports.GATEWAYS)
     ]
-    return Look(time.monotonic(), workers, gateways)
+    counts = DailyCounts(settings.redis, settings.topic_prefix)
+    try:
+        spent = await all_spent_today(counts, most=0)
+    finally:
+        await counts.close()
+    return Look(time.monotonic(), workers, gateways, spent.all.cost)
 
 
 async def _memory(store: RedisStore) -> Mapping[str, Any] | None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from streams.metrics.declared import EMBEDDING_CALLS, SEARCH_QUESTIONS
 from streams.settings.settings import Settings
 from threadfold.gateway.credentials import Credentials
+from threadfold.gateway.last_hour import LastHour
 from threadfold.gateway.metrics import GatewayMetrics
 from threadfold.gateway.problems import NotConnected
 from threadfold.gateway.tokens import EndUser
@@ -86,6 +87,7 @@ class GatewayState:
     connection: Connection
     metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
     live: Live | None = None
+    hour: LastHour | None = None
     memory: Memories | None = None
     tasks: GenerationTasks | None = None
     ending: bool = False
@@ -112,6 +114,12 @@ class GatewayState:
         if self.tasks is None:
             self.tasks = GenerationTasks(backend)
         return self.tasks
+
+    def last_hour(self) -> LastHour:
+        """The figures of the last hour; raises :class:`NotConnected` before they are there."""
+        if self.hour is None:
+            raise NotConnected("the gateway is not connected yet: try again shortly")
+        return self.hour
 
     def streams(self) -> Live:
         """The gateway's streams; raises :class:`NotConnected` before they are there."""

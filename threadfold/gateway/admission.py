@@ -150,7 +150,7 @@ class Admission:
                 # What is under way counts by a low guess: else any number of lists could come in
                 # at once while there is one token left.
                 guess = (1, announced_length(scope) // BYTES_A_TOKEN)
-                quotas.charge(tenant, *guess)
+                quotas.hold(tenant, *guess)
         try:
             await self._limited(route, parts, tenant, scope, receive, send)
         finally:

@@ -40,6 +40,7 @@ from threadfold.gateway.concurrency import LIMITS, UNLIMITED, Limits
 from threadfold.gateway.declaration import Route
 from threadfold.gateway.end_users import answered
 from threadfold.gateway.key_sets import check_source
+from threadfold.gateway.last_hour import LastHour
 from threadfold.gateway.metrics import Measured
 from threadfold.gateway.openapi import openapi_document
 from threadfold.gateway.origins import Origins
@@ -191,6 +192,9 @@ class Gateway:
             if state.tasks is not None:
                 await state.tasks.stop()
                 state.tasks = None
+            if state.hour is not None:
+                await state.hour.stop()
+                state.hour = None
             await connection.credentials.close()
             if self._reporter is not None:
                 await self._reporter.stop()
@@ -219,6 +223,7 @@ class Gateway:
                 state.metrics.follow(quotas, backend.windows.cache, self._settings)
                 self._reporter = Reporter(tenants, self._settings, GATEWAYS)
                 self._reporter.start()
+                state.hour = LastHour(backend, quotas, lambda: state.metrics.requests).start()
                 connection.backend = backend
             except (
                 Exception

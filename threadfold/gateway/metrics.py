@@ -55,6 +55,8 @@ class GatewayMetrics(Metrics):
         super().__init__("gateway")
         self.under_way = 0
         """Requests that are not answered yet."""
+        self.requests = 0
+        """Requests that were answered."""
         self.read(UNDER_WAY, lambda: {(): self.under_way})
 
     def follow(self, quotas: Quotas, cache: WindowCache, settings: Settings) -> None:
@@ -77,6 +79,7 @@ class GatewayMetrics(Metrics):
 
     def answered(self, route: str, method: str, status: int | str, seconds: float | None) -> None:
         """Count one request; None for the seconds of a stream, which are not observed."""
+        self.requests += 1
         self.add(REQUESTS, route, method, str(status))
         if seconds is not None:
             self.observe(REQUEST_SECONDS, seconds, route, method)

@@ -17,14 +17,19 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from projections.errors import QuotaExceeded, RedisUnavailable
 from projections.redis.daily_counts import DailyCounts
 from projections.redis.shared_buckets import Settling, SharedBuckets
-from streams.compaction.summarizers.budgets import Spending, spent_today
+from streams.compaction.summarizers.budgets import (
+    Spending,
+    SpentByAll,
+    all_spent_today,
+    spent_today,
+)
 from streams.runtime.tasks import end_tasks
 from streams.settings.quotas import Quota
 from threadfold.quotas.bucket import Lease
@@ -38,6 +43,7 @@ KINDS = {
 }
 """Each rate's burst, and the seconds that its number is for."""
 REQUESTS, EVENTS, TOKENS, ROLLBACKS = KINDS
+_REQUEST = (1, 0, 0, 0)
 PAUSE = 0.025
 """Seconds between two pipelines to Redis."""
 AWAY = 1.0
@@ -98,6 +104,7 @@ class Quotas:
         self._waking: asyncio.TimerHandle | None = None
         self.refused = Counter[str]()
         """How often each quota was used up when a request came."""
+        self._used: dict[str, list[float]] = {}
         self._away = False
         self._forgot = clock()
 
@@ -133,12 +140,30 @@ class Quotas:
             for kind, lease in tenant.leases.items():
                 yield name, kind, lease
 
+    def take_used(self) -> dict[str, list[float]]:
+        """What tenants used in this gateway since the last call, whether limited or not: units of
+        each kind, in the order of :data:`KINDS`.
+        """
+        used, self._used = self._used, {}
+        return used
+
     async def spent_today(self, name: str) -> Spending | None:
         """What a tenant's summaries have used of its daily budgets; None where that is unknown."""
         if self._counts is None:
             return None
         try:
             return await spent_today(self._counts, name)
+        except RedisUnavailable:
+            return None
+
+    async def all_spent_today(self, most: int) -> SpentByAll | None:
+        """What the summaries of all tenants have used today, and of the ``most`` that used most;
+        None where that is unknown.
+        """
+        if self._counts is None:
+            return None
+        try:
+            return await all_spent_today(self._counts, most)
         except RedisUnavailable:
             return None
 
@@ -151,6 +176,7 @@ class Quotas:
         """
         tenant = self._tenant(name)
         if not tenant.leases:
+            self._count(name, _REQUEST)
             return
         tenant.seen = now = self._clock()
         kinds = (REQUESTS, EVENTS, TOKENS) if appends else (REQUESTS,)
@@ -161,6 +187,7 @@ class Quotas:
         lease = tenant.leases.get(REQUESTS)
         if lease is not None:
             self._charge(lease, 1.0, now)
+        self._count(name, _REQUEST)
 
     async def admit_rollbacks(self, name: str, rollbacks: int) -> None:
         """Let the rollbacks of one request in, and charge them: each may cost more than many
@@ -172,6 +199,7 @@ class Quotas:
         tenant, now = self._tenant(name), self._clock()
         lease = tenant.leases.get(ROLLBACKS)
         if lease is None:
+            self._count(name, (0, 0, 0, rollbacks))
             return
         if rollbacks > lease.capacity:
             raise QuotaExceeded(
@@ -181,9 +209,15 @@ class Quotas:
         if not lease.open(now) and not await self._leased(lease):
             raise self._exceeded(name, tenant, ROLLBACKS, lease)
         self._charge(lease, rollbacks, now)
+        self._count(name, (0, 0, 0, rollbacks))
 
     def charge(self, name: str, events: int, tokens: int) -> None:
         """Charge events that were accepted, and their tokens."""
+        self._count(name, (0, events, tokens, 0))
+        self.hold(name, events, tokens)
+
+    def hold(self, name: str, events: int, tokens: int) -> None:
+        """Charge what is under way, until :meth:`give_back`."""
         leases, now = self._tenant(name).leases, self._clock()
         if EVENTS in leases:
             self._charge(leases[EVENTS], events, now)
@@ -191,7 +225,7 @@ class Quotas:
             self._charge(leases[TOKENS], tokens, now)
 
     def give_back(self, name: str, events: int, tokens: int) -> None:
-        """Take back what was charged for something under way."""
+        """Take back what was held for something under way."""
         leases = self._tenant(name).leases
         for kind, units in ((EVENTS, events), (TOKENS, tokens)):
             if kind in leases:
@@ -207,6 +241,13 @@ class Quotas:
             tenant = self._tenants[name] = _Tenant(self._quota_of(name))
             tenant.seen = self._clock()
         return tenant
+
+    def _count(self, name: str, units: Sequence[int]) -> None:
+        used = self._used.get(name)
+        if used is None:
+            used = self._used[name] = [0.0] * len(KINDS)
+        for i, number in enumerate(units):
+            used[i] += number
 
     def _charge(self, lease: Lease, units: float, now: float) -> None:
         lease.charge(units, now)

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from projections.policy.policy import LIMITS, Policy
+from projections.policy.key_bounds import LIMITS
+from projections.policy.policy import Policy
 
 
 def policy_schema(*without: str) -> dict[str, Any]:

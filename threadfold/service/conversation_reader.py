@@ -174,7 +174,7 @@ class ConversationReader:
             Healing, CorruptWindow, RedisUnavailable, CallableUnavailable: it cannot be read now.
         """
         key = make_key(tenant, conversation)
-        self._refuse_erased(key)
+        self._refuse(key)
         if after is not None:
             await self.wait_for(self._own_position(key, after), timeout, key=key)
         window = await self.window_or_none(key)
@@ -196,7 +196,7 @@ class ConversationReader:
         """The head of a conversation's window: its counters, its turns and its read header. Raises
         like :meth:`window`.
         """
-        self._refuse_erased(key)
+        self._refuse(key)
         fields = await self.windows.fields(key, [HEAD])
         if HEAD not in fields:
             raise unknown(key)
@@ -241,7 +241,7 @@ class ConversationReader:
         """
         key = make_key(tenant, conversation)
         check_format(fmt)
-        self._refuse_erased(key)
+        self._refuse(key)
         if after is not None:
             await self.wait_for(self._own_position(key, after), timeout, key=key)
         document = await self._context(key, fmt, max_tokens)
@@ -295,7 +295,7 @@ class ConversationReader:
         check_types(types)
         if wait:
             key = make_key(tenant, conversation)
-            self._refuse_erased(key)
+            self._refuse(key)
             partition = partition_of(key, self.log.partitions)
             end = (await self.log.last_records())[partition]
             if end:
@@ -328,7 +328,7 @@ class ConversationReader:
         """
         key = make_key(tenant, conversation)
         check_page(offset, limit)
-        self._refuse_erased(key)
+        self._refuse(key)
         at = self._own_position(key, position)
         # An erased conversation is refused. One that is not folded yet can be read; one that sleeps
         # stays asleep.
@@ -366,8 +366,11 @@ class ConversationReader:
         if self._reader.revival is not None:
             self._reader.revival.forget(key)
 
-    def _refuse_erased(self, key: Key) -> None:
-        """Raise :class:`Erased` for a conversation that was erased, or is being erased."""
+    def _refuse(self, key: Key) -> None:
+        """Raise :class:`Erased` for a conversation that was erased, or is being erased, and
+        :class:`UnusablePolicy` for one of a tenant whose policy does not hold here.
+        """
+        self.live_rules().check_usable(key.tenant)
         if self.keys.is_erased(str(key).encode()):
             # A read that ran during the erasure may have cached something.
             self._forget_window(str(key).encode())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from projections.redis.daily_counts import Addition, Counted
+from projections.redis.daily_counts import Addition, Counted, Ranked
 
 DAY = 86_400
 
@@ -16,6 +16,7 @@ class MemoryDailyCounts:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._counts: dict[str, tuple[int, dict[str, float]]] = {}
+        self._boards: dict[str, tuple[int, dict[str, dict[str, float]]]] = {}
 
     async def add(
         self, owner: str, additions: Sequence[Addition], day: int | None = None
@@ -35,3 +36,30 @@ class MemoryDailyCounts:
                 used[one.kind] = max(0.0, used[one.kind] + one.units)
             self._counts[owner] = (today, {**kept, **used})
         return Counted(added, used, today, left)
+
+    async def rank(
+        self, board: str, member: str, units: Mapping[str, float], day: int | None = None
+    ) -> bool:
+        """Add what a member used. ``day``: only if it still is."""
+        today = int(self._clock()) // DAY
+        if day not in (None, today):
+            return False
+        kept = self._board(board)
+        counts = kept.get(member, {})
+        added = {kind: counts.get(kind, 0.0) + number for kind, number in units.items()}
+        self._boards[board] = (today, {**kept, member: {**counts, **added}})
+        return True
+
+    async def ranked(self, board: str, kinds: Sequence[str], most: int) -> Ranked:
+        """A board's totals, and who used most of the first kind."""
+        rows = {
+            member: {kind: max(0.0, counts.get(kind, 0.0)) for kind in kinds}
+            for member, counts in self._board(board).items()
+        }
+        totals = {kind: sum(counts[kind] for counts in rows.values()) for kind in kinds}
+        first = sorted(rows.items(), key=lambda one: one[1][kinds[0]], reverse=True)
+        return Ranked(totals, first[:most])
+
+    def _board(self, board: str) -> dict[str, dict[str, float]]:
+        of, kept = self._boards.get(board, (0, {}))
+        return kept if of == int(self._clock()) // DAY else {}

@@ -1929,16 +1929,53 @@ export interface paths {
     "/v1/me": {
         /**
          * Show whose the credential is
-         * @description The tenant, the scopes and the quota of the request's key or token.
+         * @description The tenant, the scopes and the quota of the request's key or token, and what is used.
          *
          *     Scope: `any`. Also for end users.
          */
         get: {
             responses: {
-                /** @description Whose the credential is, and its scopes. `quota` is the tenant's with the deployment's defaults; `used_today` is null while Redis does not answer. Of an end user's token `user` says whose it is; the tenant's quota and what it used are not shown to end users. */
+                /** @description Whose the credential is, and its scopes. `quota` is the tenant's with the deployment's defaults. `used_last_minute` is what the tenant used of its rates, at all gateways together, by the quotas' names and in their units. It and `used_today` are null while Redis does not answer. Of an end user's token `user` says whose it is; the tenant's quota and what it used are not shown to end users. */
                 200: {
                     content: {
                         "application/json": components["schemas"]["Me"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/me/hour": {
+        /**
+         * Show what the tenant used in the last hour
+         * @description What the tenant used of its rates in the last hour, minute by minute.
+         *
+         *     Scope: `read`.
+         */
+        get: {
+            responses: {
+                /** @description What the tenant used at all gateways together in the last hour, minute by minute: by the names of its quotas and in their units, whether they are limited or not. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["MyHour"];
+                    };
+                };
+            };
+        };
+    };
+    "/v1/platform": {
+        /**
+         * Show the platform's last hour
+         * @description What the platform did in the last hour, every 10 s, and what summaries by models used since
+         *     00:00 UTC: of all tenants, and of the ten that used most.
+         *
+         *     Scope: `admin`.
+         */
+        get: {
+            responses: {
+                /** @description The platform's last hour, and what summaries by models used today (null while that is unknown). `events` (that workers folded) and `requests` are by second, `dead_letters` are those that were new; `behind` (events), `seconds_behind` (of the partition that is most) and `due` (conversations, for a summary) are levels. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["Platform"];
                     };
                 };
             };
@@ -1954,6 +1991,15 @@ export interface components {
          */
         Alive: {
             status: "ok";
+        };
+        /**
+         * AllUse
+         * @description What the summaries of all tenants have used today, and of the tenants that used most tokens, most first.
+         */
+        AllUse: {
+            summary_tokens: number;
+            summary_cost: number;
+            tenants: components["schemas"]["TenantUse"][];
         };
         /**
          * AnthropicMessage
@@ -2866,13 +2912,16 @@ export interface components {
         };
         /**
          * Me
-         * @description Whose the credential is, and its scopes. `quota` is the tenant's with the deployment's defaults; `used_today` is null while Redis does not answer. Of an end user's token `user` says whose it is; the tenant's quota and what it used are not shown to end users.
+         * @description Whose the credential is, and its scopes. `quota` is the tenant's with the deployment's defaults. `used_last_minute` is what the tenant used of its rates, at all gateways together, by the quotas' names and in their units. It and `used_today` are null while Redis does not answer. Of an end user's token `user` says whose it is; the tenant's quota and what it used are not shown to end users.
          */
         Me: {
             tenant: string;
             scopes: ("admin" | "append" | "erase" | "read" | "subscribe" | "tokens")[];
             quota: Record<string, unknown>;
             used_today: components["schemas"]["SummaryUse"] | null;
+            used_last_minute: {
+                [key: string]: number;
+            } | null;
             user?: string;
         };
         /**
@@ -3222,6 +3271,13 @@ export interface components {
             /** @default [] */
             recalled?: string[];
             generation?: number | null;
+        };
+        /**
+         * MyHour
+         * @description What the tenant used at all gateways together in the last hour, minute by minute: by the names of its quotas and in their units, whether they are limited or not.
+         */
+        MyHour: {
+            hour: components["schemas"]["Plots"];
         };
         /** @description A message in Anthropic's format. Send `system` as a first message with that role. */
         NewAnthropicMessage: {
@@ -4487,6 +4543,25 @@ export interface components {
             until: string | null;
         };
         /**
+         * Platform
+         * @description The platform's last hour, and what summaries by models used today (null while that is unknown). `events` (that workers folded) and `requests` are by second, `dead_letters` are those that were new; `behind` (events), `seconds_behind` (of the partition that is most) and `due` (conversations, for a summary) are levels.
+         */
+        Platform: {
+            hour: components["schemas"]["Plots"];
+            used_today: components["schemas"]["AllUse"] | null;
+        };
+        /**
+         * Plots
+         * @description Figures of the last hour: by name one value for every `every` seconds, oldest first, from `begins` on. A value that nobody knows is null.
+         */
+        Plots: {
+            begins: string;
+            every: number;
+            figures: {
+                [key: string]: (number | null)[];
+            };
+        };
+        /**
          * Positions
          * @description Positions of a conversation's events, oldest first. `all`: there are no older ones.
          */
@@ -5042,6 +5117,15 @@ export interface components {
             quota_in_force: Record<string, unknown>;
             keys: components["schemas"]["Key"][];
             used_today: components["schemas"]["SummaryUse"] | null;
+        };
+        /**
+         * TenantUse
+         * @description What the summaries of a tenant have used today.
+         */
+        TenantUse: {
+            summary_tokens: number;
+            summary_cost: number;
+            tenant: string;
         };
         /**
          * Tenants

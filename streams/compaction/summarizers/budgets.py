@@ -8,15 +8,17 @@ estimates were too low. All tenants are counted, so that each one's use of the d
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from projections.errors import RedisUnavailable
-from projections.redis.daily_counts import Addition, Counted
+from projections.redis.daily_counts import Addition, Counted, Ranked
 from streams.compaction.summarizers.failures import BudgetUsedUp
 from streams.settings.quotas import DAILY, NO_QUOTA, Quota
 
 logger = logging.getLogger(__name__)
+BOARD = "spent"
+"""Under which the totals of all tenants are counted."""
 
 
 class Counts(Protocol):
@@ -26,6 +28,14 @@ class Counts(Protocol):
         self, owner: str, additions: Sequence[Addition], day: int | None = None
     ) -> Counted:
         """:meth:`projections.redis.daily_counts.DailyCounts.add`."""
+
+    async def rank(
+        self, board: str, member: str, units: Mapping[str, float], day: int | None = None
+    ) -> bool:
+        """:meth:`projections.redis.daily_counts.DailyCounts.rank`."""
+
+    async def ranked(self, board: str, kinds: Sequence[str], most: int) -> Ranked:
+        """:meth:`projections.redis.daily_counts.DailyCounts.ranked`."""
 
 
 class Spending(NamedTuple):
@@ -39,11 +49,14 @@ NOTHING = Spending(0.0, 0.0)
 
 
 class Reserved(NamedTuple):
-    """An estimate that was charged; ``day`` None: it is counted nowhere."""
+    """An estimate that was charged; ``day`` None: it is counted nowhere. ``ranked`` is what of it
+    is in the platform's totals.
+    """
 
     tenant: str
     estimate: Spending
     day: int | None
+    ranked: Spending = NOTHING
 
 
 class Budgets:
@@ -77,20 +90,22 @@ class Budgets:
                 raise
             logger.debug("what summaries of tenant %s use is not counted: %s", tenant, error)
             counted = None
-        return Reserved(tenant, estimate, None if counted is None else counted.day)
+        if counted is None:
+            return Reserved(tenant, estimate, None)
+        ranked = await self._rank(tenant, estimate, counted.day)
+        return Reserved(tenant, estimate, counted.day, estimate if ranked else NOTHING)
 
     async def settle(self, reserved: Reserved, used: Spending) -> None:
         """Charge what a call used in place of its estimate."""
-        tenant, estimate, day = reserved
+        tenant, estimate, day, ranked = reserved
         if day is None or self._counts is None:
             return
-        units = (used.tokens - estimate.tokens, used.cost - estimate.cost)
+        units = zip(DAILY, _less(used, estimate), strict=True)
         try:
-            await self._counts.add(
-                _owner(tenant), [Addition(*one) for one in zip(DAILY, units, strict=True)], day
-            )
+            await self._counts.add(_owner(tenant), [Addition(*one) for one in units], day)
         except RedisUnavailable as error:
             logger.debug("a call of tenant %s stays charged as estimated: %s", tenant, error)
+        await self._rank(tenant, _less(used, ranked), day)
 
     # -- parts
     # ------------------------------------------------------------------------------------------
@@ -98,6 +113,17 @@ class Budgets:
     def _limits(self, tenant: str) -> list[float]:
         quota = self._quota_of(tenant)
         return [getattr(quota, name) or 0.0 for name in DAILY]
+
+    async def _rank(self, tenant: str, spending: Spending, day: int) -> bool:
+        """Add to the platform's totals, which admit nothing: they are for people to see."""
+        if self._counts is None:
+            return False
+        try:
+            units = dict(zip(DAILY, spending, strict=True))
+            return await self._counts.rank(BOARD, tenant, units, day)
+        except RedisUnavailable as error:
+            logger.debug("the totals lack a call of tenant %s: %s", tenant, error)
+            return False
 
     async def _add(self, tenant: str, spending: Spending) -> Counted | None:
         if self._counts is None:
@@ -125,6 +151,33 @@ async def spent_today(counts: Counts, tenant: str) -> Spending:
     """
     counted = await counts.add(_owner(tenant), [Addition(name, 0.0) for name in DAILY])
     return Spending(*(counted.used[name] for name in DAILY))
+
+
+class SpentByAll(NamedTuple):
+    """What the summaries of all tenants have used, and of those that used most tokens."""
+
+    all: Spending
+    most: list[tuple[str, Spending]]
+
+
+async def all_spent_today(counts: Counts, most: int) -> SpentByAll:
+    """What the summaries of all tenants have used since 00:00 UTC, calls under way included, and of
+    the ``most`` tenants that used most; raises RedisUnavailable.
+    """
+    found = await counts.ranked(BOARD, DAILY, most)
+    return SpentByAll(
+        Spending(*(found.totals[name] for name in DAILY)),
+        # A call that failed leaves its tenant with nothing.
+        [
+            (tenant, Spending(*(used[name] for name in DAILY)))
+            for tenant, used in found.most
+            if any(used.values())
+        ],
+    )
+
+
+def _less(one: Spending, other: Spending) -> Spending:
+    return Spending(one.tokens - other.tokens, one.cost - other.cost)
 
 
 def _owner(tenant: str) -> str:

@@ -7,14 +7,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from projections.errors import RedisUnavailable
 from projections.redis.daily_counts import Addition, Counted, DailyCounts
-from streams.compaction.summarizers.budgets import Budgets, Counts, Spending, spent_today
+from streams.compaction.summarizers.budgets import (
+    Budgets,
+    Counts,
+    Spending,
+    SpentByAll,
+    all_spent_today,
+    spent_today,
+)
 from streams.compaction.summarizers.failures import BudgetUsedUp
 from streams.settings.quotas import Quota
 from streams.settings.settings import Settings
@@ -126,6 +133,47 @@ async def test_an_endpoint_without_usage_is_charged_by_our_own_count(counts: Cou
     spent = await spent_today(counts, "acme")
     prompt = sum(len(one["content"]) for one in server.calls[0]["messages"])
     assert prompt / 8 < spent.tokens < prompt / 2 and spent.cost > 0
+
+
+async def test_the_days_total_of_all_tenants_is_theirs_and_a_worker_that_begins_anew_goes_on(
+    counts: Counts,
+) -> None:
+    first, second = Budgets(counts), Budgets(counts)
+    reserved = await first.reserve("acme", Spending(500, 0.5))
+    assert (await all_spent_today(counts, 9)).all == Spending(500, 0.5), "a call under way counts"
+    await first.settle(reserved, Spending(300, 0.25))
+    for tenant, tokens in (("acme", 100), ("nord", 700), ("idle", 0)):
+        reserved = await second.reserve(tenant, Spending(5, 0.125))
+        await second.settle(reserved, Spending(tokens, tokens / 800))
+    assert await all_spent_today(counts, 9) == SpentByAll(
+        Spending(1_100, 1.25), [("nord", Spending(700, 0.875)), ("acme", Spending(400, 0.375))]
+    )
+    for tenant, spent in (await all_spent_today(counts, 9)).most:
+        assert await spent_today(counts, tenant) == spent
+    assert (await all_spent_today(counts, 1)).most == [("nord", Spending(700, 0.875))]
+
+
+class UnrankedCounts(MemoryDailyCounts):
+    """Counts whose board was away when the first call began."""
+
+    away = True
+
+    async def rank(
+        self, board: str, member: str, units: Mapping[str, float], day: int | None = None
+    ) -> bool:
+        if self.away:
+            raise RedisUnavailable("it is away")
+        return await super().rank(board, member, units, day)
+
+
+async def test_a_call_that_began_uncounted_is_counted_whole_when_it_ends() -> None:
+    counts = UnrankedCounts()
+    budgets = Budgets(counts)
+    reserved = await budgets.reserve("acme", Spending(500, 0.5))
+    counts.away = False
+    await budgets.settle(reserved, Spending(300, 0.25))
+    assert (await all_spent_today(counts, 1)).all == Spending(300, 0.25)
+    assert await spent_today(counts, "acme") == Spending(300, 0.25)
 
 
 class AwayCounts(MemoryDailyCounts):

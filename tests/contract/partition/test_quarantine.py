@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -13,10 +14,12 @@ from projections.events import types as events
 from projections.events.codec import decode_event
 from projections.fold.apply import History, Outcome, Status, apply
 from projections.names import Key
+from projections.policy.policy import Rules
 from projections.storage.records import Checkpoint
 from projections.window.window import Window
 from streams.maintenance import dead_letters
 from streams.maintenance.repair import repair_windows, whole_write
+from streams.partition.failure_share import FailureShare
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.partition.step import FoldFailure, StepResult, go_on, spoiled_by, with_history
@@ -330,3 +333,53 @@ async def test_a_panic_parks_wherever_the_fold_comes_to_it_and_memory_that_runs_
     if where == "with history":
         with pytest.raises(asyncio.CancelledError):
             await go(asyncio.CancelledError())
+
+
+async def test_a_tenant_whose_policy_cannot_be_used_waits_and_goes_on_once_it_can(
+    parts: Parts,
+) -> None:
+    share = FailureShare(0.0)
+    share.begin(NUMBER, 0)
+    newer = [Key(f"{key.tenant}-newer", key.conversation) for key in parts.keys]
+    old = Rules(tenants={newer[0].tenant: {"min_messages": 5, "tomorrow": 1}})
+    await parts.begin()
+    said = [
+        (str(key).encode(), encode(event_for(key, events.Message("user", f"{key} {n}"), f"{n}")))
+        for n in range(30)
+        for key in (*parts.keys, *newer)
+    ]
+    raws = await parts.put(said)
+    sink = PartitionlessSink()
+    live = Partition(
+        NUMBER,
+        parts.generation,
+        parts.store,
+        parts.log,
+        old,
+        learn=AsyncMock(),
+        sink=sink,
+        share=share,
+    )
+    live.adopt(Checkpoint(offset=parts.first - 1))
+    for batch in split(random.Random(1), raws, 50):
+        await live.process(batch)
+    assert live.excess is None
+    assert [offset for offset, kind in sink.dead if kind == "poison"] == [
+        raw.offset for raw in raws[3:6]
+    ]
+    upgraded = Rules(tenants={newer[0].tenant: {"min_messages": 5}})
+    for key in (*parts.keys, *newer):
+        stored = (await parts.store.read(parts.generation, NUMBER, [key]))[1][0]
+        assert stored is not None
+        window = stored.load(key, NUMBER, old)
+        assert (window.meta.quarantine is not None) is (key in newer)
+        if window.meta.quarantine is not None:
+            assert "'tomorrow' is unknown" in window.meta.quarantine.cause
+            window = stored.load(key, NUMBER, upgraded)
+            window = await go_on(parts.log, window, StepResult(), again=True)
+        whole = Window(key, NUMBER, upgraded)
+        for raw in raws:
+            if raw.key == str(key).encode():
+                apply(whole, raw.offset, decode_event(raw.value or b""))
+        assert window.image() == whole.image()
+        assert window.policy.min_messages == (5 if key in newer else 20)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from projections.errors import RedisUnavailable
-from projections.redis.daily_counts import Addition, DailyCounts
+from projections.redis.daily_counts import Addition, DailyCounts, Ranked
 from streams.compaction.summarizers.budgets import Counts
 from streams.settings.settings import Settings
 from tests.support.ports import closed_port
@@ -88,6 +88,51 @@ async def test_counts_of_another_day_in_redis_are_passed_over(settings: Settings
     assert (await counts.add("old", [Addition("tokens", 1, 5)])).used == {"tokens": 1}
     assert (await counts.add("old", [Addition("cost", 0)])).used == {"cost": 0}
     assert 0 < await client.ttl(name) <= 172_800
+    await client.aclose()
+    await counts.close()
+
+
+async def test_what_members_of_a_board_used_adds_up_and_who_used_most_is_first(
+    counts: Counts,
+) -> None:
+    kinds = ("tokens", "cost")
+    assert await counts.ranked("empty", kinds, 3) == Ranked({"tokens": 0, "cost": 0}, [])
+    for member, tokens in (("little", 1), ("much", 70), ("some", 8), ("much", 20)):
+        assert await counts.rank("board", member, {"tokens": tokens, "cost": tokens / 4})
+    found = await counts.ranked("board", kinds, 2)
+    assert found.totals == {"tokens": 99, "cost": 24.75}
+    assert found.most == [
+        ("much", {"tokens": 90, "cost": 22.5}),
+        ("some", {"tokens": 8, "cost": 2}),
+    ]
+    assert await counts.rank("board", "much", {"tokens": -87, "cost": 0})
+    assert [member for member, _ in (await counts.ranked("board", kinds, 5)).most] == [
+        "some", "much", "little"
+    ]  # fmt: skip
+
+
+async def test_a_board_takes_nothing_of_another_day(counts: Counts) -> None:
+    today = (await counts.add("of-a-board", [Addition("tokens", 0)])).day
+    assert not await counts.rank("late", "acme", {"tokens": 5}, today - 1)
+    assert await counts.rank("late", "acme", {"tokens": 2}, today)
+    assert (await counts.ranked("late", ["tokens"], 1)).totals == {"tokens": 2}
+
+
+async def test_a_board_of_yesterday_in_redis_is_passed_over(settings: Settings) -> None:
+    import redis.asyncio as aredis
+
+    client = aredis.Redis.from_url(settings.redis)
+    counts = DailyCounts(settings.redis, settings.topic_prefix)
+    await counts.rank("old", "acme", {"tokens": 5})
+    name = f"{settings.topic_prefix}:{{old}}:ranks"
+    await client.hincrby(name, "day", -1)
+    assert await counts.ranked("old", ["tokens"], 9) == Ranked({"tokens": 0}, [])
+    await counts.rank("old", "nord", {"tokens": 3})
+    assert await counts.ranked("old", ["tokens"], 9) == Ranked(
+        {"tokens": 3}, [("nord", {"tokens": 3})]
+    )
+    for key in (name, f"{name}:tokens"):
+        assert 0 < await client.ttl(key) <= 172_800
     await client.aclose()
     await counts.close()
 

@@ -71,6 +71,7 @@ async def test_conversations_are_listed_by_what_they_need_and_top_draws_what_goe
 
         found = await until(shown, what="the worker's report")
         assert "workers 1" in found and "dead letters 1" in found
+        assert "model cost today 0.0000" in found
 
         async with terminal("top", "--every", "0.2", "--data", tmp_path) as screen:
             await screen.shows(r"workers +1\b")

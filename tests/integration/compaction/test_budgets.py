@@ -11,7 +11,7 @@ import pytest
 
 from projections.names import Key
 from projections.redis.daily_counts import DailyCounts
-from streams.compaction.summarizers.budgets import spent_today
+from streams.compaction.summarizers.budgets import all_spent_today, spent_today
 from streams.control.control_topic import Control
 from streams.log.topics import create_topics
 from streams.settings.quotas import Quota
@@ -85,7 +85,12 @@ async def test_two_workers_keep_one_budget_and_the_other_tenant_has_its_model(
     assert made["acme", "cheap"] + made["acme", "extractive"] == TALKS
     counts = DailyCounts(world.settings.redis, world.settings.topic_prefix)
     spent = [await spent_today(counts, tenant) for tenant in ("acme", "other")]
+    # What the workers report is gone with them; this is not.
+    platform = await all_spent_today(counts, 5)
     await counts.close()
+    assert platform.all.tokens == sum(one.tokens for one in spent)
+    assert platform.all.cost == pytest.approx(sum(one.cost for one in spent))
+    assert {tenant for tenant, _ in platform.most} == {"acme", "other"}
     assert CALLS * 1_000 <= spent[0].tokens <= (CALLS + 4) * 1_000
     assert sum(one.tokens for one in spent) == 1_000 * len(server.calls)
     assert sum(one.cost for one in spent) == pytest.approx(len(server.calls) / 1_000)

@@ -5,6 +5,7 @@ it never shows.
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from projections.names import Key, partition_of
-from tests.support.browser import ENTER, TAB, Browser
+from tests.support.browser import ENTER, TAB
 from tests.support.console_traffic import append, approval, talk
-from tests.support.console_world import AXE, CONSOLE, PACKAGES, World, faults
+from tests.support.console_world import AXE, CONSOLE, PACKAGES, World, faults, rows
 from tests.support.raw_records import put_raw
 from threadfold.demo.agents import agent_events
 
@@ -47,44 +48,12 @@ def test_the_sources_hold_their_types_and_build_to_what_is_shipped(tmp_path: Pat
         assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
 
 
-def rows(browser: Browser, table: str) -> list[list[str]]:
-    """The cells of a table by its name, row by row; none while it is not there."""
-    script = """
-        const rows = document.querySelectorAll(`[aria-label="${arguments[0]}"] tbody tr`);
-        return [...rows].map((row) => [...row.cells].map((cell) => cell.innerText));
-    """
-    found: list[list[str]] = browser.run(script, table)
-    return found
-
-
 def test_every_view_shows_what_it_is_for_and_reports_no_error(world: World) -> None:
     browser = world.sign_in()
     for view, text in VIEWS.items():
         world.show(view).shows(text)
     # A refused script, style or request would be here.
     assert browser.log() == []
-
-
-def test_the_overview_draws_what_it_has_seen(world: World) -> None:
-    browser = world.sign_in()
-    world.show("overview").shows("Requests / s at this gateway", "1 worker reports", "extractive")
-    label = "return document.querySelector('[aria-label^=\"Requests\"]').ariaLabel"
-    browser.until(lambda: ": 0 now" not in browser.run(label), "no request is counted")
-    assert "L" in browser.run("return document.querySelectorAll('.plot path')[1].getAttribute('d')")
-    plots = browser.run(
-        "return [...document.querySelectorAll('.plot span')].map((e) => e.innerText)"
-    )
-    assert {"Events folded / s", "Seconds behind, worst partition", "Dead letters"} <= set(plots)
-    browser.shows("wait to be made", "Model cost of summaries today")
-    folded = [str(number) for number in range(world.settings.partitions)]
-    browser.until(
-        lambda: [row[0] for row in rows(browser, "Partitions") if row[4] == "folding"] == folded,
-        "a partition is not folded",
-    )
-    for _, *figures, _ in rows(browser, "Partitions"):
-        assert len(figures) == 3 and all(float(figure) >= 0 for figure in figures)
-    compactions = rows(browser, "Compactions by reason and outcome")
-    assert ["budget", "extractive", "made"] in [row[:3] for row in compactions]
 
 
 def test_the_demos_traffic_is_shown_as_it_comes(world: World) -> None:
@@ -95,8 +64,6 @@ def test_the_demos_traffic_is_shown_as_it_comes(world: World) -> None:
     append(world.acme, "desk", events[len(events) // 2 :])
     browser.shows(next(one["content"] for one in reversed(events) if one.get("content")))
     world.show("overview")
-    label = "return document.querySelector('[aria-label^=\"Events folded\"]')?.ariaLabel"
-    browser.until(lambda: ": 0 now" not in (browser.run(label) or ": 0 now"), "none is folded")
     busiest = "Tenants that append most"
     browser.until(
         lambda: (
@@ -104,6 +71,8 @@ def test_the_demos_traffic_is_shown_as_it_comes(world: World) -> None:
         ),
         "the tenant that appends is not shown",
     )
+    label = "return document.querySelector('[aria-label^=\"Events folded\"]')?.ariaLabel ?? ''"
+    browser.until(lambda: re.search("(?<! 0) at most", browser.run(label)), "none is folded", 90)
     assert browser.log() == []
 
 

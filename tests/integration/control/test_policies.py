@@ -7,11 +7,15 @@ from __future__ import annotations
 import pytest
 
 from projections.errors import InvalidPolicy
+from projections.events.validation import make_record
+from projections.names import Key
 from streams.log.topics import create_topics
+from streams.settings.quotas import Tenant
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
 from tests.conftest import fresh_settings
 from tests.support.commands import cli, ok
+from tests.support.gateway import is_problem, say, serving
 from tests.support.generations import open_generation
 from tests.support.pipeline import POLICY
 from threadfold.embedded.stack import EmbeddedStack
@@ -59,3 +63,48 @@ async def test_a_tenants_policy_file_is_checked_over_the_deployments_and_not_alo
     ran = await cli("tenants", "add", "other", "--policy", file, env=env)
     assert (ran.code, ran.out) == (2, "")
     assert "reserve_tokens" in ran.said
+
+
+async def test_a_tenant_of_a_newer_release_is_refused_alone_and_its_events_wait(
+    settings: Settings,
+) -> None:
+    async with serving(settings) as client:
+        backend = client.backend
+        record = Tenant("newer", {"min_messages": 5, "tomorrow": 1})
+        await backend.control.write({"tenant/newer": record})
+        client.keys["newer"] = await backend.control.add_key("newer")
+        client.keys["root"] = await backend.control.add_key("acme", ["admin"])
+        key = Key("newer", "c1")
+        flat = {"type": "message", "role": "user", "content": "hello"}
+        made = make_record(key, flat, where="event", now="2026-01-01T00:00:00Z", new_id="1")
+        (at,) = await backend.log.append([made])
+        await backend.wait_for(at)
+        others = [f"/v1/conversations/c{n}/events?wait=applied" for n in range(8)]
+        for path in others:
+            taken = await client("POST", path, [say("hi")])
+            assert taken.status_code == 200, taken.text
+        for method, path, body in (
+            ("GET", "/v1/conversations/c1/context", None),
+            ("POST", "/v1/conversations/c1/events", [say("hi")]),
+            ("POST", "/v1/memories", {"text": "They like tea."}),
+        ):
+            answer = await client(method, path, body, tenant="newer")
+            is_problem(answer, 503, "tenant newer", "'tomorrow' is unknown", "upgrade")
+        listed = (await client("GET", "/v1/tenants", tenant="root")).json()["tenants"]
+        errors = {one["name"]: one["policy_error"] for one in listed}
+        assert (errors["acme"], errors["rival"]) == (None, None)
+        assert "'tomorrow' is unknown" in errors["newer"]
+        env = {
+            "THREADFOLD_KAFKA": settings.kafka,
+            "THREADFOLD_REDIS": settings.redis,
+            "THREADFOLD_TOPIC_PREFIX": settings.topic_prefix,
+        }
+        (line,) = [
+            line for line in (await ok("tenants", "list", env=env)).lines if line[:5] == "newer"
+        ]
+        assert "cannot be used here: policy key 'tomorrow' is unknown" in line
+        parked = (await ok("dead-letters", "list", "--tenant", "newer", env=env)).out
+        assert f"{at}" in parked and "'tomorrow' is unknown" in parked
+        found = await cli("doctor", env=env)
+        assert "wrong policies: the policy of tenant newer cannot be used here" in found.out
+        assert "ok    lag" in found.out

@@ -283,6 +283,7 @@ async def test_a_user_is_shown_who_he_is_and_the_own_window_as_it_is(world: Worl
         "scopes": ["append", "read", "subscribe"],
         "quota": {},
         "used_today": None,
+        "used_last_minute": None,
     }
     window = await world("GET", f"/conversations/{mine}/window", token)
     assert window.status_code == 200 and "hello" in window.text

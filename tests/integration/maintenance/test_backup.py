@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from projections.names import Key, Position
 from projections.storage.snapshots import take_snapshot
@@ -35,6 +35,7 @@ async def written(settings: Settings) -> Settings:
         bootstrap_servers=settings.kafka, transactional_id=settings.topic_prefix
     )
     await producer.start()
+    before = await _committed_ends(settings)
     async with producer.transaction():
         for number in range(40):
             await producer.send(
@@ -47,8 +48,23 @@ async def written(settings: Settings) -> Settings:
     async with producer.transaction():
         await producer.send(settings.topic("events"), b"after the marker", b"acme/k", 0)
     await producer.stop()
+    with_markers = [end + new for end, new in zip(before, (13, 11, 11, 11), strict=True)]
+
+    async def ended() -> bool:
+        return await _committed_ends(settings) == with_markers
+
+    await until(ended, what="the markers, which brokers write after they have answered")
     await open_generation(settings, {}, acme=None)
     return settings
+
+
+async def _committed_ends(settings: Settings) -> list[int]:
+    consumer = AIOKafkaConsumer(bootstrap_servers=settings.kafka, isolation_level="read_committed")
+    await consumer.start()
+    places = [TopicPartition(settings.topic("events"), number) for number in range(4)]
+    ends = await consumer.end_offsets(places)
+    await consumer.stop()
+    return [ends[place] for place in places]
 
 
 async def test_every_record_comes_back_at_its_offset_and_time_beside_gaps(

@@ -117,3 +117,11 @@ def test_what_nobody_reports_is_unknown_and_not_zero() -> None:
     one = dict(map(tuple, figures(None, Look(1.0, idle.found, {"g:1": {}}), None)))
     assert (one["workers"], one["events behind"]) == ("1", "0 in 1 partitions")
     assert (one["dead letters"], one["breakers open"], one["quotas used"]) == ("0", "none", "none")
+
+
+def test_what_models_cost_today_is_shown_also_while_no_worker_reports() -> None:
+    def cost(look: Look) -> str:
+        return dict(map(tuple, figures(None, look, None)))["model cost today"]
+
+    assert cost(Look(1.0, {}, cost=12.5)) == "12.5000"
+    assert cost(look(1.0, a=folded(1))) == "unknown", "Redis did not say"

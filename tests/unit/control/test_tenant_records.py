@@ -9,7 +9,8 @@ import time
 import msgspec
 import pytest
 
-from projections.errors import InvalidKey, InvalidQuota, InvalidSettings
+from projections.errors import InvalidKey, InvalidQuota, InvalidSettings, UnusablePolicy
+from streams.control.generations import candidate
 from streams.control.state import Generation, State
 from streams.settings.quotas import (
     ApiKey,
@@ -134,6 +135,25 @@ def test_a_tenant_is_encrypted_by_the_policy_in_force() -> None:
     assert not state.encrypted("acme")
     state.generations, state.live = {1: Generation(1, 4, {}, {"acme": {"encryption": True}})}, 1
     assert state.encrypted("acme") and not state.encrypted("other")
+
+
+def test_a_policy_of_a_newer_release_is_its_tenants_trouble_alone() -> None:
+    state = State()
+    state.generations, state.live = {1: Generation(1, 4, {}, {"built": {"tomorrow": 1}})}, 1
+    state.put(b"tenant/built", b'{"name":"built"}')
+    state.put(b"tenant/newer", b'{"name":"newer","policy":{"tomorrow":1,"encryption":true}}')
+    state.put(b"tenant/acme", b'{"name":"acme","policy":{"min_messages":4}}')
+    rules = state.rules(state.live_generation)
+    assert rules.for_conversation("acme", None).min_messages == 4
+    assert rules.missing_callables() == []
+    for tenant in ("newer", "built"):
+        with pytest.raises(UnusablePolicy, match=rf"tenant {tenant} .*'tomorrow' is unknown"):
+            rules.for_conversation(tenant, None)
+        assert "'tomorrow' is unknown" in (state.policy_error(tenant) or "")
+    assert (state.policy_error("acme"), state.policy_error("nobody")) == (None, None)
+    assert [state.encrypted(name) for name in ("newer", "built", "acme")] == [True, False, False]
+    with pytest.raises(UnusablePolicy, match="tenant built"):
+        candidate(state, {"min_messages": 9})
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from projections.errors import InvalidPolicy, ThreadfoldError
+from projections.errors import InvalidPolicy, ThreadfoldError, UnusablePolicy
 from projections.policy.policy import Policy, Rules, make_policy
 from tests.support.profiles import examples
 
@@ -97,8 +97,10 @@ def test_contradictions_between_layers_are_found() -> None:
 def test_rules_refuse_what_does_not_hold_at_once() -> None:
     with pytest.raises(InvalidPolicy):
         Rules({"nope": 1})
-    with pytest.raises(InvalidPolicy):
-        Rules({}, {"acme": {"nope": 1}})
+    rules = Rules({}, {"acme": {"nope": 1}})
+    with pytest.raises(UnusablePolicy, match=r"tenant acme .*'nope' is unknown"):
+        rules.for_conversation("acme", None)
+    assert rules.for_conversation("other", None) == make_policy()
 
 
 def test_a_conversations_overrides_win_and_those_that_do_not_fit_are_left_out_whole() -> None:

@@ -41,7 +41,7 @@ async def test_what_was_used_since_the_last_look_is_a_share_of_the_rate(
     assert use.look() == {("tokens_per_minute", "acme"): pytest.approx(0.5)}
     clock.now += 10
     assert use.look() == {}, "nothing since then"
-    quotas.charge("acme", 1, 400)
+    quotas.hold("acme", 1, 400)
     quotas.give_back("acme", 1, 400)
     clock.now += 10
     assert use.look() == {}, "what was given back is not used"
@@ -58,3 +58,17 @@ async def test_tenants_beyond_the_top_share_a_label_with_the_most_of_them(
     assert len(found) == MOST + 1
     assert found["tokens_per_minute", f"t{3 * MOST - 1}"] == max(found.values())
     assert found["tokens_per_minute", OTHER] == pytest.approx(10 * 2 * MOST / 1_000)
+
+
+async def test_what_tenants_used_is_taken_once_whether_it_is_limited_or_not(
+    quotas: Quotas,
+) -> None:
+    for tenant in ("acme", "free"):
+        await quotas.admit(tenant, appends=True)
+        await quotas.admit(tenant, appends=False)
+        quotas.hold(tenant, 1, 900)
+        quotas.give_back(tenant, 1, 900)
+        quotas.charge(tenant, 3, 500)
+        await quotas.admit_rollbacks(tenant, 2)
+    assert quotas.take_used() == {"acme": [2, 3, 500, 2], "free": [2, 3, 500, 2]}
+    assert quotas.take_used() == {}

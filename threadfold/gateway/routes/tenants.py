@@ -138,10 +138,14 @@ class ShownTenant(Struct):
 
     `erasure` is what an erasure makes of text in the log: `opaque` if the tenant is encrypted, else
     `kept`.
+
+    `policy_error` is null, or why this release cannot use the policy, as one that a newer release
+    wrote: the tenant's conversations wait then, and its requests answer 503.
     """
 
     name: str
     policy: dict[str, Any]
+    policy_error: str | None
     next_policy: dict[str, Any] | None
     encryption: bool
     erasure: Literal["opaque", "kept"]
@@ -350,6 +354,7 @@ def _shown(caller: Caller, tenant: Tenant) -> dict[str, Any]:
     return {
         "name": tenant.name,
         "policy": caller.backend.control.state.policy_of(tenant),
+        "policy_error": caller.backend.control.state.policy_error(tenant.name),
         "next_policy": tenant.next_policy,
         "encryption": sealed,
         "erasure": "opaque" if sealed else "kept",
