@@ -1434,7 +1434,7 @@ export interface paths {
                 };
             };
             responses: {
-                /** @description A tenant. `policy` is active; `next_policy` waits for the next generation. `quota` is the tenant's own; `quota_in_force` includes the deployment's defaults. `erasure` is what an erasure makes of text in the log: `opaque` if the tenant is encrypted, else `kept`. */
+                /** @description A tenant. `policy` is active; `next_policy` waits for the next generation. `quota` is the tenant's own; `quota_in_force` includes the deployment's defaults. `erasure` is what an erasure makes of text in the log: `opaque` if the tenant is encrypted, else `kept`. `policy_error` is null, or why this release cannot use the policy, as one that a newer release wrote: the tenant's conversations wait then, and its requests answer 503. */
                 200: {
                     content: {
                         "application/json": components["schemas"]["ShownTenant"];
@@ -2902,6 +2902,7 @@ export interface components {
         MadeTenant: {
             name: string;
             policy: Record<string, unknown>;
+            policy_error: string | null;
             next_policy: Record<string, unknown> | null;
             encryption: boolean;
             erasure: "kept" | "opaque";
@@ -4803,11 +4804,12 @@ export interface components {
         };
         /**
          * ShownTenant
-         * @description A tenant. `policy` is active; `next_policy` waits for the next generation. `quota` is the tenant's own; `quota_in_force` includes the deployment's defaults. `erasure` is what an erasure makes of text in the log: `opaque` if the tenant is encrypted, else `kept`.
+         * @description A tenant. `policy` is active; `next_policy` waits for the next generation. `quota` is the tenant's own; `quota_in_force` includes the deployment's defaults. `erasure` is what an erasure makes of text in the log: `opaque` if the tenant is encrypted, else `kept`. `policy_error` is null, or why this release cannot use the policy, as one that a newer release wrote: the tenant's conversations wait then, and its requests answer 503.
          */
         ShownTenant: {
             name: string;
             policy: Record<string, unknown>;
+            policy_error: string | null;
             next_policy: Record<string, unknown> | null;
             encryption: boolean;
             erasure: "kept" | "opaque";
@@ -5110,6 +5112,7 @@ export interface components {
         TenantInUse: {
             name: string;
             policy: Record<string, unknown>;
+            policy_error: string | null;
             next_policy: Record<string, unknown> | null;
             encryption: boolean;
             erasure: "kept" | "opaque";
