@@ -221,7 +221,18 @@ class _Worker(faust.Worker):  # type: ignore[misc]
     """
 
     ending: threading.Timer | None = None
+    failure: ThreadfoldError | None = None
+    """Why it could not start, where that has a name."""
     log_format = "text"
+
+    async def start(self) -> None:
+        try:
+            await super().start()
+        except ThreadfoldError as error:
+            # Faust would log it with a traceback; what it ends in silence is a start that was
+            # cancelled. Whoever runs the worker says it in one line.
+            self.failure = error
+            raise asyncio.CancelledError from None
 
     def on_setup_root_logger(self, logger: logging.Logger, level: int) -> None:
         super().on_setup_root_logger(logger, level)
@@ -259,6 +270,8 @@ def run_worker(settings: Settings, parts: frozenset[str] = PARTS) -> int:
     try:
         worker.execute_from_commandline()
     except SystemExit as end:
+        if worker.failure is not None:
+            raise worker.failure.with_traceback(None) from None
         projector = app.runtime.projector
         if projector is not None and projector.runtime.failure is not None:
             # Faust has logged it, and knows no exit code but 1.

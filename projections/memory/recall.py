@@ -25,6 +25,10 @@ LATEST_AMONG = 20
 """Of how many results it is seen whether one corrects another."""
 BEST = 3
 """Statements that fit best by words, and by meaning, of which it is looked what corrects them."""
+COVERED = 0.5
+"""The power of how much of the question is covered, where there are no vectors: nothing else finds
+what answers in other words, and a few words of it are better than none.
+"""
 NEAR = 6.0
 """What the square of a cosine counts, beside a fit of 1."""
 
@@ -115,21 +119,21 @@ def _composite(record: Record, found: Sequence[Recalled]) -> Recalled:
 
 
 def _fuse(found: Sequence[Recalled]) -> None:
-    """Where vectors say how near meanings are, they are added to how well the words fit.
+    """Make the fits of several channels comparable, and add how near meanings are, where vectors
+    say so.
 
-    A fit counts for as much of the question as any text has: of a question whose telling words
-    nobody said, the others say little. A cosine counts as its square above the least one: much if
-    it stands out. Both were measured better than the sum of distances from the mean, which takes a
-    chance match for a good one where all are poor (docs/memory.md). Where turns have no vectors,
+    A fit counts for as much of the question as any text of its channel has: of a question whose
+    telling words nobody said, the others say little. Else a record that has no more of it than a
+    name came before the turns that answer. A cosine counts as its square above the least one: much
+    if it stands out. Both were measured better than the sum of distances from the mean, which takes
+    a chance match for a good one where all are poor (docs/memory.md). Where turns have no vectors,
     their words count alone.
     """
     near = [one.cosine for one in found if one.cosine is not None]
-    if not near:
-        return
-    least = min(near)
+    least, covered = min(near, default=0.0), 1.0 if near else COVERED
     for one in found:
         above = 0.0 if one.cosine is None else one.cosine - least
-        one.fit = one.fit * one.coverage + NEAR * above**2
+        one.fit = one.fit * one.coverage**covered + NEAR * above**2
 
 
 def _without_repeats(found: list[Recalled]) -> list[Recalled]:

@@ -55,12 +55,13 @@ def parts_of(found: Record | Turn, plan: SearchPlan, semantic: float, now: int) 
         semantic: how well its text fits, where the best of all that was found has 1.
         now: microseconds since 1970.
     """
-    said = found.at if isinstance(found, Turn) else found.confirmed_at
     return Parts(
         semantic=semantic,
         action=_action(found, plan),
         temporal=_temporal(found, plan.temporal_filter, now),
-        recency=recency(said, now),
+        # How long ago it was said makes a turn no better or worse an answer: measured on long
+        # dialogues, it put newer turns before those that answer (docs/performance.md).
+        recency=0.0 if isinstance(found, Turn) else recency(found.confirmed_at, now),
         evidence=_evidence(found),
         token_cost=min(1.0, len(found.text) / LONG),
     )

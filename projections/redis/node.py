@@ -167,9 +167,7 @@ class RedisErrors:
             ) from error
         if isinstance(error, ResponseError):
             if "WRONGTYPE" in str(error):
-                raise CorruptWindow(
-                    f"{self._where} has something else under {self._other_type}"
-                ) from error
+                raise CorruptWindow(f"Redis has something else under {self._other_type}") from error
             raise RedisUnavailable(f"{self._where} refused: {error}") from error
         if isinstance(error, RedisError):
             raise RedisUnavailable(f"{self._where} failed: {error}") from error

@@ -15,6 +15,7 @@ from projections.events.types import AnyEvent, OtherEvent
 from projections.names import Key, Position, parse_key
 from streams.encryption.payload_cipher import MARK, NotAuthentic, PayloadCipher, open_value
 from streams.log.log import Row
+from streams.partition.step import astray
 
 MOST_TOKENS = 2**31 - 1
 """A claim beyond it counts as none: no event has room for so much."""
@@ -74,13 +75,15 @@ class Event:
         return found if isinstance(found, dict) else {"data": found}
 
 
-def event_of_row(seals: PayloadCipher, partition: int, row: Row) -> Event | str:
+def event_of_row(seals: PayloadCipher, partition: int, row: Row, partitions: int) -> Event | str:
     """The event of a record, or why it is none (a dead letter of the projector). ``seals.ready``
     was awaited. Raises ``KeyUnusable``.
     """
     key = parse_key(row.key) if row.key is not None else None
     if row.key is None or key is None:
         return "the record's key is not tenant/conversation"
+    if (wrong := astray(key, partition, partitions)) is not None:
+        return wrong.cause
     if row.value is None:
         return "the record has no value"
     try:

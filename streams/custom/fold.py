@@ -110,7 +110,7 @@ class ProjectionPartition(OwnedPartition):
         await self.log.seals.ready(rows)
         counts, batch = ProjectionCounts(), []
         for row in rows:
-            event = event_of_row(self.log.seals, self.number, row)
+            event = event_of_row(self.log.seals, self.number, row, self.log.partitions)
             if isinstance(event, str):
                 counts.dead += 1
                 logger.debug(

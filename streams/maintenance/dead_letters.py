@@ -41,6 +41,7 @@ from streams.partition.step import (
     RECORD,
     InvalidRecord,
     StepResult,
+    astray,
     go_on,
     read_row,
 )
@@ -155,7 +156,8 @@ class DeadLetters:
                 before = page[-1]
                 for item in page:
                     key = parse_key(item.conversation.encode())
-                    if key is not None:
+                    # Earlier releases folded records in another partition than their key's.
+                    if key is not None and partition_of(key, self.log.partitions) == number:
                         yield key, number
 
     async def record(self, position: Position) -> Raw:
@@ -198,7 +200,11 @@ class DeadLetters:
         """
         key = parse_key(raw.key) if raw.key is not None else None
         found = read_row(self.log.seals, raw)
-        if key is None or (isinstance(found, InvalidRecord) and not found.quarantines):
+        if (
+            key is None
+            or astray(key, position.partition, self.log.partitions) is not None
+            or (isinstance(found, InvalidRecord) and not found.quarantines)
+        ):
             return RECORD, None
         _, _, window, _ = await self.window(key, position.partition)
         quarantine = None if window is None else window.meta.quarantine
@@ -236,16 +242,6 @@ class DeadLetters:
         return ""
 
     # -- acting
-
-    def check_place(self, key: Key, position: Position) -> None:
-        """Raises :class:`InvalidPosition` where a conversation's record lies in another partition
-        than the conversation.
-        """
-        if partition_of(key, self.log.partitions) != position.partition:
-            raise InvalidPosition(
-                f"position {position} is in another partition than {key} belongs to: no event of"
-                " ours can reach it there"
-            )
 
     async def retry(self, key: Key) -> tuple[int, Quarantine | None]:
         """Fold a quarantined conversation on from the event at which it is quarantined, with the
@@ -333,7 +329,6 @@ class DeadLetters:
             raise InvalidPosition(
                 f"position {position} parks no conversation: see `threadfold dead-letters list`"
             )
-        self.check_place(key, position)
         await self.log.seals.ready([raw])
         if role == WAITING and not isinstance(read_row(self.log.seals, raw), InvalidRecord):
             # Nothing says that it is at fault, and once dropped it is missing in the window for

@@ -29,7 +29,7 @@ from streams.log.log import Log
 from streams.maintenance.compare import TOO_MANY, UNREADABLE, difference, misplaced, named
 from streams.maintenance.repair import repair_windows
 from streams.partition.partition import Partition
-from streams.partition.step import belongs, read_row
+from streams.partition.step import astray, belongs, read_row
 from streams.projector.effect_sink import NullSink
 from streams.recovery.shadow_fold import ShadowFold
 from streams.recovery.snapshot_topic import SnapshotTopic, find_marker
@@ -335,6 +335,7 @@ async def _choose(run: _Verify, ends: dict[int, int], sample: int) -> set[Key]:
             if (
                 key is not None
                 and key not in keys
+                and astray(key, number, run.log.partitions) is None
                 and belongs(read_row(run.log.seals, raw, key.source))
             ):
                 keys.add(key)

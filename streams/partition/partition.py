@@ -50,6 +50,7 @@ from streams.partition.step import (
     refold,
     spoiled_by,
     step_aside,
+    why_nobodys,
     with_history,
 )
 from streams.partition.windows import ANNOUNCED, TAKEN_OUT, PartitionWindows, Slot, SlotCopies
@@ -174,8 +175,7 @@ class Partition(PartitionWindows):
 
     async def _fold_rows(self, rows: Sequence[Row], effects: Effects, slice_: Slice) -> None:
         seals, slots, counts, touched = self.log.seals, self._slots, self.counts, self._touched
-        traced = self.traced
-        pending, prepared = self._restores.pending, False
+        traced, pending, prepared = self.traced, self._restores.pending, False
         for n, row in enumerate(rows):
             if not n % LOOK_EVERY and slice_.over:
                 await slice_.rest()
@@ -196,7 +196,7 @@ class Partition(PartitionWindows):
                 or (type(event) is InvalidRecord and not event.quarantines)
             ):
                 counts.dead += 1
-                cause = event.cause if isinstance(event, InvalidRecord) else ""
+                cause = why_nobodys(event, row, self.number, self.log.partitions)
                 effects.dead.append(DeadLetter(Position(self.number, offset), key, cause))
                 continue
             window = slot.window

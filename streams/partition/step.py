@@ -4,8 +4,8 @@ mending share it, so that they agree.
 What stands under a well-formed key and cannot be decoded, or what the fold fails on, quarantines
 its conversation: the window stays as before that event, later events wait in the log.
 ``event.dropped`` that names it makes the fold pass it over and go on with what waits. A record
-whose key is malformed, that names another source than its key, or that has no value, is nobody's
-event: it quarantines nothing.
+whose key is malformed or of another partition, that names another source than its key, or that has
+no value, is nobody's event: it quarantines nothing.
 
 Kafka or Redis being away and an unusable master key are never an event's doing: they are raised as
 they are.
@@ -34,7 +34,7 @@ from projections.fold.quarantine import (
     is_poison,
     waiting_offsets,
 )
-from projections.names import Key, Position, parse_key
+from projections.names import Key, Position, parse_key, partition_of
 from projections.window.meta import Quarantine
 from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher, read_event
@@ -121,6 +121,23 @@ def read_row(
         if event.source == source
         else InvalidRecord(f"source {event.source[:300]!r} is not that of the record's key")
     )
+
+
+def astray(key: Key, partition: int, partitions: int) -> InvalidRecord | None:
+    """Why a record with this key is nobody's in this partition; None: it is at home. Readers,
+    rollbacks and erasures look for a conversation in its own partition alone.
+    """
+    home = partition_of(key, partitions)
+    if home == partition:
+        return None
+    return InvalidRecord(f"its key belongs to partition {home}: its producer partitions otherwise")
+
+
+def why_nobodys(found: AnyEvent | InvalidRecord, row: Row, partition: int, partitions: int) -> str:
+    """Why a record that was set aside is nobody's event."""
+    key = None if row.key is None else parse_key(row.key)
+    why = (None if key is None else astray(key, partition, partitions)) or found
+    return why.cause if isinstance(why, InvalidRecord) else ""
 
 
 def belongs(found: AnyEvent | InvalidRecord) -> bool:

@@ -43,7 +43,7 @@ from projections.storage.window_copies import (
 from projections.window.window import Window
 from streams.log.log import Log, Row
 from streams.partition.owned import Fenced, OwnedPartition
-from streams.partition.step import belongs, read_row
+from streams.partition.step import astray, belongs, read_row
 from streams.runtime.time_slices import TimeSlices
 
 TAKEN_OUT = frozenset({ErasedEvent, EventDroppedEvent})
@@ -179,6 +179,8 @@ class PartitionWindows(OwnedPartition):
                 row.key is not None
                 and row.key not in self._slots
                 and row.key not in missing
+                and (key := parse_key(row.key)) is not None
+                and astray(key, self.number, self.log.partitions) is None
                 and belongs(read_row(self.log.seals, row))
             ):
                 missing.add(row.key)

@@ -25,7 +25,7 @@ import msgspec
 
 from projections.errors import CorruptWindow, KafkaUnavailable
 from projections.events.types import AnyEvent
-from projections.names import Key, Position, parse_key, parse_position
+from projections.names import Key, Position, parse_key, parse_position, partition_of
 from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.records import Checkpoint, Stored, Write, stub_write, write_of
 from projections.storage.snapshots import (
@@ -186,8 +186,11 @@ async def _survey(
     sealed: dict[bytes, bytes] = {}
     ahead: dict[int, str] = {}
     async for row in topic.scan(number, marker.begin, survey.end - 1):
-        if row.key is None or row.key == MARKER_KEY or parse_key(row.key) is None:
+        if row.key is None or row.key == MARKER_KEY:
             continue
+        named = parse_key(row.key)
+        if named is None or partition_of(named, log.partitions) != number:
+            continue  # earlier releases folded what stands in another partition than its key's
         survey.latest[row.key] = row.position.offset
         bad.pop(row.key, None)
         sealed.pop(row.key, None)

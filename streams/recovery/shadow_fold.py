@@ -19,6 +19,7 @@ from streams.partition.step import (
     FoldFailure,
     InvalidRecord,
     StepResult,
+    astray,
     belongs,
     read_row,
     spoiled_by,
@@ -170,6 +171,8 @@ class ShadowFold:
     def _key(self, row: Row) -> Key | None:
         key = parse_key(row.key) if row.key is not None else None
         if key is None or (self.wanted is not None and key not in self.wanted):
+            return None
+        if key not in self.windows and astray(key, self.partition, self.log.partitions):
             return None
         return key if row.offset <= self._ends.get(key, row.offset) else None
 

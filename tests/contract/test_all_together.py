@@ -27,7 +27,6 @@ from projections.window.window import Window
 from streams.control.generations import heal_to_live
 from streams.control.state import Generation
 from streams.log.rollback_cache import RollbackCache
-from streams.maintenance import dead_letters
 from streams.maintenance.dead_letters import DeadLetters
 from streams.maintenance.repair import repair_windows
 from streams.maintenance.verify import verify
@@ -56,7 +55,6 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(healing, "CHUNK_BYTES", 2_000)
     monkeypatch.setattr(revival, "AT_ONCE", 2)
     monkeypatch.setattr(log_identity, "SETTLE", 0.0)
-    monkeypatch.setattr(dead_letters, "partition_of", lambda key, partitions: NUMBER)
 
 
 class World(PartitionWorld):

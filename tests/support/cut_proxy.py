@@ -11,8 +11,10 @@ from urllib.parse import urlsplit
 class CutProxy:
     """Passes connections on to the server of ``target``, a URL; ``url`` is its own."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, *, once: bool = False) -> None:
+        """Args: ``once``: as soon as no connection is open any more, each further one is cut."""
         self.url = ""
+        self._once, self._over = once, False
         self._target = urlsplit(target)
         self._open: set[asyncio.StreamWriter] = set()
 
@@ -23,6 +25,9 @@ class CutProxy:
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass one connection on until either end closes it."""
+        if self._over:
+            writer.transport.abort()
+            return
         far_reader, far_writer = await asyncio.open_connection(
             self._target.hostname, self._target.port
         )
@@ -34,6 +39,7 @@ class CutProxy:
             self._open -= ends
             for end in ends:
                 end.close()
+            self._over = self._once and not self._open
 
 
 async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -45,9 +51,9 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @asynccontextmanager
-async def cut_proxy(target: str) -> AsyncIterator[CutProxy]:
+async def cut_proxy(target: str, *, once: bool = False) -> AsyncIterator[CutProxy]:
     """A proxy that listens until the block ends."""
-    proxy = CutProxy(target)
+    proxy = CutProxy(target, once=once)
     server = await asyncio.start_server(proxy.take, "127.0.0.1", 0)
     proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:

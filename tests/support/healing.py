@@ -7,14 +7,13 @@ import random
 from collections.abc import Iterable
 
 from projections.events import types as events
-from projections.names import Key
 from projections.storage.records import Checkpoint
 from streams.log.log import Log, Raw
 from streams.partition.partition import Partition
 from streams.recovery.healing import heal_from_snapshots
 from streams.recovery.snapshot_topic import SnapshotTopic
 from streams.recovery.snapshot_writer import SnapshotWriter
-from tests.support.partitions import NUMBER, Parts
+from tests.support.partitions import NUMBER, Parts, keys_of
 from tests.support.profiles import examples
 from tests.support.snapshots import MemorySnapshots
 from tests.support.talks import Talks
@@ -31,7 +30,7 @@ class Place:
     async def begin(self) -> int:
         first = await self.parts.begin()
         number = self.parts.generation
-        self.parts.keys = [Key(f"acme{number}", name) for name in ("c1", "c2", "c3", "c4")]
+        self.parts.keys = keys_of(f"acme{number}", 4)
         return first
 
     async def own(self, cached_windows: int = 4096) -> Partition:

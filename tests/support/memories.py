@@ -16,7 +16,7 @@ from projections.fold.outcomes import Status
 from projections.fold.replay import Logged, apply_with_log
 from projections.memory.identity import id_of, normalize
 from projections.memory.news import News, read_news
-from projections.names import Key, Position, users_log
+from projections.names import Key, Position, partition_of, users_log
 from projections.policy.policy import Rules
 from projections.window.window import Window
 from streams.log.log import Raw
@@ -38,6 +38,7 @@ TIMES = (
 )
 OWN = users_log("acme", USER)
 TENANTS_OWN = users_log("acme", None)
+PARTITIONS = 4
 ANONYMOUS = Key("acme", "anonymous")
 
 
@@ -150,12 +151,10 @@ class TaughtLog:
 
 def random_logs(rng: random.Random, length: int) -> list[TaughtLog]:
     """Two conversations of one user, one of nobody, the user's own log, and the tenant's own."""
+    keys = [Key("acme", "c1"), Key("acme", "c2"), ANONYMOUS, OWN, TENANTS_OWN]
     logs = [
-        TaughtLog(Key("acme", "c1"), 0),
-        TaughtLog(Key("acme", "c2"), 1),
-        TaughtLog(ANONYMOUS, 0, next_offset=500),
-        TaughtLog(OWN, 2),
-        TaughtLog(TENANTS_OWN, 2, next_offset=500),
+        TaughtLog(key, partition_of(key, PARTITIONS), next_offset=500 * n)
+        for n, key in enumerate(keys)
     ]
     for log in logs[:2]:
         log.put(events.Opened(user=USER))

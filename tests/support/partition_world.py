@@ -24,13 +24,13 @@ from streams.recovery.healing import heal_from_snapshots
 from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival
 from streams.recovery.snapshot_writer import SnapshotWriter
-from tests.support.partitions import NUMBER, what_is_restored
+from tests.support.partitions import NUMBER, keys_of, what_is_restored
 from tests.support.quarantines import Code, Expected, PartitionlessSink, rules_of
 from tests.support.snapshots import MemorySnapshots
 from tests.support.talks import encode, event_for, summary_of
 from threadfold.testing import MemoryLog, MemoryStore
 
-KEYS = [Key("acme", f"c{i}") for i in range(5)]
+KEYS = keys_of("acme", 5)
 
 
 @dataclass

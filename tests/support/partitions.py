@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from projections.fold.replay import replay
-from projections.names import Key
+from projections.names import Key, partition_of
 from projections.storage.protocol import WindowStore
 from projections.storage.records import Checkpoint
 from projections.window.window import Window
@@ -26,6 +26,13 @@ NUMBER = 2
 
 
 generations = itertools.count(1)
+
+
+def keys_of(tenant: str, count: int = 3, number: int = NUMBER) -> list[Key]:
+    """Conversations of a tenant that belong to one of four partitions."""
+    names = (Key(tenant, f"c{n}") for n in itertools.count(1))
+    at_home = (key for key in names if partition_of(key, 4) == number)
+    return sorted(itertools.islice(at_home, count))
 
 
 @dataclass
@@ -54,7 +61,7 @@ class Parts:
     def __init__(self, log: Log, store: WindowStore, settings: Settings | None) -> None:
         self.log, self.store, self.settings = log, store, settings
         self.generation = next(generations)
-        self.keys = [Key(f"acme{self.generation}", name) for name in ("c1", "c2", "c3")]
+        self.keys = keys_of(f"acme{self.generation}")
         self.first = 0
 
     async def begin(self) -> int:

@@ -15,7 +15,7 @@ from projections.policy.policy import Rules
 from projections.window.window import Window
 from streams.log.log import Raw
 from streams.partition.partition import Partition
-from tests.support.partitions import NUMBER, Parts, RecordingSink
+from tests.support.partitions import NUMBER, Parts, RecordingSink, keys_of
 from tests.support.talks import encode, event_for
 
 GENERATIONS = itertools.count(50_000)
@@ -213,7 +213,7 @@ async def fresh(parts: Parts) -> None:
     """Conversations, and a generation, that nobody has written of."""
     await parts.begin()
     parts.generation = next(GENERATIONS)
-    parts.keys = [Key(f"acme-parking-{parts.generation}", name) for name in ("c1", "c2", "c3")]
+    parts.keys = keys_of(f"acme-parking-{parts.generation}")
 
 
 async def load(parts: Parts, rules: Rules) -> dict[Key, bytes]:

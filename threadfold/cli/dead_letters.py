@@ -194,23 +194,11 @@ def retry(ctx: click.Context, what: str | None, everything: bool, data: Path | N
 
     async def go() -> bool:
         async with opened(load_settings(data)) as (_, letters):
-            keys = await _every(letters) if what is None else [await _meant(letters, what)]
+            every = [one.key for one in await letters.quarantined()] if what is None else []
+            keys = every if what is None else [await _meant(letters, what)]
             return all([await _retried(letters, key) for key in keys])
 
     ctx.exit(0 if run(go()) else 1)
-
-
-async def _every(letters: DeadLetters) -> list[Key]:
-    """The quarantined conversations that can be retried; prints those in a wrong partition."""
-    keys: list[Key] = []
-    for one in await letters.quarantined():
-        try:
-            letters.check_place(one.key, one.position)
-        except InvalidPosition as error:
-            print_line(f"passed over: {error}")
-        else:
-            keys.append(one.key)
-    return keys
 
 
 async def _meant(letters: DeadLetters, what: str) -> Key:

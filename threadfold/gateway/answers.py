@@ -220,12 +220,14 @@ class LastMessage(Struct):
 
 
 class ListedConversation(Struct):
-    """A conversation of a list. `count` is of its events, `tokens` of its context."""
+    """A conversation of a list. `count` is of its events, `tokens` of its context. In the state
+    `unreadable` its window cannot be read now: it has no `position`, and counts of 0.
+    """
 
     conversation: str
     active_at: str
-    state: State
-    position: Position
+    state: Literal[State, "unreadable"]
+    position: Position | None
     count: Count
     tokens: Count
     user: str | None
@@ -257,9 +259,12 @@ class ListedSuspension(OpenSuspension, kw_only=True):
 
 
 class Suspensions(Struct):
-    """A page of open suspensions."""
+    """A page of open suspensions. `unreadable` names conversations of this page whose windows
+    cannot be read now: what they wait for is not known.
+    """
 
     suspensions: list[ListedSuspension]
+    unreadable: list[str]
     next_before: str | None
 
 

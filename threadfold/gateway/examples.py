@@ -123,6 +123,7 @@ _VALUES: dict[str, Any] = {
     "tool_call_id": "call_2",
     "trace": [],
     "turn_id": "t-1",
+    "unreadable": [],
     "used_today": {"summary_tokens": 812000, "summary_cost": 1.25},
     "user": "u-7",
     "utilization": 0.00025,

@@ -14,11 +14,15 @@ from threadfold.service.erasure import Store
 
 class SavedMemory(Struct):
     """A saved record. `status` is there with `wait=applied`: `rejected` if its conversation became
-    another user's meanwhile.
+    another user's meanwhile; `duplicate` if the `Idempotency-Key` saved something else before,
+    whose id this is: nothing was saved. Without `wait`, a save with that key is `unknown`.
     """
 
     id: str
-    status: Literal["created", "confirmed", "revised", "rejected", "parked"] | UnsetType = UNSET
+    status: (
+        Literal["created", "confirmed", "revised", "duplicate", "rejected", "parked", "unknown"]
+        | UnsetType
+    ) = UNSET
 
 
 class SavedMemories(Struct):

@@ -25,6 +25,8 @@ RETRY_AFTER = 1
 """Seconds a caller is asked to wait after a 503: healing and reconnecting take about that long when
 all is well.
 """
+_PLACES = re.compile(r" (?:at [a-z0-9+]+://\S+|at \S+:[0-9]+\S*|connecting to [^\s)]+)")
+"""Addresses of servers in an error's sentence."""
 _TYPE = "urn:threadfold:problem:"
 
 
@@ -90,9 +92,12 @@ def problem_of(error: ThreadfoldError) -> Response:
         headers["Retry-After"] = str(error.retry_after)
     elif isinstance(error, MethodNotAllowed):
         headers["Allow"] = error.allowed
+    text = str(error)
     if error.problem >= 500:
-        logger.warning("%s: %s%s", type(error).__name__, error, of_request())
-    return problem(error.problem, type(error).__name__, str(error), headers)
+        logger.warning("%s: %s%s", type(error).__name__, text, of_request())
+        # Where the deployment's servers are is for its operators, who have the log.
+        text = _PLACES.sub("", text)
+    return problem(error.problem, type(error).__name__, text, headers)
 
 
 def cut_off() -> Response:

@@ -134,9 +134,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """Answer what has come whole, and close after that."""
         if self._refusal is None:
-            if self.cycle is None or self.cycle.response_complete or self._in_head or self._in_body:
+            if self._in_head or self._in_body:
+                self._read_no_more(b"")
+            elif self.cycle is None or self.cycle.response_complete:
                 return False
-            self.cycle.keep_alive = False
+            else:
+                self.cycle.keep_alive = False
+        if self.transport.is_closing():
+            return False
         self._in_time()
         self._late = self.loop.call_later(HALF_CLOSED, self.transport.close)
         return True
@@ -293,7 +298,13 @@ class BoundedProtocol(HttpToolsProtocol):
             f"HTTP/1.1 {status} {known.phrase}".encode(),
             *(name + b": " + value for name, value in answer.raw_headers),
         ]
-        self._refusal = b"\r\n".join([*lines, b"", bytes(answer.body)])
+        self._read_no_more(b"\r\n".join([*lines, b"", bytes(answer.body)]))
+
+    def _read_no_more(self, last: bytes) -> None:
+        """Answer the whole requests, then say ``last`` in place of the one that is not whole, and
+        close.
+        """
+        self._refusal = last
         coming, answered = self._coming, self._answered
         if coming is not None and coming is answered:
             if coming.response_started:

@@ -7,6 +7,7 @@ is then looked at. What is shown stands beside the window: no window is loaded.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from projections.errors import KafkaUnavailable
+from projections.errors import CorruptWindow, KafkaUnavailable
 from projections.events.times import micros_of, rfc3339
 from projections.events.types import MessageEvent
 from projections.names import Key, Position, make_key
@@ -34,9 +35,14 @@ from projections.storage.records import stored_form
 from projections.storage.stubs import STUB, Stub, decode_stub
 from streams.log.history import event_of
 from streams.log.log import Raw
+from streams.runtime.log_fields import about
 from threadfold.service.conversations import ConversationService
 from threadfold.service.lists import MAX_LISTED, Place, check_limit, cursor_of, merged, place_of
 
+logger = logging.getLogger(__name__)
+
+UNREADABLE = "unreadable"
+"""The state of a conversation whose window cannot be read, in lists."""
 MAX_LOOKED = 2_000
 """Conversations that one page looks at, where a filter passes over most of them."""
 PAGE = 50
@@ -102,7 +108,9 @@ async def conversations(
 
     Each is ``{"conversation", "active_at" (RFC 3339), "state", "position", "count", "tokens",
     "user", "channel", "title", "metadata", "metadata_cut", "last_message"}``. A page looks at
-    2,000 conversations at most: it may have fewer than ``limit`` and still name a next page.
+    2,000 conversations at most: it may have fewer than ``limit`` and still name a next page. One
+    whose window cannot be read has the state :data:`UNREADABLE` and no position; who asks for a
+    user, a channel or a state is not shown it.
 
     Raises:
         InvalidRequest: ``limit`` is not 1 to 200.
@@ -115,7 +123,7 @@ async def conversations(
     if only.until is not None:
         last = Found(_ms(only.until) + 1, "")
         after = last if after is None else min(after, last)
-    found: list[tuple[Place, Head | Stub, dict[str, Any]]] = []
+    found: list[tuple[Place, Head | Stub | None, dict[str, Any]]] = []
     looked, more = 0, True
     while more and len(found) < limit and looked < MAX_LOOKED:
         size = min(MAX_LISTED, max(limit - len(found), PAGE) if looked else limit)
@@ -127,7 +135,7 @@ async def conversations(
             looked += len(places)
         for one, head, shown in await _described(backend, tenant, only.named(places)):
             after = one.found
-            if head is not None and only.admits(shown):
+            if shown and only.admits(shown):
                 found.append((one, head, shown))
                 if len(found) == limit:
                     more = more or one is not places[-1]
@@ -143,11 +151,19 @@ async def _described(
     backend: ConversationService, tenant: str, places: list[Place]
 ) -> list[tuple[Place, Head | Stub | None, dict[str, Any]]]:
     """Head and description of each conversation, or the stub of one that sleeps (it stays asleep);
-    None for one that is gone.
+    None for one that cannot be read, and without a description for one that is gone.
     """
 
     async def one(at: Place) -> tuple[Place, Head | Stub | None, dict[str, Any]]:
         key = make_key(tenant, at.found.conversation)
+        try:
+            return await readable(at, key)
+        except CorruptWindow as error:
+            # One must not hide the others.
+            logger.warning("a list shows %s as unreadable: %s", key, error, extra=about(key))
+            return at, None, _unreadable(at)
+
+    async def readable(at: Place, key: Key) -> tuple[Place, Head | Stub | None, dict[str, Any]]:
         fields = await backend.windows.fields(key, [HEAD, STUB, CARD])
         with stored_form(key):
             if HEAD in fields:
@@ -163,21 +179,23 @@ async def _described(
     return list(await asyncio.gather(*map(one, places)))
 
 
-async def _add_last_messages(
+async def _last_of(
     backend: ConversationService,
     tenant: str,
-    found: list[tuple[Place, Head | Stub, dict[str, Any]]],
-) -> None:
-    """Add the begin of each conversation's last message. Where only the log has it, it is read in
-    one go; while Kafka is away it is null, and so it is where the conversation was given to another
-    user meanwhile: that one may have said it.
+    at: Place,
+    head: Head | Stub | None,
+    shown: dict[str, Any],
+) -> LastMessage | None:
+    """A conversation's last message, without a role where only the log has it; None if there is
+    none, or if it cannot be read.
     """
-
-    async def one(at: Place, head: Head | Stub, shown: dict[str, Any]) -> LastMessage | None:
-        if isinstance(head, Stub):
-            return head.last
-        key = make_key(tenant, at.found.conversation)
-        newest = [b"%d" % number for number in sorted(head.chunks)[-1:]]
+    if head is None:
+        return None
+    if isinstance(head, Stub):
+        return head.last
+    key = make_key(tenant, at.found.conversation)
+    newest = [b"%d" % number for number in sorted(head.chunks)[-1:]]
+    try:
         fields = await backend.windows.fields(key, [CARD, *newest]) if newest else {}
         with stored_form(key):
             for name in newest:
@@ -192,8 +210,21 @@ async def _add_last_messages(
             if stored is None or stored.asleep or _user_of(stored.fields) != shown["user"]:
                 return None
             return last_message_of(stored.fields)
+    except CorruptWindow:
+        return None
 
-    lasts = await asyncio.gather(*(one(*listed) for listed in found))
+
+async def _add_last_messages(
+    backend: ConversationService,
+    tenant: str,
+    found: list[tuple[Place, Head | Stub | None, dict[str, Any]]],
+) -> None:
+    """Add the begin of each conversation's last message. Where only the log has it, it is read in
+    one go; while Kafka is away it is null, and so it is where the conversation was given to another
+    user meanwhile: that one may have said it.
+    """
+
+    lasts = await asyncio.gather(*(_last_of(backend, tenant, *listed) for listed in found))
     wanted = [
         Position(at.partition, last.offset)
         for (at, _, _), last in zip(found, lasts, strict=True)
@@ -226,14 +257,25 @@ def _from_log(backend: ConversationService, key: Key, raw: Raw | None) -> LastMe
 
 def _shown(at: Place, head: Head | Stub, card: Card) -> dict[str, Any]:
     header = head.read_header if isinstance(head, Head) else head
+    position = str(Position(at.partition, head.position))
+    return {
+        **_said(at, header.state, card),
+        "position": position,
+        "count": head.count,
+        "tokens": header.tokens,
+    }
+
+
+def _unreadable(at: Place) -> dict[str, Any]:
+    return {**_said(at, UNREADABLE, Card()), "position": None, "count": 0, "tokens": 0}
+
+
+def _said(at: Place, state: str, card: Card) -> dict[str, Any]:
     active = datetime.fromtimestamp(at.found.at_ms / 1000, UTC)
     return {
         "conversation": at.found.conversation,
         "active_at": rfc3339(active, "milliseconds"),
-        "state": header.state,
-        "position": str(Position(at.partition, head.position)),
-        "count": head.count,
-        "tokens": header.tokens,
+        "state": state,
         "user": card.user,
         "channel": card.channel,
         "title": card.title,

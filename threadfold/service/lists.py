@@ -8,20 +8,24 @@ moment of its own: a conversation that is active while pages are read can appear
 from __future__ import annotations
 
 import asyncio
+import logging
 from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
 
-from projections.errors import InvalidPosition, InvalidRequest
+from projections.errors import CorruptWindow, InvalidPosition, InvalidRequest
 from projections.events.types import SummaryEvent
 from projections.formats.context_document import suspension_of
-from projections.names import Key, Position, make_key, parse_position
+from projections.names import Key, Position, make_key, parse_position, partition_of
 from projections.storage.listing import Found, place
 from streams.log.history import event_of
+from streams.runtime.log_fields import about
 from threadfold.service.conversations import ConversationService
 from threadfold.service.cursors import read_cursor, write_cursor
 from threadfold.service.pages import flat_event
+
+logger = logging.getLogger(__name__)
 
 MAX_LISTED = 200
 """The maximum number of items in a page."""
@@ -41,8 +45,8 @@ async def suspensions(
     """A page of the open suspensions of a tenant: ``{"suspensions": […], "next_before"}``.
 
     ``limit`` counts conversations. The one that began to wait last comes first, with all its open
-    suspensions. Each is as in a context, with its ``conversation``. Raises like
-    :func:`conversations`.
+    suspensions. Each is as in a context, with its ``conversation``. ``unreadable`` names those
+    whose windows cannot be read. Raises like :func:`conversations`.
     """
     places, cursor = await _page(
         backend, f"waiting:{tenant}", before, limit, "this tenant's suspensions"
@@ -50,7 +54,16 @@ async def suspensions(
     found = await asyncio.gather(
         *(_suspended(backend, make_key(tenant, place.found.conversation)) for place in places)
     )
-    return {"suspensions": list(chain.from_iterable(found)), "next_before": cursor}
+    unreadable = [
+        place.found.conversation
+        for place, of_one in zip(places, found, strict=True)
+        if of_one is None
+    ]
+    return {
+        "suspensions": [one for of_one in found for one in of_one or ()],
+        "unreadable": unreadable,
+        "next_before": cursor,
+    }
 
 
 async def of_user(backend: ConversationService, tenant: str, user: str, limit: int) -> list[str]:
@@ -159,6 +172,11 @@ async def merged(
     (ms). Raises :class:`Healing`, :class:`RedisUnavailable`.
     """
     generation = backend.control.state.live_generation.number
+    tenant = name.partition(":")[2].partition("/")[0]
+
+    def at_home(found: Found, partition: int) -> bool:
+        key = make_key(tenant, found.conversation)
+        return partition_of(key, backend.log.partitions) == partition
 
     async def of_one(partition: int) -> list[Place]:
         served = backend.windows.served(partition)
@@ -167,14 +185,19 @@ async def merged(
         await backend.windows.check_served(
             partition, await backend.store.checkpoint(generation, partition), served
         )
-        return [Place(found, partition) for found in listed]
+        # Earlier releases folded records in another partition than their key's.
+        return [Place(found, partition) for found in listed if at_home(found, partition)]
 
     parts = await asyncio.gather(*map(of_one, range(backend.log.partitions)))
     return sorted(chain.from_iterable(parts), reverse=True)[:limit]
 
 
-async def _suspended(backend: ConversationService, key: Key) -> list[dict[str, Any]]:
-    window = await backend.window_or_none(key)
+async def _suspended(backend: ConversationService, key: Key) -> list[dict[str, Any]] | None:
+    try:
+        window = await backend.window_or_none(key)
+    except CorruptWindow as error:
+        logger.warning("open suspensions are not known: %s", error, extra=about(key))
+        return None
     if window is None:
         return []
     return [

@@ -19,13 +19,14 @@ from projections.errors import (
 )
 from projections.events import types as events
 from projections.memory.resolution import Record
-from projections.names import Key, make_key, users_log
+from projections.names import Key, Position, make_key, users_log
 from projections.policy.policy import Policy
+from streams.log.history import event_of
 from streams.memory.store import Filter, Stats
 from streams.memory.stores import open_store
 from streams.memory.turn_feed import TurnFeed
 from streams.memory.turns import SqliteTurns
-from threadfold.service.append_result import Appended
+from threadfold.service.append_result import Appended, Applied
 from threadfold.service.conversation_reader import unknown
 from threadfold.service.conversations import ConversationService
 from threadfold.service.memory_cursors import cursor_of, place_of
@@ -152,7 +153,8 @@ class Memories:
         wait: bool = False,
     ) -> list[dict[str, str]]:
         """Append what somebody saves, each to the log of its conversation or of its user; scope and
-        id are filled in here. Returns ``{"id"}`` of each, with ``wait`` also its ``"status"``.
+        id are filled in here. Returns ``{"id"}`` of each, with ``wait`` also its ``"status"``. Of a
+        repeat of another save it is the other's id, and ``duplicate``: nothing is saved.
 
         Args:
             charge: is called with what was appended.
@@ -175,16 +177,34 @@ class Memories:
         own_seed = None if seed is None else sha256(f"saves\n{seed}".encode()).hexdigest()
         saved = await self._append(made, own_seed, charge)
         if not wait:
-            return [{"id": one.memory_id} for one in saved]
+            # Whether one with an id that was derived is a repeat is decided when it is folded.
+            unknown_yet = {} if seed is None else {"status": "unknown"}
+            return [{"id": one.memory_id, **unknown_yet} for one in saved]
         answers = []
-        for one, status in zip(saved, await self._applied(saved), strict=True):
+        for one, done in zip(saved, await self._applied(saved), strict=True):
             text = before.get(one.memory_id)
-            done = "created" if text is None else "confirmed" if text == one.text else "revised"
-            applied = status in ("applied", "duplicate")
-            answers.append({"id": one.memory_id, "status": done if applied else status})
-            if applied:
+            status = "created" if text is None else "confirmed" if text == one.text else "revised"
+            about = one
+            if done.status == "duplicate":
+                about = await self._first(one, done.position)
+            if (about.memory_id, about.text) != (one.memory_id, one.text):
+                status = "duplicate"
+            elif done.status not in ("applied", "duplicate"):
+                status = done.status
+            else:
                 before[one.memory_id] = one.text
+            answers.append({"id": about.memory_id, "status": status})
         return answers
+
+    async def _first(self, repeat: Saved, position: Position) -> Saved:
+        """The save that another one repeats; itself where the log does not have the first any
+        more.
+        """
+        raw = (await self._backend.log.read([position])).get(position)
+        event = None if raw is None else event_of(raw, repeat.key, self._backend.keys)
+        if not isinstance(event, events.MemorySavedEvent | events.SkillSavedEvent):
+            return repeat
+        return repeat._replace(data=event.data)
 
     async def _texts_of(self, made: Sequence[tuple[Key, events.Learnt]]) -> dict[str, str]:
         """What the records say that are there already, by id."""
@@ -244,9 +264,9 @@ class Memories:
             else make_key(scope.tenant, scope.conversation)
         )
         data = msgspec.structs.replace(data, user=scope.user, channel=scope.channel)
-        (status,) = await self._applied(await self._append([(key, data)], None, charge))
-        if status not in ("applied", "duplicate"):
-            raise Conflict(f"memory {record.id}: its log does not take the event ({status})")
+        (done,) = await self._applied(await self._append([(key, data)], None, charge))
+        if done.status not in ("applied", "duplicate"):
+            raise Conflict(f"memory {record.id}: its log does not take the event ({done.status})")
 
     async def _append(
         self, made: Sequence[tuple[Key, events.Learnt]], seed: str | None, charge: Charge
@@ -264,19 +284,17 @@ class Memories:
         charge(appended)
         return [Saved(key, data, one) for (key, data), one in zip(made, appended, strict=True)]
 
-    async def _applied(self, saved: Sequence[Saved]) -> list[str]:
-        """Wait until the windows and the store have these; returns what the fold made of each:
-        ``applied``, ``duplicate``, ``rejected`` or ``parked``.
-        """
-        statuses: dict[tuple[Key, str], str] = {}
+    async def _applied(self, saved: Sequence[Saved]) -> list[Applied]:
+        """Wait until the windows and the store have these; returns what the fold made of each."""
+        found: dict[tuple[Key, str], Applied] = {}
         for key in dict.fromkeys(one.key for one in saved):
             own = [one.appended for one in saved if one.key == key]
             for done in await self._backend.wait_applied(key.tenant, key, own):
-                statuses[key, done.id] = done.status
+                found[key, done.id] = done
         self.feed.start()
         for tenant, user in dict.fromkeys((one.key.tenant, one.data.user) for one in saved):
             await self.feed.has_all_of(tenant, user)
-        return [statuses[one.key, one.appended.id] for one in saved]
+        return [found[one.key, one.appended.id] for one in saved]
 
     async def _log_of(self, whose: Whose, what: str) -> tuple[Key, str | None, str | None]:
         """The log that a save belongs to, and its user and channel."""

@@ -38,11 +38,15 @@ def with_slots(plan: SearchPlan, search: Callable[[list[str]], list[H]]) -> list
     """
     hits = search(words_asked(plan))
     best = max((hit.score for hit in hits), default=0.0)
+    covered = max((hit.coverage for hit in hits), default=1.0)
     found = list(hits)
     for slot in named_slots(plan):
         own = search(list(dict.fromkeys(stems_of(slot))))
         scale = min(1.0, best / own[0].score) if own and best else 1.0
-        found += [hit._replace(score=scale * hit.score) for hit in own]
+        found += [
+            hit._replace(score=scale * hit.score, coverage=min(hit.coverage, covered))
+            for hit in own
+        ]
     return found
 
 

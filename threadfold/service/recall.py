@@ -43,7 +43,7 @@ LIMIT = 10
 """Results, where neither the caller nor the plan asks for more."""
 PER_DEPTH = 10
 """Hits of a channel for each step of the plan's depth; more where more results are asked for."""
-CORRECTIONS = 20
+CORRECTIONS = 60
 """Texts of which it is looked whether they correct what was found."""
 PATIENCE = 5.0
 BUSY = 0.25

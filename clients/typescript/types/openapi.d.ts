@@ -720,7 +720,7 @@ export interface paths {
                 };
             };
             responses: {
-                /** @description A page of open suspensions. */
+                /** @description A page of open suspensions. `unreadable` names conversations of this page whose windows cannot be read now: what they wait for is not known. */
                 200: {
                     content: {
                         "application/json": components["schemas"]["Suspensions"];
@@ -2384,14 +2384,13 @@ export interface components {
         };
         /**
          * ListedConversation
-         * @description A conversation of a list. `count` is of its events, `tokens` of its context.
+         * @description A conversation of a list. `count` is of its events, `tokens` of its context. In the state `unreadable` its window cannot be read now: it has no `position`, and counts of 0.
          */
         ListedConversation: {
             conversation: string;
             active_at: string;
-            state: "active" | "awaiting_approval" | "awaiting_input" | "closed" | "idle";
-            /** @description where an event stands in the log; opaque */
-            position: string;
+            state: "active" | "awaiting_approval" | "awaiting_input" | "closed" | "idle" | "unreadable";
+            position: string | null;
             count: number;
             tokens: number;
             user: string | null;
@@ -4779,11 +4778,11 @@ export interface components {
         };
         /**
          * SavedMemory
-         * @description A saved record. `status` is there with `wait=applied`: `rejected` if its conversation became another user's meanwhile.
+         * @description A saved record. `status` is there with `wait=applied`: `rejected` if its conversation became another user's meanwhile; `duplicate` if the `Idempotency-Key` saved something else before, whose id this is: nothing was saved. Without `wait`, a save with that key is `unknown`.
          */
         SavedMemory: {
             id: string;
-            status?: "confirmed" | "created" | "parked" | "rejected" | "revised";
+            status?: "confirmed" | "created" | "duplicate" | "parked" | "rejected" | "revised" | "unknown";
         };
         /**
          * SessionClosed
@@ -4980,10 +4979,11 @@ export interface components {
         };
         /**
          * Suspensions
-         * @description A page of open suspensions.
+         * @description A page of open suspensions. `unreadable` names conversations of this page whose windows cannot be read now: what they wait for is not known.
          */
         Suspensions: {
             suspensions: components["schemas"]["ListedSuspension"][];
+            unreadable: string[];
             next_before: string | null;
         };
         /**

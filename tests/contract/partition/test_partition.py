@@ -9,7 +9,7 @@ import random
 import pytest
 
 from projections.events import types as events
-from projections.names import Key, Position
+from projections.names import Position
 from streams.partition.owned import Fenced
 from tests.support.histories import RULES
 from tests.support.partitions import (
@@ -18,6 +18,7 @@ from tests.support.partitions import (
     RecordingSink,
     drive,
     generations,
+    keys_of,
     rounds,
     split,
 )
@@ -29,7 +30,7 @@ async def test_batches_of_any_split_give_the_windows_of_the_replay(parts: Parts)
     total = 0
     for seed in range(rounds(parts, 40)):
         parts.generation = next(generations)
-        parts.keys = [Key(f"acme{parts.generation}", name) for name in ("c1", "c2", "c3")]
+        parts.keys = keys_of(f"acme{parts.generation}")
         talks = random_talks(seed, 250, NUMBER, parts.keys, await parts.begin())
         raws = await parts.put(talks.rows)
         await drive(parts.partition(), split(random.Random(seed), raws))

@@ -27,7 +27,7 @@ from streams.recovery import partition_snapshots
 from streams.recovery.healing import heal_from_snapshots
 from streams.recovery.shadow_fold import ShadowFold
 from streams.recovery.snapshot_writer import SnapshotWriter
-from tests.support.partitions import NUMBER, Parts, split
+from tests.support.partitions import NUMBER, Parts, keys_of, split
 from tests.support.quarantines import (
     Code,
     Panic,
@@ -340,7 +340,7 @@ async def test_a_tenant_whose_policy_cannot_be_used_waits_and_goes_on_once_it_ca
 ) -> None:
     share = FailureShare(0.0)
     share.begin(NUMBER, 0)
-    newer = [Key(f"{key.tenant}-newer", key.conversation) for key in parts.keys]
+    newer = keys_of(f"{parts.keys[0].tenant}-newer")
     old = Rules(tenants={newer[0].tenant: {"min_messages": 5, "tomorrow": 1}})
     await parts.begin()
     said = [

@@ -368,3 +368,32 @@ async def test_half_a_request_is_not_answered_when_its_client_shuts_its_side() -
         writer.write_eof()
         assert await reader.read() == b""
         writer.close()
+
+
+@pytest.mark.parametrize("half", [b"POST /slow HTT", b"POST /slow HTTP/1.1\r\nHost: x\r\n", None])
+async def test_a_whole_request_before_half_a_one_is_answered_when_its_client_shuts_its_side(
+    half: bytes | None,
+) -> None:
+    asked, answers = asyncio.Event(), asyncio.Event()
+    taken: list[bytes] = []
+
+    async def slow(request: Request) -> Response:
+        asked.set()
+        await answers.wait()
+        taken.append(await request.body())
+        return Response(taken[-1])
+
+    app = Starlette(routes=[Route("/slow", slow, methods=["POST"])])
+    async with serving(app) as url, asyncio.timeout(10):
+        parts = urlsplit(url)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        request = b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n"
+        writer.write(request + b"one" + (request + b"tw" if half is None else half))
+        await asked.wait()
+        writer.write_eof()
+        await asyncio.sleep(0.1)  # the server sees the end
+        answers.set()
+        answer = await reader.read()
+        writer.close()
+        assert answer.startswith(b"HTTP/1.1 200") and answer.count(b"HTTP/1.1 ") == 1
+        assert answer.endswith(b"\r\n\r\none") and taken == [b"one"]

@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import redis.asyncio as aredis
+
+from projections.names import make_key, partition_of
 from projections.redis.router import CONNECTIONS
+from projections.storage.layout import HEAD
+from streams.settings.settings import Settings
 from tests.support.gateway import Client, is_problem, say
 from tests.support.worker import until
 
@@ -202,3 +207,53 @@ async def test_more_lists_at_once_than_there_are_connections_are_all_answered(ca
         *(call("GET", "/v1/conversations") for _ in range(2 * CONNECTIONS))
     )
     assert {answer.status_code for answer in answers} == {200}, answers[-1].text
+
+
+async def test_a_window_that_cannot_be_read_is_marked_and_hides_no_other(
+    call: Client, settings: Settings
+) -> None:
+    suspension = {"type": "suspension", "suspension_id": "s", "kind": "input"}
+    for name in ("garbled", "replaced", "whole"):
+        path = f"/v1/conversations/{name}/events?wait=applied"
+        assert (await call("POST", path, [say("x"), suspension], tenant="rival")).status_code == 200
+    client = aredis.Redis.from_url(settings.redis)
+    keys = {name: make_key("rival", name) for name in ("garbled", "replaced")}
+    stored = {
+        name: f"{settings.topic_prefix}:{{1:{partition_of(key, settings.partitions)}}}:w:{key}"
+        for name, key in keys.items()
+    }
+    await client.hset(stored["garbled"], HEAD, b"\xff")
+    await client.set(stored["replaced"], b"not a window")
+    listed = (await call("GET", "/v1/conversations", tenant="rival")).json()["conversations"]
+    shown = {one["conversation"]: (one["state"], one["position"] is None) for one in listed}
+    assert {name: shown[name] for name in (*keys, "whole")} == {
+        "garbled": ("unreadable", True),
+        "replaced": ("unreadable", True),
+        "whole": ("awaiting_input", False),
+    }
+    assert listed[0]["last_message"]["text"] == "x"
+    waiting = (await call("GET", "/v1/suspensions", tenant="rival")).json()
+    assert [one["conversation"] for one in waiting["suspensions"]] == ["whole"]
+    assert sorted(waiting["unreadable"]) == ["garbled", "replaced"]
+    for name in keys:
+        answer = await call("GET", f"/v1/conversations/{name}/context", tenant="rival")
+        is_problem(answer, 503, "verify --repair")
+        assert "127.0.0.1" not in answer.text
+        await client.delete(stored[name])
+    await client.aclose()
+
+
+async def test_metrics_are_shown_whatever_stands_under_a_key_of_redis(
+    call: Client, settings: Settings
+) -> None:
+    client = aredis.Redis.from_url(settings.redis)
+    name = f"{settings.topic_prefix}:set-aside"
+    for value in ("not a hash", {"0": "many"}):
+        await client.delete(name)
+        await (
+            client.set(name, value) if isinstance(value, str) else client.hset(name, mapping=value)
+        )
+        answer = await call("GET", "/metrics", tenant="anon")
+        assert answer.status_code == 200 and "threadfold_redis_up 1.0" in answer.text
+    await client.delete(name)
+    await client.aclose()

@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx
 import msgspec
@@ -26,7 +27,9 @@ from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.gateway import create_gateway
+from threadfold.service.conversation_list import conversations
 from threadfold.service.conversations import ConversationService
+from threadfold.service.erasure import Eraser
 
 
 @pytest.fixture(scope="module")
@@ -142,24 +145,41 @@ async def test_what_waits_and_cannot_be_read_is_dropped_before_its_turn(
         )
 
 
-async def test_poison_in_a_wrong_partition_is_said_to_be_out_of_reach_and_holds_no_retry_up(
-    runtime: Runtime, data: Path
+async def test_a_record_in_a_wrong_partition_is_nobodys_and_leaves_its_conversation_alone(
+    runtime: Runtime, poisoned: Settings, data: Path
 ) -> None:
+    """Java's default partitioner puts it there. Folded, it had a second window, which lists named,
+    and in which what was said outlived an erasure.
+    """
     key = Key("acme", "astray")
-    wrong = (partition_of(key, runtime.log.partitions) + 1) % runtime.log.partitions
-    (sent,) = await put_raw(runtime.settings, "events", (wrong, str(key).encode(), b"{"))
-    at = Position(wrong, sent.offset)
-    await applied(runtime, at)
-    for act in ("drop", "retry"):
-        ran = await command(data, "dead-letters", act, str(at))
-        assert (
-            ran.code == 2
-            and f"position {at} is in another partition than {key} belongs to" in ran.err
-        )
-    every = await command(data, "dead-letters", "retry", "--all", release="mended")
-    assert every.code == 0 and f"passed over: position {at} is in another partition" in every.out, (
-        every.out + every.err
+    name, home = str(key).encode(), partition_of(key, runtime.log.partitions)
+    wrong = (home + 1) % runtime.log.partitions
+    (first,) = await append(runtime, key, [message("at home")])
+    (raw,) = (await runtime.log.read([first])).values()
+    sent = await put_raw(
+        runtime.settings, "events", (wrong, name, raw.value), (wrong, name, b"{not json")
     )
+    await applied(runtime, first)
+    await applied(runtime, Position(wrong, sent[-1].offset))
+    async with ConversationService(poisoned) as backend:
+        listed = (await conversations(backend, "acme"))["conversations"]
+        assert [one["conversation"] for one in listed].count("astray") == 1
+        assert await quarantine_at(backend, key) is None
+        assert (await backend.window("acme", "astray")).meta.count == 1
+        await Eraser(backend, AsyncMock()).conversation("acme", "astray")
+    assert await check(runtime) == []
+    for row in sent:
+        at = Position(wrong, row.offset)
+        (line,) = [
+            line
+            for line in (await command(data, "dead-letters", "list")).lines
+            if line.startswith(f"{at} ")
+        ]
+        assert f"its key belongs to partition {home}" in line
+        ran = await command(data, "dead-letters", "retry", str(at))
+        assert ran.code == 2 and f"the record at {at} belongs to no conversation" in ran.err
+        assert (await command(data, "dead-letters", "drop", str(at))).code == 0
+        assert str(at) not in (await command(data, "dead-letters", "list")).out
 
 
 async def trap(runtime: Runtime, key: Key) -> Position:

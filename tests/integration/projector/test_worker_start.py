@@ -11,6 +11,8 @@ import pytest
 from projections.redis.store import RedisStore
 from streams.log.kafka_log import KafkaLog
 from streams.settings.settings import Settings
+from tests.support.commands import cli
+from tests.support.cut_proxy import cut_proxy
 from tests.support.generations import open_generation
 from tests.support.pipeline import POLICY
 from tests.support.worker import running_worker, until
@@ -62,3 +64,21 @@ async def test_requests_that_wait_on_their_topic_are_answered_when_a_worker_star
         await log.stop()
         await requests.stop()
         await store.close()
+
+
+async def test_a_worker_that_loses_redis_while_it_starts_says_so_in_one_line_and_ends(
+    settings: Settings,
+) -> None:
+    """It looks whether all is there before Faust starts, and connects anew in it."""
+    await open_generation(settings, POLICY)
+    async with cut_proxy(settings.redis, once=True) as proxy:
+        env = {
+            "THREADFOLD_KAFKA": settings.kafka,
+            "THREADFOLD_REDIS": proxy.url.replace("http://", "redis://"),
+            "THREADFOLD_TOPIC_PREFIX": settings.topic_prefix,
+        }
+        ran = await cli("worker", env=env)
+    assert ran.code == 2, ran.err
+    assert "Traceback" not in ran.err
+    last = ran.err.splitlines()[-1]
+    assert "Redis at redis://127.0.0.1:" in last and "does not answer" in last, ran.err

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldError
 from tests.support.gateway import is_problem
 from threadfold.gateway.metrics import GatewayMetrics, Measured
+from threadfold.gateway.problems import problem_of
 
 
 async def broken(scope: Scope, receive: Receive, send: Send) -> None:
@@ -28,3 +32,21 @@ async def test_an_error_before_the_routes_is_answered_with_a_problem_that_says_n
         assert "the-inside-of-it" not in response.text
         with pytest.raises(OverflowError):
             await client.get("/late")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RedisUnavailable(
+            "Redis at rediss://10.1.2.3:6380/0 does not answer (Error 111 connecting to"
+            " 10.1.2.3:6380.): check that it runs"
+        ),
+        RedisUnavailable("Redis at redis+sentinel://inner.host:1,other:2/main does not answer"),
+        RedisUnavailable("Redis at unix:///run/inner.host.sock does not answer"),
+        KafkaUnavailable("append: Kafka at inner.host:9092,other:9092 did not answer within 5 s"),
+    ],
+)
+def test_a_problem_does_not_say_where_the_deployments_servers_are(error: ThreadfoldError) -> None:
+    detail = problem_of(error).body.decode()
+    assert not re.search(r"inner\.host|10\.1\.2\.3|:\d{4}|other", detail), detail
+    assert "Redis does not answer" in detail or "Kafka did not answer within 5 s" in detail

@@ -11,18 +11,18 @@ import pytest
 
 from projections.events import types as events
 from projections.fold.replay import replay
-from projections.names import Key, Position
+from projections.names import Position
 from projections.storage.records import Checkpoint
 from streams.log.log import Raw
 from streams.log.rollback_cache import RollbackCache
 from streams.partition.partition import Partition
 from streams.projector.effect_sink import NullSink
 from tests.support.histories import RULES
+from tests.support.partitions import NUMBER, keys_of
 from tests.support.talks import Talks, random_talks
 from threadfold.testing import MemoryLog, MemoryStore
 
-NUMBER = 2
-KEYS = [Key("acme", name) for name in ("c1", "c2", "c3")]
+KEYS = keys_of("acme")
 
 
 class CountingLog(MemoryLog):

@@ -52,6 +52,17 @@ def test_what_says_that_it_holds_since_lately_needs_one_telling_word_in_common(l
     assert not corrected(before, turn(plain, 2, NOW), "How does she commute?")
 
 
+def test_a_speakers_name_is_nothing_that_two_statements_have_in_common() -> None:
+    query = "What does Caroline love?"
+    lately = turn("Lately I sleep badly.", 2, NOW, speaker="Caroline")
+    assert not corrected(turn("I love art.", 1, NOW - DAY, speaker="Caroline"), lately, query)
+    learnt = statement(0, record("Caroline loves art.", NOW - DAY, "0-1"))
+    assert learnt is not None and (said := statement(1, lately)) is not None
+    assert corrections([learnt, said], stems_of(query)) == []
+    changed = turn("Lately I love music.", 2, NOW, speaker="Caroline")
+    assert corrected(turn("I love art.", 1, NOW - DAY, speaker="Caroline"), changed, query)
+
+
 def test_a_change_corrects_what_answers_the_same_question_in_other_words() -> None:
     before = turn("I collect stamps.", 1, NOW - 9 * DAY)
     after = turn("By now my hobby is pottery.", 2, NOW)

@@ -61,6 +61,11 @@ def test_an_answer_weighs_text_time_age_evidence_and_length() -> None:
     assert parts_of(record("x" * 9_000), ANSWER, 0.0, NOW).token_cost == 1.0
 
 
+def test_the_age_of_a_turn_says_nothing_of_whether_it_answers() -> None:
+    said = [parts_of(turn("tea", at=NOW - days * DAY), ANSWER, 1.0, NOW) for days in (0, 900)]
+    assert said[0] == said[1]
+
+
 def test_an_action_weighs_tags_and_types() -> None:
     plan = acting(tools=["mail"], constraints=["no weekends"])
     tagged = {"tool": ["Mail"], "constraint": ["no-weekends"], "affordance": ["send"]}
@@ -232,6 +237,13 @@ def test_meaning_is_added_to_words_and_a_chance_word_does_not_decide() -> None:
 def test_without_vectors_the_words_alone_count() -> None:
     (one,) = joined([("text", [Recalled(record(), 7.0)])])
     assert one.fit == 7.0 and "cosine" not in one.scores
+
+
+def test_a_record_with_no_more_than_a_name_stands_behind_the_turn_that_answers() -> None:
+    name = Recalled(record("Caroline loves creating art."), fit=1.6, coverage=0.2)
+    answer = Recalled(turn("I gave a speech at school."), fit=1.4, coverage=1.0)
+    found = scored(joined([("text", [name]), ("text", [answer])]), ANSWER, WEIGHTS, NOW)
+    assert [one.kind for one in found] == ["turn", "record"]
 
 
 def test_what_corrects_an_earlier_statement_stands_before_it() -> None:

@@ -18,7 +18,7 @@ from streams.maintenance.republish import republish
 from streams.partition.effects import Effects
 from streams.projector.effect_sink import NullSink
 from streams.projector.memory_announcements import announcement
-from tests.support.memories import RULES, TaughtLog, random_logs, saved
+from tests.support.memories import PARTITIONS, RULES, TaughtLog, random_logs, saved
 from tests.support.profiles import examples
 from threadfold.testing import MemoryLog
 from threadfold.testing.plain_memories import PlainMemories
@@ -44,7 +44,7 @@ class Topic(NullSink):
 
 def log_of(logs: list[TaughtLog]) -> MemoryLog:
     """One log with all records where they stood, and records of nobody between."""
-    made = MemoryLog(max(log.partition for log in logs) + 1)
+    made = MemoryLog(PARTITIONS)
     for partition in range(made.partitions):
         raws = sorted(raw for log in logs if log.partition == partition for raw in log.raws)
         at = 0
@@ -77,7 +77,7 @@ def test_a_topic_made_anew_gives_an_equal_store(seed: int, length: int) -> None:
 
 def test_what_an_erased_log_taught_is_not_published_again() -> None:
     key = Key("acme", "c1")
-    log, other = TaughtLog(key, 0), TaughtLog(Key("acme", "c2"), 1)
+    log, other = TaughtLog(key, 2), TaughtLog(Key("acme", "c2"), 0)
     for one in (log, other):
         one.put(events.Opened(user="u-1"))
         one.put(saved(one.key, "Hides marmalade."))
@@ -89,7 +89,7 @@ def test_what_an_erased_log_taught_is_not_published_again() -> None:
 
 
 def test_a_hard_deletion_in_an_erased_log_still_holds_for_what_another_taught() -> None:
-    log, other = TaughtLog(Key("acme", "c1"), 0), TaughtLog(Key("acme", "c2"), 1)
+    log, other = TaughtLog(Key("acme", "c1"), 2), TaughtLog(Key("acme", "c2"), 0)
     for one in (other, log):
         one.put(events.Opened(user="u-1"))
     said = saved(other.key, "Hides marmalade.")

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 
 from projections.events.validation import make_record
-from projections.names import Key
 from projections.policy.policy import Rules
 from projections.storage.records import Checkpoint
 from streams.log.log import Raw
 from streams.partition.effects import Effects
 from streams.partition.partition import Partition
 from streams.runtime.time_slices import TimeSlices
+from tests.support.partitions import keys_of
 from threadfold.testing import MemoryLog, MemoryStore
 
 MANY = 1_000
@@ -37,8 +37,9 @@ async def test_one_event_is_applied_while_other_partitions_fold_a_thousand() -> 
             number, 1, store, log, Rules(), learn=learn, sink=Silence(), slices=slices
         )
         partition.adopt(Checkpoint())
+        keys = keys_of("acme", 7, number)
         for i in range(count):
-            key = Key("acme", f"c{number}-{i % 7}")
+            key = keys[i % 7]
             flat = {"type": "message", "role": "user", "content": "hello"}
             record = make_record(
                 key, flat, where="event", now="2026-01-01T00:00:00Z", new_id=f"m{i}"

@@ -126,6 +126,8 @@ async def metrics_page(request: Request) -> Response:
         with suppress(RedisUnavailable, TimeoutError):
             async with asyncio.timeout(METRICS_TIMEOUT):
                 server = await backend.store.ping()
+        with suppress(ThreadfoldError, ValueError, TimeoutError):
+            async with asyncio.timeout(METRICS_TIMEOUT):
                 set_aside = await backend.store.set_aside()
         with suppress(ThreadfoldError, TimeoutError):
             async with asyncio.timeout(METRICS_TIMEOUT):
