@@ -6,6 +6,7 @@ import type { components } from "../../clients/typescript/types/openapi.js";
 import { get, send, v1 } from "./api";
 import { useAction, useLoaded } from "./load";
 import { Notice, Table, Title, number, when } from "./parts";
+import { SideBySide } from "./side-by-side";
 
 type Comparison = components["schemas"]["Comparison"];
 type Generation = components["schemas"]["ListedGeneration"];
@@ -107,13 +108,22 @@ function Compare({ live, again }: { live: Generation; again: () => void }): JSX.
       </form>
       <Notice error={compare.error || build.error} />
       {begun ? <p role="status">{begun}</p> : null}
-      {found ? <Compared found={found.comparison} stale={found.of !== text} price={Number(price)} /> : null}
+      {found ? <Compared key={found.of} found={found.comparison} policy={JSON.parse(found.of)} stale={found.of !== text} price={Number(price)} /> : null}
     </section>
   );
 }
 
-function Compared({ found, stale, price }: { found: Comparison; stale: boolean; price: number }): JSX.Element {
+interface ComparedProps {
+  found: Comparison;
+  /** The other policy that was compared. */
+  policy: unknown;
+  stale: boolean;
+  price: number;
+}
+
+function Compared({ found, policy, stale, price }: ComparedProps): JSX.Element {
   const { conversations, tokens } = found;
+  const [both, setBoth] = useState<{ tenant: string; conversation: string } | null>(null);
   const cost = (sum: number): number => (sum * price) / 1e6;
   const rows: [string, Sides][] = [
     ["Tokens of all contexts", { before: tokens.before.sum, after: tokens.after.sum }],
@@ -160,7 +170,7 @@ function Compared({ found, stale, price }: { found: Comparison; stale: boolean; 
         ))}
       </Table>
       <h3>By conversation</h3>
-      <Table label="Conversations under both policies" heads={["Conversation", "Events", "Tokens", "Messages", "Left out", "Lost"]}>
+      <Table label="Conversations under both policies" heads={["Conversation", "Events", "Tokens", "Messages", "Left out", "Lost", "Windows"]}>
         {found.windows.map((one) => (
           <tr key={`${one.tenant}/${one.conversation}`}>
             <th scope="row">{`${one.tenant}/${one.conversation}`}</th>
@@ -169,9 +179,15 @@ function Compared({ found, stale, price }: { found: Comparison; stale: boolean; 
             <td class="number">{`${number(one.messages.before)} → ${number(one.messages.after)}`}</td>
             <td class="number">{`${number(one.left_out.before)} → ${number(one.left_out.after)}`}</td>
             <td>{one.lost ?? "nothing"}</td>
+            <td>
+              <button type="button" aria-label={`Show both windows of ${one.tenant}/${one.conversation}`} onClick={() => setBoth(one)}>
+                Show both
+              </button>
+            </td>
           </tr>
         ))}
       </Table>
+      {both ? <SideBySide {...both} policy={policy} close={() => setBoth(null)} /> : null}
     </>
   );
 }

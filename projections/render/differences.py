@@ -158,7 +158,7 @@ def _rank(ranked: list[int], percent: int) -> int:
 def _line(body: bytes, width: int) -> str:
     """A message on one line: its role, its text, the names of its calls."""
     message: dict[str, Any] = msgspec.json.decode(body)
-    text = " ".join(_text(message.get("content")).split())
+    text = " ".join(text_of(message.get("content")).split())
     calls = "".join(
         f" [calls {call.get('function', {}).get('name', '?')}]"
         for call in message.get("tool_calls") or ()
@@ -167,7 +167,8 @@ def _line(body: bytes, width: int) -> str:
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
-def _text(content: object) -> str:
+def text_of(content: object) -> str:
+    """The text of a message's content; parts that are no text are named."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):

@@ -27,7 +27,7 @@ from streams.log.log import Log
 from streams.rebuild.losses import Side
 from streams.recovery.callable_failures import failed_callables
 from streams.settings.settings import Settings
-from streams.stack import open_stack
+from streams.stack import Stack, open_stack
 
 MOST_CONVERSATIONS = 200
 MOST_EVENTS = 20_000
@@ -74,14 +74,17 @@ def compare_sample(settings: Settings, wanted: Wanted) -> dict[str, Any]:
 
 async def _opened(settings: Settings, wanted: Wanted) -> dict[str, Any]:
     async with open_stack(settings) as stack:
-        state, live = stack.control.state, stack.generation
-        other = (
-            candidate(state, wanted.policy)[0]
-            if wanted.number is None
-            else known_generation(state, wanted.number)
-        )
-        sides = Side(live.number, state.rules(live)), state.rules(other)
+        sides = sides_of(stack, wanted.policy, wanted.number)
         return await compared(stack.log, stack.store, *sides, wanted)
+
+
+def sides_of(stack: Stack, policy: dict[str, Any] | None, number: int | None) -> tuple[Side, Rules]:
+    """The live generation, and the rules of the other: under ``policy``, or of the generation
+    ``number``. Raises InvalidPolicy, UnknownGeneration.
+    """
+    state, live = stack.control.state, stack.generation
+    other = candidate(state, policy)[0] if number is None else known_generation(state, number)
+    return Side(live.number, state.rules(live)), state.rules(other)
 
 
 async def compared(

@@ -150,8 +150,17 @@ class Browser:
         entries = self.command("POST", "se/log", {"type": "browser"})
         return [f"{one['level']}: {one['message']}" for one in entries]
 
-    def _cdp(self, name: str, parameters: dict[str, Any]) -> None:
-        self.command("POST", "goog/cdp/execute", {"cmd": name, "params": parameters})
+    def count_work(self) -> None:
+        """Begin to count the processor's time of the page's thread, for :meth:`work`."""
+        self._cdp("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def work(self) -> float:
+        """Seconds of a processor that the page's thread has used: waits for one are not in it."""
+        metrics = self._cdp("Performance.getMetrics", {})["metrics"]
+        return float(next(one["value"] for one in metrics if one["name"] == "TaskDuration"))
+
+    def _cdp(self, name: str, parameters: dict[str, Any]) -> Any:
+        return self.command("POST", "goog/cdp/execute", {"cmd": name, "params": parameters})
 
 
 def programs() -> tuple[str, str]:

@@ -10,6 +10,7 @@ import httpx
 
 from streams.settings.settings import Settings
 from tests.support.browser import Browser
+from tests.support.tokens import Signer
 
 CONSOLE = Path(__file__).resolve().parents[2] / "console"
 PACKAGES = CONSOLE / "node_modules"
@@ -44,7 +45,9 @@ def rows(browser: Browser, table: str) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class World:
-    """A gateway with the tenants acme and rival, and a browser."""
+    """A gateway with the tenants acme and rival, and a browser. ``signer`` signs tokens that the
+    gateway trusts.
+    """
 
     url: str
     acme: httpx.Client
@@ -52,6 +55,7 @@ class World:
     rival_key: str
     browser: Browser
     settings: Settings
+    signer: Signer
 
     def sign_in(self, key: str | None = None) -> Browser:
         """The browser, signed in; its tab has forgotten who was."""

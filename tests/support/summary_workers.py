@@ -82,7 +82,9 @@ class World:
             ]
         )
 
-    def start(self, url: str, *only: str, **endpoint: Any) -> GuardedProcess:
+    def start(
+        self, url: str, *only: str, env: dict[str, str] | None = None, **endpoint: Any
+    ) -> GuardedProcess:
         names = ["kafka", "redis", "topic_prefix", "group", "partitions", "session_timeout"]
         names += ["summary_time_cap", "watchdog_seconds"]
         options = {"base_url": url, "model": "small", **endpoint}
@@ -90,6 +92,7 @@ class World:
             **os.environ,
             **{f"THREADFOLD_{name.upper()}": str(getattr(self.settings, name)) for name in names},
             "THREADFOLD_SUMMARIZERS": json.dumps({"cheap": options}),
+            **(env or {}),
         }
         log = self.folder / f"worker{len(self.workers)}.log"
         process = GuardedProcess(

@@ -195,6 +195,7 @@ TABLE: dict[tuple[str, str], Entry] = {
     ("GET", "/asyncapi.json"): at("/asyncapi.json"),
     ("GET", "/schemas/{name}.json"): at("/schemas/message.json"),
     ("GET", "/v1/me"): at("/v1/me"),
+    ("GET", "/v1/me/hour"): at("/v1/me/hour"),
     # A tenant mints for itself alone, and a key without the scope sees no keys of tokens.
     ("POST", "/v1/tokens"): at("/v1/tokens", lambda p: {"user": p.user, "verbs": ["fly"]}),
     ("GET", "/v1/tokens/keys"): at("/v1/tokens/keys"),
@@ -203,10 +204,15 @@ TABLE: dict[tuple[str, str], Entry] = {
     # Of the administration, a key without the scope sees nothing, whatever tenant is named.
     ("GET", "/v1/tenants"): at("/v1/tenants"),
     ("GET", "/v1/workers/metrics"): at("/v1/workers/metrics"),
+    ("GET", "/v1/platform"): at("/v1/platform"),
     ("GET", "/v1/generations"): at("/v1/generations"),
     ("POST", "/v1/generations"): at("/v1/generations", lambda p: {}),
     ("POST", "/v1/generations/compare"): at(
         "/v1/generations/compare", lambda p: {"tenant": p.tenant}
+    ),
+    ("POST", "/v1/generations/compare/window"): at(
+        "/v1/generations/compare/window",
+        lambda p: {"tenant": p.tenant, "conversation": p.conversation},
     ),
     ("POST", "/v1/generations/{number}/switch"): at("/v1/generations/1/switch", lambda p: {}),
     ("DELETE", "/v1/generations/{number}"): at("/v1/generations/1"),

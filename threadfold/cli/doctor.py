@@ -151,7 +151,7 @@ async def _summarizers(found: Findings, settings: Settings) -> None:
         elif isinstance(answer, EndpointBusy) and answer.status == TOO_MANY_CALLS:
             found.note("summarizers", f"{answer}: it is there, and takes no more calls now")
         elif isinstance(answer, AttemptFailed):
-            found.fault("summarizers", f"{answer}; until then summaries are extractive")
+            found.fault("summarizers", f"{answer}; until it answers, summaries are extractive")
         else:
             found.fault("summarizers", str(answer))
 

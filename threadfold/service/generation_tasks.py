@@ -24,6 +24,7 @@ from streams.rebuild.build import left_to_fold
 from streams.rebuild.generation_task import GenerationTask, run_task
 from streams.rebuild.rebuild import WouldLose
 from streams.rebuild.sample import Wanted, compare_sample
+from streams.rebuild.side_by_side import WantedWindow, compare_window
 from streams.runtime.process_pool import ProcessPool
 from streams.runtime.tasks import end_tasks
 from threadfold.service.conversations import ConversationService
@@ -95,14 +96,19 @@ class GenerationTasks:
             InvalidPolicy, UnknownGeneration: there is no such policy or generation.
             Others: as ``compare_sample`` says.
         """
-        state = await self._backend.control.sync()
-        if wanted.number is None:
-            candidate(state, wanted.policy)
-        else:
-            known_generation(state, wanted.number)
+        await self._check_other(wanted)
         async with self._comparing:
             settings = self._backend.settings
             return await self._backend.processor.run(tenant, compare_sample, settings, wanted)
+
+    async def compare_window(self, tenant: str, wanted: WantedWindow) -> dict[str, Any]:
+        """The windows of one conversation under both policies, as ``streams.rebuild.side_by_side``
+        says; otherwise as :meth:`compare`.
+        """
+        await self._check_other(wanted)
+        async with self._comparing:
+            settings = self._backend.settings
+            return await self._backend.processor.run(tenant, compare_window, settings, wanted)
 
     async def switch(self, number: int, *, accept_loss: bool) -> None:
         """Begin to make a generation live; raises UnknownGeneration, LiveGeneration, Conflict,
@@ -158,6 +164,13 @@ class GenerationTasks:
         state = await self._backend.control.sync()
         if known_generation(state, number).number == state.live:
             raise LiveGeneration(f"generation {number} is live: choose another")
+
+    async def _check_other(self, wanted: Wanted | WantedWindow) -> None:
+        state = await self._backend.control.sync()
+        if wanted.number is None:
+            candidate(state, wanted.policy)
+        else:
+            known_generation(state, wanted.number)
 
     def _check_free(self) -> None:
         if self._running is not None and not self._running.done():

@@ -1713,6 +1713,33 @@ export interface paths {
             };
         };
     };
+    "/v1/generations/compare/window": {
+        /**
+         * Compare a conversation's windows
+         * @description A conversation's window as it is, and folded from the log under the other rules, message by
+         *     message. Nothing is written.
+         *
+         *     Texts are shown to a key of the conversation's own tenant that has the scope `read`. Others see
+         *     where messages stand, their tokens and what shortened them. At most 20,000 events are folded.
+         *
+         *     Scope: `admin`.
+         */
+        post: {
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["WindowToCompare"];
+                };
+            };
+            responses: {
+                /** @description The two windows of a conversation, row by row. `differing` counts the rows that differ; `more` are older rows that are not shown. `text` says whether texts are shown; `lost`, why a switch would lose what its summaries hold. Tokens are null if a window cannot be rendered. */
+                200: {
+                    content: {
+                        "application/json": components["schemas"]["TwoWindows"];
+                    };
+                };
+            };
+        };
+    };
     "/v1/dead-letters": {
         /**
          * List dead letters
@@ -4817,6 +4844,27 @@ export interface components {
             keys: components["schemas"]["Key"][];
         };
         /**
+         * SideMessage
+         * @description A message of a window: where it stands in it (`lane`), its tokens, its event's position (null: of no single event), and which reducers shortened it. `text` are its first 500 characters, with its calls; null where the key may not see it.
+         */
+        SideMessage: {
+            lane: "closing" | "omitted" | "pinned" | "summary" | "system" | "tail";
+            role: string;
+            tokens: number;
+            position: string | null;
+            shortened: string[];
+            text: string | null;
+        };
+        /**
+         * SideRow
+         * @description A message as it is under the live generation, and under the other rules; null: it is not there. `differs`: a model is not sent the same.
+         */
+        SideRow: {
+            before: components["schemas"]["SideMessage"] | null;
+            after: components["schemas"]["SideMessage"] | null;
+            differs: boolean;
+        };
+        /**
          * Sides
          * @description A count under the live generation's rules, and under the others.
          */
@@ -5325,6 +5373,22 @@ export interface components {
             waiting: string[];
         };
         /**
+         * TwoWindows
+         * @description The two windows of a conversation, row by row. `differing` counts the rows that differ; `more` are older rows that are not shown. `text` says whether texts are shown; `lost`, why a switch would lose what its summaries hold. Tokens are null if a window cannot be rendered.
+         */
+        TwoWindows: {
+            generation: number;
+            tenant: string;
+            conversation: string;
+            events: number;
+            text: boolean;
+            tokens: components["schemas"]["TokenSides"];
+            lost: string | null;
+            differing: number;
+            more: number;
+            rows: components["schemas"]["SideRow"][];
+        };
+        /**
          * Usage
          * @description Tokens that a model reported of one call: `prompt_tokens` and `completion_tokens`, or `input_tokens` and `output_tokens`.
          */
@@ -5446,6 +5510,85 @@ export interface components {
             prompt?: string | null;
             /** Format: date-time */
             expires_at?: string | null;
+        };
+        /**
+         * WindowToCompare
+         * @description A conversation, and what to compare with the live generation: a `policy` of the deployment, or that of a `generation`.
+         */
+        WindowToCompare: {
+            tenant: string;
+            conversation: string;
+            /** @default null */
+            policy?: {
+                /** @enum {string} */
+                encoding?: "o200k_base" | "cl100k_base";
+                model_window?: number;
+                reserve_tokens?: number;
+                hard_ceiling?: number;
+                working_budget?: number;
+                keep_recent_tokens?: number;
+                min_messages?: number;
+                compaction_ratio?: number;
+                compaction?: boolean;
+                trim_tool_results?: boolean;
+                soft_trim_chars?: number;
+                hard_clear_chars?: number;
+                protect_recent?: number;
+                reducers?: ({
+                    name: "keep_last_n_turns";
+                    n: number;
+                } | {
+                    name: "keep_last_n_messages";
+                    n: number;
+                } | {
+                    name: "compact_tool_results";
+                    /** @default [{tool_name} {call_id}: {result_length} characters] */
+                    replacement?: string | null;
+                    /** @default 0 */
+                    keep_last_n?: number;
+                } | {
+                    name: "summarize_tool_results";
+                    /** @default 5 */
+                    top?: number;
+                } | {
+                    name: "summarize";
+                })[];
+                cuts?: "exact" | "stable";
+                low_water?: number;
+                spill_chars?: number;
+                max_result_bytes?: number;
+                summarizer?: string;
+                close_summarizer?: string | null;
+                summary_max_tokens?: number;
+                idle_close_seconds?: number;
+                loop_guard?: number;
+                pinned_max_tokens?: number | null;
+                renders?: boolean;
+                encryption?: boolean;
+                memory_auto?: "off" | "sessions" | "summaries";
+                wm_max_tokens?: number;
+                /**
+                 * RecallWeights
+                 * @description The weights of the parts of a score; ``token_cost`` is taken off.
+                 */
+                recall_weights?: {
+                    /** @default 0.3 */
+                    semantic?: number;
+                    /** @default 0.25 */
+                    action?: number;
+                    /** @default 0.15 */
+                    temporal?: number;
+                    /** @default 0.1 */
+                    recency?: number;
+                    /** @default 0.1 */
+                    evidence?: number;
+                    /** @default 0.1 */
+                    token_cost?: number;
+                };
+                profile?: "bounded" | "composed" | "pruning" | "sliding";
+            } | null;
+            /** @default null */
+            generation?: number | null;
         };
         /** tool.result */
         WindowToolResult: {

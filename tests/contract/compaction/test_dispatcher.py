@@ -202,3 +202,22 @@ def test_deliveries_are_acknowledged_in_their_order_whatever_ends_first() -> Non
     other()
     done[0]()
     assert acknowledged == [10, 0, 1, 2] and len(deliveries) == 1
+
+
+async def test_summaries_that_wait_for_a_pause_that_the_endpoint_asked_for_are_counted() -> None:
+    answers = fails(429, headers={"Retry-After": "2"}), says(SUMMARY)
+    async with model_server(*answers) as server:
+        world = World(MemoryLog(1), {"cheap": endpoint(server.url)})
+        assert world.samples("model_limit_waits_total") == {("cheap",): 0}
+        later = await world.request("acme", "later", "cheap")
+        await world.ask("acme", "first", "cheap")
+
+        async def paused() -> bool:
+            return world.samples("model_calls_total") == {("cheap", "busy"): 1}
+
+        await until(paused, 30, "the endpoint asks for a pause")
+        await world.dispatcher.take(later, lambda: world.done.append("acme/later"))
+        await world.until_done("acme/first", "acme/later")
+        assert set(map(tuple, (await world.made_by()).values())) == {("cheap",)}
+        assert world.samples("model_limit_waits_total")["cheap",] > 0
+        await world.close()

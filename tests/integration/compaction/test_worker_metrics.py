@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from streams.control.control_topic import Control
 from streams.log.topics import create_topics
 from streams.metrics import reports
 from tests.conftest import fresh_settings
+from tests.support.certificates import Authority
 from tests.support.generations import open_generation
 from tests.support.metrics import read
 from tests.support.model_server import model_server, says
@@ -27,6 +29,8 @@ from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway
 
 pytestmark = pytest.mark.long
+SILENCE = 31.0
+"""Seconds."""
 
 
 @pytest.fixture
@@ -79,6 +83,61 @@ async def test_a_worker_counts_events_batches_dead_letters_and_summaries_with_th
     letters = found["threadfold_dead_letters_total"]
     assert letters == {("record",): 1, ("poison",): 0, ("waiting",): 0}
     assert found["threadfold_conversations_due"].keys() == partitions
+
+
+async def test_a_worker_counts_its_snapshots_and_says_when_its_certificates_end(
+    world: World, tmp_path: Path
+) -> None:
+    port = closed_port()
+    certificate, key = Authority(tmp_path).issue("gateway", days=30)
+    options = ("--metrics-port", str(port), "--only", "projector")
+    env = {
+        "THREADFOLD_SNAPSHOT_EVENTS": "50",
+        "THREADFOLD_GATEWAY_CERTIFICATE": str(certificate),
+        "THREADFOLD_GATEWAY_PRIVATE_KEY": str(key),
+    }
+    world.start("http://127.0.0.1:1", *options, env=env)
+    async with httpx.AsyncClient() as http:
+
+        async def page() -> dict[str, dict[tuple[str, ...], float]]:
+            try:
+                return read((await http.get(f"http://127.0.0.1:{port}/metrics")).content)
+            except httpx.TransportError:  # it is starting, or slow
+                return {}
+
+        found = await until(page, 60, "the worker's page")
+        assert found["threadfold_snapshots_total"] == {(): 0}
+        ends = found["threadfold_certificate_expiry_timestamp_seconds"]
+        assert ends.keys() == {("gateway_certificate",)}
+        assert ends["gateway_certificate",] - time.time() == pytest.approx(30 * 86_400, abs=3_600)
+
+        async def written() -> bool:
+            # A round is due after 32 events for each window that changed: repeats count, too.
+            await world.append()
+            return (await page()).get("threadfold_snapshots_total", {(): 0})[()] > 0
+
+        await until(written, 60, "snapshots are counted")
+
+
+async def test_the_log_of_an_idle_worker_says_nothing(world: World) -> None:
+    """Nothing that comes every 30 s, or more often: there are 31 s without a line. What a busy
+    machine makes a client of Kafka say once does not count.
+    """
+    async with model_server(says(SUMMARY)) as server:
+        log = world.start(server.url).log
+        assert log is not None
+        await world.append()
+        await world.all_summarised()
+        said, since = log.stat().st_size, time.monotonic()
+
+        async def silent() -> bool:
+            nonlocal said, since
+            if log.stat().st_size != said:
+                said, since = log.stat().st_size, time.monotonic()
+            return time.monotonic() - since > SILENCE
+
+        await until(silent, 6 * SILENCE, "31 s without a line")
+        assert world.workers[0].poll() is None, "it runs"
 
 
 async def test_a_gateway_shows_the_metrics_of_all_workers_to_an_admin_alone(world: World) -> None:

@@ -13,15 +13,25 @@ from tests.support.browser import programs, running_browser
 from tests.support.console_traffic import append, approval, await_summary, record_call, talk
 from tests.support.console_world import World
 from tests.support.gateway_process import serving
+from tests.support.tokens import AUDIENCE, ISSUER, Signer, key_set
 from threadfold.embedded.stack import EmbeddedStack
 
 
 @pytest.fixture(scope="module")
 def world(stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     programs()
+    signer, keys = Signer("console"), tmp_path_factory.mktemp("keys") / "set.json"
+    keys.write_bytes(key_set(signer))
+    trusted = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_keys": str(keys)}
     with contextlib.ExitStack() as running:
         served = running.enter_context(
-            serving(stack, tmp_path_factory.mktemp("console"), "acme", accept_truncated_log=True)
+            serving(
+                stack,
+                tmp_path_factory.mktemp("console"),
+                "acme",
+                accept_truncated_log=True,
+                **trusted,
+            )
         )
         acme = running.enter_context(
             httpx.Client(base_url=served.url, headers=served.headers, timeout=60, trust_env=False)
@@ -35,4 +45,6 @@ def world(stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFactory) -> Ite
         acme.post("/v1/memories?wait=applied", json=memory).raise_for_status()
         await_summary(acme, "journey")
         browser = running.enter_context(running_browser(tmp_path_factory.mktemp("browser")))
-        yield World(served.url, acme, served.key, rival.json()["key"], browser, served.settings)
+        yield World(
+            served.url, acme, served.key, rival.json()["key"], browser, served.settings, signer
+        )

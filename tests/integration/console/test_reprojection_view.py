@@ -46,6 +46,38 @@ def check_looks(browser: Browser, folder: Path) -> None:
             browser.screenshot(folder / f"{width}-{scheme}.png")
 
 
+ROWS = """
+    const rows = [...document.querySelectorAll("ol.sides > li")];
+    return rows.map((row) => [row.classList.contains("differs"), ...[...row.children].map((side) => side.innerText)]);
+"""
+
+
+def check_both_windows(browser: Browser, folder: Path) -> None:
+    """The two windows of a conversation stand side by side, and what differs is marked."""
+    browser.click("//button[@aria-label='Show both windows of acme/journey']")
+    browser.shows("Both windows of acme/journey", "messages differ")
+    found = browser.run(ROWS)
+    differing = [(live, other) for differs, live, other in found if differs]
+    assert 0 < len(differing) < len(found)
+    assert all("not there" in other for live, other in differing if "only live" in live)
+    assert any("only live" in live for live, _ in differing), "four messages are kept of many"
+    for differs, live, other in found:
+        # A side begins with whose it is, where there is no head above it.
+        same = live.removeprefix("Live").strip() == other.removeprefix("Other").strip()
+        assert same != differs
+    assert any("You book journeys." in live for _, live, _ in found)
+    folder.mkdir()
+    check_looks(browser, folder)
+    browser.click("//label[normalize-space()='Only what differs']/input")
+    browser.until(lambda: len(browser.run(ROWS)) == len(differing), "others are shown")
+    for width, scheme in ((360, "dark"), (1440, "light")):
+        browser.appear(width, scheme)
+        browser.run("document.getElementById('both-windows').scrollIntoView()")
+        browser.screenshot(folder / f"only-{width}.png")
+    browser.button("Close")
+    browser.until(lambda: "Both windows" not in browser.text(), "it stays")
+
+
 def stage(world: World, number: int) -> str:
     listed = world.acme.get("/v1/generations").json()["generations"]
     return next(str(one["stage"]) for one in listed if one["number"] == number)
@@ -110,6 +142,7 @@ def test_two_policies_are_compared_one_is_built_and_a_lossy_switch_is_refused_un
     now, then = browser.run(row).split("\t")[1:3]
     assert int(then) < int(now)
     check_looks(browser, tmp_path)
+    check_both_windows(browser, tmp_path / "both")
 
     # The log loses its first events, so a new fold lacks what the summary holds.
     partition = partition_of(Key("acme", "journey"), world.settings.partitions)
@@ -121,10 +154,12 @@ def test_two_policies_are_compared_one_is_built_and_a_lossy_switch_is_refused_un
     browser.until(lambda: stage(world, made) == "ready", "it is not built", 90)
     browser.shows("all events folded")
     press(browser, "Switch to", made)
-    browser.shows(f"generation {made} is not made live", "acme/journey")
+    refused = f"generation {made} is not made live"
+    browser.until(lambda: refused in browser.text(), "it is not refused", 90)
+    browser.shows("acme/journey")
     assert stage(world, made) == "ready"
     press(browser, "Accept the loss and switch to", made)
-    browser.shows(f"Live: generation {made}")
+    browser.until(lambda: f"Live: generation {made}" in browser.text(), "it is not live", 90)
     press(browser, "Drop", before)
     browser.until(
         lambda: f"Drop generation {before}" not in browser.run("return document.body.innerHTML"),

@@ -9,9 +9,11 @@ import httpx
 import msgspec
 import pytest
 
+from streams.settings.endpoints import EndpointSettings
 from streams.settings.settings import Settings
 from tests.support.certificates import Authority
 from tests.support.metrics import read
+from tests.support.model_server import fails, model_server
 from tests.support.platform import requests_to, running_platform
 from tests.support.worker import until
 
@@ -73,3 +75,20 @@ async def test_a_gateway_counts_requests_its_cache_prefixes_and_what_it_depends_
     prefixes = [one["threadfold_context_prefix_bytes_total"] for one in (before, found)]
     assert prefixes[0]["kept",] > 0 and prefixes[0]["changed",] == 0
     assert prefixes[1]["changed",] > 0, "the rollback took a message back"
+
+
+async def test_questions_of_searches_to_a_model_are_counted_by_kind_and_outcome(
+    settings: Settings,
+) -> None:
+    async with model_server(fails(401)) as server:
+        summarizers = {"cheap": EndpointSettings(base_url=server.url, model="small")}
+        made = msgspec.structs.replace(settings, summarizers=summarizers, memory_planner="cheap")
+        async with running_platform(made) as platform, requests_to(platform) as http:
+            before = await page(http, platform.url)
+            sent = await http.post("/memories/search", json={"query": "Where is the order?"})
+            assert sent.status_code == 200 and server.calls
+            found = await page(http, platform.url)
+    assert "threadfold_memory_model_questions_total" not in before
+    questions = found["threadfold_memory_model_questions_total"]
+    # Endpoint, kind, outcome: it was done without the model.
+    assert questions == {("cheap", "plan", "refused"): 1}

@@ -86,7 +86,12 @@ class World:
         self.http.post(
             "/v1/conversations/of-u-7/events?wait=applied", json=opened
         ).raise_for_status()
-        self.http.post("/v1/tenants", json={"name": "nord"}).raise_for_status()
+        nord = self.http.post("/v1/tenants", json={"name": "nord"}).raise_for_status().json()
+        self.http.post(
+            f"/v1/conversations/{CONVERSATION}/events?wait=applied",
+            json=said[:2],
+            headers={"Authorization": f"Bearer {nord['key']}"},
+        ).raise_for_status()
 
     def ready(self, name: str) -> None:
         """Make what one request of an operation uses up: an active turn, a memory, a key to

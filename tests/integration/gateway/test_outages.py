@@ -25,6 +25,7 @@ from tests.support.commands import start
 from tests.support.gateway import is_problem, say
 from tests.support.gateway_outages import gateway, is_ready, make_key
 from tests.support.gateway_process import SCOPES
+from tests.support.metrics import read
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
@@ -204,8 +205,14 @@ async def test_redis_away_appends_go_on_and_reads_answer_503(
                     headers=headers,
                 )
 
+            async def redis_up() -> float:
+                page = read((await http.get("/metrics")).content)
+                return page["threadfold_redis_up"][()]
+
             await until(lambda: _status(append, 202))
+            assert await redis_up() == 1
             redis.kill()
+            assert await redis_up() == 0
             assert (await append()).status_code == 202
             is_problem(await append("?wait=applied"), 503, "Redis")
             for path in ("context", "history"):

@@ -38,6 +38,26 @@ def done(http: httpx.Client, number: int, doing: str, limit: float = 90.0) -> di
     raise AssertionError(f"{doing} goes on after {limit:g} s: {generation(http, number)}")
 
 
+def check_window(http: httpx.Client, wanted: dict[str, Any]) -> None:
+    """An operator sees both windows; their text only where the key is of the tenant, and reads."""
+    path = "/v1/generations/compare/window"
+    found = http.post(path, json=wanted)
+    assert found.status_code == 200, found.text
+    assert found.json()["text"] and "You book journeys." in found.text
+    keys = [
+        http.post(f"/v1/tenants/{tenant}/keys", json={"scopes": scopes}).json()["key"]
+        for tenant, scopes in (("acme", ["admin"]), ("platform", ["admin", "read"]))
+    ]
+    for key in keys:
+        other = http.post(path, json=wanted, headers={"Authorization": f"Bearer {key}"})
+        assert other.status_code == 200 and not other.json()["text"], other.text
+        assert "journeys" not in other.text and "flight" not in other.text
+        assert len(other.json()["rows"]) == len(found.json()["rows"])
+    assert http.post(path, json={**wanted, "conversation": "none"}).status_code == 404
+    assert http.post(path, json={**wanted, "policy": {"model_windw": 1}}).status_code == 422
+    assert http.post(path, json={**wanted, "generation": 1}).status_code == 422
+
+
 def test_a_policy_is_compared_built_watched_and_switched_to(
     stack: EmbeddedStack, tmp_path: Path
 ) -> None:
@@ -47,6 +67,7 @@ def test_a_policy_is_compared_built_watched_and_switched_to(
             base_url=served.url, headers=served.headers, timeout=60, trust_env=False
         ) as http,
     ):
+        http.post("/v1/tenants", json={"name": "platform"}).raise_for_status()
         append(http, "journey", talk(12))
         await_summary(http, "journey")
         wanted = {"policy": {"model_window": 64_000, "hard_ceiling": 0.5}, "tenant": "acme"}
@@ -59,6 +80,7 @@ def test_a_policy_is_compared_built_watched_and_switched_to(
         assert refused.status_code == 422 and "model_windw" in refused.text
         assert http.post("/v1/generations/compare", json={"generation": 9}).status_code == 404
 
+        check_window(http, {**wanted, "conversation": "journey"})
         partition = partition_of(Key("acme", "journey"), served.settings.partitions)
         asyncio.run(eaten(served.settings, {partition: 3}))
         found = http.post("/v1/generations/compare", json={"policy": OVERRIDES}).json()

@@ -59,7 +59,7 @@ async def test_each_summarizers_endpoint_is_asked_once(
     assert well.startswith("ok    summarizers: cheap (small-1) answered in 0.")
     ill = await tried(capsys, fails(503))
     assert ill == (
-        "wrong summarizers: summarizer 'cheap' answered 503 (oops); until then summaries are extractive"
+        "wrong summarizers: summarizer 'cheap' answered 503 (oops); until it answers, summaries are extractive"
     )
     full = await tried(capsys, fails(429))
     assert full.startswith("note  summarizers: summarizer 'cheap' answered 429 (oops): it is there")

@@ -30,8 +30,8 @@ routes = Routes("Operations")
 _admin = partial(routes.add, scope="admin", cost=Cost.ADMINISTRATION)
 _ALL = "/v1/generations"
 _ONE = f"{_ALL}/{{number}}"
-_Policy = Annotated[dict[str, Any], Meta(extra_json_schema=policy_schema())]
-_Number = Annotated[int, Meta(ge=1, le=1 << 31)]
+PolicyBody = Annotated[dict[str, Any], Meta(extra_json_schema=policy_schema())]
+GenerationNumber = Annotated[int, Meta(ge=1, le=1 << 31)]
 _At = Annotated[str, Path(example="2"), Meta(extra_json_schema={"pattern": "^[1-9][0-9]{0,8}$"})]
 
 
@@ -76,7 +76,7 @@ class Generations(Struct):
 class NewGeneration(Struct, forbid_unknown_fields=True):
     """A generation to build: the deployment's policy in it (null: the live one's)."""
 
-    policy: _Policy | None = None
+    policy: PolicyBody | None = None
 
 
 class Begun(Struct):
@@ -104,13 +104,13 @@ class ToCompare(Struct, forbid_unknown_fields=True):
     `generation`; on a sample of all tenants' conversations, or of one tenant's.
     """
 
-    policy: _Policy | None = None
-    generation: _Number | None = None
+    policy: PolicyBody | None = None
+    generation: GenerationNumber | None = None
     tenant: Annotated[str, Meta(extra_json_schema=NAME)] | None = None
     conversations: Annotated[int, Meta(ge=1, le=MOST_CONVERSATIONS)] = 50
 
 
-_NOT_BOTH = {
+NOT_BOTH = {
     "anyOf": [{"properties": {name: {"type": "null"}}} for name in ("policy", "generation")]
 }
 """A comparison has a policy or a generation."""
@@ -272,7 +272,7 @@ async def get_generations(request: Request, caller: Caller) -> dict[str, Any]:
     """All generations of windows, each with its stage, the deployment's policy in it, and what is
     done with it. `threadfold rebuild` makes them, too.
     """
-    return {"generations": await _tasks(request, caller).listed()}
+    return {"generations": await tasks_of(request, caller).listed()}
 
 
 @_admin(
@@ -281,7 +281,7 @@ async def get_generations(request: Request, caller: Caller) -> dict[str, Any]:
     "Compare policies",
     Answer(Comparison, example=_COMPARISON),
     body=Body(
-        Annotated[ToCompare, Meta(extra_json_schema=_NOT_BOTH)],
+        Annotated[ToCompare, Meta(extra_json_schema=NOT_BOTH)],
         {"a policy": {**_POLICY, "conversations": 20}},
     ),
     problems=(404,),
@@ -298,7 +298,7 @@ async def post_compare(request: Request, caller: Caller, body: ToCompare) -> dic
     if body.tenant is not None:
         check_name("tenant", body.tenant)
     wanted = Wanted(body.policy, body.generation, body.tenant, body.conversations, MOST_EVENTS)
-    return await _tasks(request, caller).compare(caller.tenant, wanted)
+    return await tasks_of(request, caller).compare(caller.tenant, wanted)
 
 
 @_admin(
@@ -314,7 +314,7 @@ async def post_generation(request: Request, caller: Caller, body: NewGeneration)
     """Fold the whole log into a new generation beside the live one, which keeps serving. What was
     begun under the same policy is gone on with. 409 while this gateway works on a generation.
     """
-    number, resumed = await _tasks(request, caller).build(body.policy)
+    number, resumed = await tasks_of(request, caller).build(body.policy)
     return {"generation": number, "resumed": resumed}
 
 
@@ -335,7 +335,7 @@ async def post_switch(
     `would_lose`, unless the loss is accepted.
     """
     found = _number(number)
-    await _tasks(request, caller).switch(found, accept_loss=body.accept_loss)
+    await tasks_of(request, caller).switch(found, accept_loss=body.accept_loss)
     return {"generation": found, "doing": "switch"}
 
 
@@ -350,7 +350,7 @@ async def post_switch(
 async def delete_generation(request: Request, caller: Caller, number: _At) -> dict[str, Any]:
     """Delete a generation's windows and its record. The log stays. 409 for the live one."""
     found = _number(number)
-    await _tasks(request, caller).drop(found)
+    await tasks_of(request, caller).drop(found)
     return {"generation": found, "doing": "drop"}
 
 
@@ -360,5 +360,5 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _tasks(request: Request, caller: Caller) -> GenerationTasks:
+def tasks_of(request: Request, caller: Caller) -> GenerationTasks:
     return request.state.generation_tasks(caller.backend)
