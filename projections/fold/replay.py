@@ -64,7 +64,8 @@ def history_from(window: Window, target: int, earlier: Sequence[Logged]) -> Hist
         every=0,
         at=_possible_targets(window.partition, earlier) | {target},
     )
-    fold.extend(earlier, upto=target)
+    drops = [offset for offset, event in earlier if is_unsure(window, target, offset, event)]
+    fold.extend(earlier, upto=max([target, *drops]))
     return fold.history(window, target)
 
 
@@ -185,7 +186,7 @@ class ReplayCheckpoints:
         restored = self._load(found.image)
         for offset, event in self._dropped:
             # What an operator took out since then stays out.
-            if target < offset <= window.meta.position and not _is_repeat(window, offset, event):
+            if target < offset <= window.meta.position and _counted(window, offset, event):
                 take_out(restored, event.data.position)
         return History(restored, summary_chain(window, self._by_offset, target), self._by_offset)
 
@@ -236,12 +237,20 @@ class ReplayCheckpoints:
         return Window.from_image(mine.key, mine.partition, mine.rules, image)
 
 
-def _is_repeat(window: Window, offset: int, event: AnyEvent) -> bool:
-    """Whether a later window knows the event's id of an earlier one: so it did when this one came,
-    as the oldest ids leave first.
+def is_unsure(window: Window, target: int, offset: int, event: AnyEvent) -> bool:
+    """Whether an event takes another one out after a rollback's target, so long ago that the
+    window's recent ids do not tell whether it is a repeat: it has to be folded up to there.
     """
-    seen = window.recent_ids.find(id_hash_of(event.id))
-    return seen is not None and seen.offset < offset
+    return isinstance(event, events.EventDroppedEvent) and target < offset < window.recent_ids.since
+
+
+def _counted(window: Window, offset: int, event: AnyEvent) -> bool:
+    """Whether an event was no repeat when it came, by the ids that a later window knows; True where
+    none of that time is left.
+    """
+    recent_ids = window.recent_ids
+    seen = recent_ids.find(id_hash_of(event.id))
+    return offset < recent_ids.since or (seen is not None and seen.offset == offset)
 
 
 def summary_chain(

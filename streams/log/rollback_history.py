@@ -16,7 +16,7 @@ from typing import Protocol
 
 from projections.events.types import AnyEvent, SummaryEvent
 from projections.fold.outcomes import History, Outcome
-from projections.fold.replay import ReplayCheckpoints, TooOld, summary_chain
+from projections.fold.replay import ReplayCheckpoints, TooOld, is_unsure, summary_chain
 from projections.names import Position, parse_position
 from projections.storage.window_copies import NamedCopy, WindowCopy, even_copy
 from projections.window.window import Window
@@ -88,10 +88,11 @@ async def fetch_history(log: Log, window: Window, target: int, kept: Copies = NO
     copies = [copy for copy in await kept.read() if copy.offset < window.meta.position]
     upper = next((copy for copy in copies if copy.offset >= target), None)
     below = [copy for copy in copies if copy.offset < target]
+    upto = target
     while True:
         lower = below[-1] if below else None
         try:
-            fold, made = await _fold_to(log, window, target, lower, upper)
+            fold, made = await _fold_to(log, window, target, lower, upper, upto)
             history = await asyncio.to_thread(fold.history, window, target)
             break
         except TooOld as older:
@@ -99,6 +100,8 @@ async def fetch_history(log: Log, window: Window, target: int, kept: Copies = NO
             below = [copy for copy in below if copy.offset < older.target]
         except _Unusable:
             below = below[:-1]
+        except _Unsure as drop:
+            upto = drop.offset
     kept.keep(made)
     if history.window is None:
         return history
@@ -107,14 +110,31 @@ async def fetch_history(log: Log, window: Window, target: int, kept: Copies = NO
     return History(history.window, summary_chain(window, texts, target), texts)
 
 
+class _Unsure(Exception):
+    """The events up to an old ``event.dropped`` have to be folded: else it is not known whether it
+    is a repeat, which takes nothing out.
+    """
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
+
+
 class _Unusable(Exception):
     """The log has lost an event of a copy's tail, or the copy cannot be read."""
 
 
 async def _fold_to(
-    log: Log, window: Window, target: int, lower: WindowCopy | None, upper: WindowCopy | None
+    log: Log,
+    window: Window,
+    target: int,
+    lower: WindowCopy | None,
+    upper: WindowCopy | None,
+    upto: int,
 ) -> tuple[ReplayCheckpoints, list[NamedCopy]]:
-    """The fold of the conversation's events up to the target, and copies of it on the way."""
+    """The fold of the conversation's events up to the target, and copies of it on the way; raises
+    :class:`_Unsure` where they have to be folded beyond ``upto``, which is the target or later.
+    """
     key, partition = window.key, window.partition
     texts = [] if lower is None else [Position(partition, offset) for offset in lower.texts()]
     rows = await log.read(texts)
@@ -123,20 +143,25 @@ async def _fold_to(
     below, above = (None, -1) if lower is None else (target + 1, lower.offset)
     offsets: set[int] = set()
     made: list[tuple[int, NamedCopy]] = []
+    unsure = upto
 
     def needed(row: Row) -> bool:
-        return row.offset <= target or _may_drop(row)
+        return row.offset <= upto or _may_drop(row)
 
     async for _, piece in pieces_backwards(log, seen, below=below, above=above, wanted=needed):
         offsets.update(piece)
 
     def go_on(rows: Mapping[Position, Row]) -> None:
+        nonlocal unsure
         order = sorted(position for position, row in rows.items() if needed(row))
         for i in range(0, len(order), SLICE):
             begun = time.perf_counter()
             some = {position: rows[position] for position in order[i : i + SLICE]}
             before = fold.window.meta.count
-            fold.extend(events_of(some, key, log.seals), upto=target)
+            found = list(events_of(some, key, log.seals))
+            drops = [at for at, event in found if is_unsure(window, target, at, event)]
+            unsure = max([unsure, *drops])
+            fold.extend(found, upto=upto)
             copy = even_copy(fold.window, before, window.meta.count)
             if copy is not None:
                 made.append((fold.window.meta.position, copy))
@@ -147,8 +172,10 @@ async def _fold_to(
         part = order[i : i + READ_PART]
         rows = await log.read(Position(partition, offset) for offset in part)
         await asyncio.to_thread(go_on, rows)
+    if unsure > upto:
+        raise _Unsure(unsure)
     # What was taken out later is in the earlier ones yet.
-    return fold, [copy for offset, copy in made if offset > fold.last_dropped]
+    return fold, [copy for offset, copy in made if fold.last_dropped < offset <= target]
 
 
 def _begun(

@@ -49,9 +49,10 @@ def test_what_is_taken_out_of_a_held_range_is_not_given_to_the_compactor() -> No
     assert users[1] in gone and users[0] not in gone
 
 
-def _talk_rolled_back(*, everything: bool) -> list[str]:
-    """The texts after a rollback behind an ``event.dropped`` with the id of an earlier event, with
-    the log as a rebuild reads it, or by the tail's positions, where repeats are not.
+def _talk_rolled_back(*, everything: bool, later: int) -> list[str]:
+    """The texts after a rollback behind an ``event.dropped`` with the id of an earlier event and so
+    many events after it, with the log as a rebuild reads it, or by the tail's positions, where
+    repeats are not.
     """
     log: list[Logged] = [
         (0, make_event(events.Message("user", "stays"), "e0")),
@@ -64,14 +65,20 @@ def _talk_rolled_back(*, everything: bool) -> list[str]:
     window = Window(KEY, PARTITION, RULES)
     statuses = [apply(window, *one).status for one in log]
     assert statuses[-1] is Status.DUPLICATE
+    for n in range(401, 401 + later):
+        log.append((n, make_event(events.Message("user", f"{n}"), f"e{n}", 1)))
+        apply(window, *log[-1])
     back = make_event(events.Rollback(f"{PARTITION}-1"), "back")
-    assert apply(window, 401, back).target == 1
-    apply_with_log(window, 401, back, log if everything else log[:-1])
+    at = 401 + later
+    assert apply(window, at, back).target == 1
+    apply_with_log(window, at, back, log if everything else [*log[:400], *log[401:]])
     return [json.loads(body)["content"] for body in render_openai(window).bodies]
 
 
+# With 800 events the window has forgotten the first event of the id, with 1,500 all of that time.
+@pytest.mark.parametrize("later", [0, 800, 1_500])
 @pytest.mark.parametrize("everything", [True, False])
 def test_a_drop_that_was_passed_over_as_a_repeat_takes_nothing_out_in_a_rollback_either(
-    everything: bool,
+    everything: bool, later: int
 ) -> None:
-    assert _talk_rolled_back(everything=everything) == ["stays", "stays, too"]
+    assert _talk_rolled_back(everything=everything, later=later) == ["stays", "stays, too"]
