@@ -76,9 +76,11 @@ def _temporal(standing: Sequence[Record]) -> dict[str, str]:
     about = _same(one.temporal.get("t_ref") for one in standing)
     begins = _times(standing, "t_valid_from")
     ends = _times(standing, "t_valid_to")
+    never = bool(begins and ends) and max(begins) > min(ends)
     found = {
         "t_ref": about,
-        "t_valid_from": begins[max(begins)] if begins else None,
+        # What never held all together is over with the first of them.
+        "t_valid_from": begins[max(begins)] if begins and not never else None,
         "t_valid_to": ends[min(ends)] if ends else None,
     }
     return {name: time for name, time in found.items() if time is not None}

@@ -66,7 +66,7 @@ class Statement(NamedTuple):
     (empty: a record says it of the user, or of the one that its text names), the conversation, and
     its stems. ``name``: those of the speaker's name, which say nothing of what it is about.
     ``corrects``: it says that what was said right before is wrong; ``changes``: that it holds since
-    lately.
+    lately. ``noted``: a model saved it.
     """
 
     number: int
@@ -77,24 +77,32 @@ class Statement(NamedTuple):
     name: frozenset[str] = frozenset()
     corrects: bool = False
     changes: bool = False
+    noted: bool = False
 
     def about(self, other: Statement) -> frozenset[str]:
         """Its stems but for the names of its speaker and of the other's."""
         return self.stems - self.name - other.name
 
 
+def is_stated(found: Record | Turn) -> bool:
+    """Whether it is a user's statement, or one that a model saved of the user."""
+    noted = isinstance(found, Record) and found.trust == "model" and found.origin == "explicit"
+    return found.trust == "user" or noted
+
+
 def statement(number: int, found: Record | Turn, taught_by: Turn | None = None) -> Statement | None:
-    """A record or turn as a statement; None for what no user said.
+    """A record or turn as a statement; None for what is none.
 
     Args:
         taught_by: the turn that taught the record, in the speaker's own words.
     """
-    if found.trust != "user":
+    if not is_stated(found):
         return None
     if isinstance(found, Record):
         said = None if taught_by is None else statement(number, taught_by)
         stems = frozenset(stems_of(found.text)) - _OF_USER
-        one = Statement(number, found.confirmed_at, "", found.conversation, stems)
+        noted = found.trust != "user"
+        one = Statement(number, found.confirmed_at, "", found.conversation, stems, noted=noted)
         if said is None:
             return one
         return said._replace(at=one.at, speaker="", stems=stems | said.stems)
@@ -140,7 +148,9 @@ def corrections(statements: Sequence[Statement], asked: Collection[str]) -> list
 def _corrected(
     later: Statement, before: Sequence[Statement], asked: frozenset[str]
 ) -> Iterator[Statement]:
-    own = [one for one in before if one.at < later.at and _same_speaker(one, later)]
+    # What a model saved takes nothing back that a user said.
+    heard = [one for one in before if one.noted or not later.noted]
+    own = [one for one in heard if one.at < later.at and _same_speaker(one, later)]
     if later.corrects:
         just = [
             one

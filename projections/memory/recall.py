@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import structs
 
 from projections.memory.identity import normalize
-from projections.memory.latest import SHORT, Statement, corrections, statement
+from projections.memory.latest import SHORT, Statement, corrections, is_stated, statement
 from projections.memory.planner import SearchPlan
 from projections.memory.raw_turns import Turn
 from projections.memory.recall_scores import Parts, parts_of, recency
@@ -209,7 +209,7 @@ def _asked(plan: SearchPlan) -> list[str]:
 def best_statements(
     channels: Iterable[tuple[Channel, Iterable[Recalled]]],
 ) -> list[Recalled]:
-    """What users said that fits best by its words, and by its meaning."""
+    """What was stated that fits best by its words, and by its meaning."""
     channels = list(channels)
     best: dict[tuple[str, str], Recalled] = {}
     for channel in ("text", "vectors"):
@@ -232,7 +232,7 @@ def other_statements(shown: Iterable[Recalled], best: Iterable[Recalled]) -> lis
 
 
 def _said(found: Iterable[Recalled]) -> list[Recalled]:
-    return [one for one in found if one.found.trust == "user" and one.kind in ("record", "turn")]
+    return [one for one in found if is_stated(one.found) and one.kind in ("record", "turn")]
 
 
 def correcting(

@@ -94,7 +94,9 @@ def _overlap(tags: list[str] | tuple[str, ...], asked: list[str]) -> float:
 
 
 def _temporal(found: Record | Turn, asked: TemporalFilter | None, now: int) -> float:
-    """0.7 if it holds at the time in question, 0.1 if it does not, 0.3 if nobody says."""
+    """0.7 if it holds at the time in question, 0.1 if it does not, 0.3 if nobody says. What is to
+    come is not over, unless the question is about a time.
+    """
     if isinstance(found, Turn):
         return 0.3 if asked is None else 0.7 if asked.holds(found.at) else 0.1
     begins = parse_micros(found.temporal.get("t_valid_from"))
@@ -107,10 +109,10 @@ def _temporal(found: Record | Turn, asked: TemporalFilter | None, now: int) -> f
             )
             return 0.7 if held else 0.1
         return 0.7 if asked.holds(found.created if about is None else about) else 0.1
-    if begins is None and ends is None:
-        return 0.3
-    held = (begins is None or begins <= now) and (ends is None or now < ends)
-    return 0.7 if held else 0.1
+    if ends is not None and ends <= now:
+        return 0.1
+    to_come = begins is not None and begins > now
+    return 0.3 if to_come or (begins is None and ends is None) else 0.7
 
 
 def _evidence(found: Record | Turn) -> float:

@@ -54,10 +54,11 @@ decided, and of how tools have to be used. They are found by words, meaning, tag
  "pragmatic_queries": up to 4 on how it is done, what to mind and what fails; [] in mode answer,
  "tool_hints": of the tools of the data those that matter,
  "required_constraints": [], "required_affordances": [] (what a tool must do): short words,
- "missing_slots": what the query asks for, such as "time" or "place",
+ "missing_slots": what the answer needs and the query does not say: "time", "place", "person",
+  "reason", "quantity", "duration", "age", or a few words such as "seat preference",
  "temporal_filter": null, or {"since", "until"} where the query names a time: days like 2026-03-14,
   until is the day after it,
- "depth": 5,
+ "depth": how many records may be needed: 5 for one fact, up to 20 where many things are asked for,
  "reasoning": one short sentence}""",
     tokens=500,
 )

@@ -139,13 +139,15 @@ class Plan(Struct):
 
 class MemoryHits(Struct):
     """The hits, best first, and the tokens of their texts. `away`: the channels that could not be
-    asked, and why.
+    asked, and why. `missing`: what the plan says is asked for (`missing_slots`) and no relevant hit
+    says.
     """
 
     results: list[MemoryHit]
     background_context: str | None
     tokens: Count
     away: dict[str, str]
+    missing: list[str]
     plan: Plan | UnsetType = UNSET
 
 
@@ -213,4 +215,5 @@ HITS = {
     "background_context": None,
     "tokens": 8,
     "away": {"vectors": "no embeddings are configured"},
+    "missing": [],
 }

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from projections.events.memories import Trust
 from projections.events.types import MemoryTags, MemoryTime
 from projections.fold.memory_acceptance import MAX_TEXT
 from threadfold.schemas.structs import NAME
@@ -31,7 +32,8 @@ class NewTimes(MemoryTime, forbid_unknown_fields=True):
 
 class NewMemory(Struct, forbid_unknown_fields=True):
     """A record to save. It belongs to the conversation's user and channel, or to the `user` and
-    `channel` given. A record with a `topic` is revised by the next one of that topic.
+    `channel` given. A record with a `topic` is revised by the next one of that topic. `trust` is
+    who says it: `model` where a model decided to save it.
     """
 
     text: _Text
@@ -43,10 +45,11 @@ class NewMemory(Struct, forbid_unknown_fields=True):
     tags: NewTags | None = None
     temporal: NewTimes | None = None
     confidence: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    trust: Trust = "user"
 
 
 class NewSkill(Struct, forbid_unknown_fields=True):
-    """A skill to save. Saving the same `intent` again revises it."""
+    """A skill to save. Saving the same `intent` again revises it. `trust` is who says it."""
 
     intent: _Text
     doc_markdown: Annotated[str, Meta(min_length=1, max_length=16_384)]
@@ -54,11 +57,13 @@ class NewSkill(Struct, forbid_unknown_fields=True):
     user: User | None = None
     channel: User | None = None
     conversation: _Name | None = None
+    trust: Trust = "user"
 
 
 class MemorySearch(Struct, forbid_unknown_fields=True):
     """A search. `user`, `channel` and `conversation` narrow it. `as_of` answers from what was known
-    then. `tools`, `constraints` and `failures` are words that count like the query's.
+    then. `tools`, `constraints` and `failures` are words that count like the query's. Without a
+    `limit` there are at most 10 results, or as many as the plan's `depth` if that is more.
     """
 
     query: _Text
@@ -74,7 +79,7 @@ class MemorySearch(Struct, forbid_unknown_fields=True):
     since: _Time | None = None
     until: _Time | None = None
     as_of: _Time | None = None
-    limit: Annotated[int, Meta(ge=1, le=MAX_LISTED)] = 10
+    limit: Annotated[int, Meta(ge=1, le=MAX_LISTED)] | None = None
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
     profile: Literal["facts"] | None = None
     explain: bool = False

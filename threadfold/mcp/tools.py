@@ -92,6 +92,7 @@ class _Server(MCPServer[Any]):
 class _Tools:
     def __init__(self, callers: Callers, user: str | None) -> None:
         self._callers = callers
+        self._user = user
         self._narrow = {} if user is None else {"user": user}
 
     async def mem_save(
@@ -108,7 +109,8 @@ class _Tools:
         confirmed or revised.
         """
         given = {"topic": topic, "conversation": conversation}
-        memory = {"text": text, "type": type, **_given(given), **self._narrow}
+        # A model decided, also where it repeats what a user said.
+        memory = {"text": text, "type": type, "trust": "model", **_given(given), **self._narrow}
         async with self._callers.client(ctx.headers) as client:
             return (await client.save_memories(memory))[0]
 
@@ -123,11 +125,14 @@ class _Tools:
         ] = None,
         limit: _Hits = 10,
     ) -> dict[str, Any]:
-        """Find memories, skills and things that were said, best first."""
+        """Find memories, skills and things that were said, best first. `missing` names what is
+        asked for, such as a time or place, and no relevant memory says.
+        """
         more = _given({"types": types, "conversation": conversation, "as_of": as_of})
         async with self._callers.client(ctx.headers) as client:
             found = await client.search_memories(query, limit=limit, **more, **self._narrow)
-        return {"hits": [_hit(one) for one in found["results"][:limit]]}
+        hits = [_hit(one) for one in found["results"][:limit]]
+        return {"hits": hits, "missing": found["missing"]}
 
     async def mem_context(
         self, ctx: Context[Any, Any], conversation: _Conversation = None, limit: _Hits = 20
@@ -153,28 +158,19 @@ class _Tools:
     ) -> dict[str, Any]:
         """A memory between those that came just before and after it, oldest first."""
         async with self._callers.client(ctx.headers) as client:
-            await self._own(client, id)
-            found = await client.memory_timeline(id, before=before, after=after)
+            found = await client.memory_timeline(id, before=before, after=after, user=self._user)
         return {"memories": [_record(one) for one in found]}
 
     async def mem_get(self, ctx: Context[Any, Any], id: _Id) -> dict[str, Any]:  # noqa: A002
         """One memory whole, with where it was learnt and what came of it."""
         async with self._callers.client(ctx.headers) as client:
-            return await self._own(client, id)
+            return await client.memory(id, user=self._user)
 
     async def mem_delete(self, ctx: Context[Any, Any], id: _Id) -> dict[str, Any]:  # noqa: A002
         """Delete a memory that is wrong or no longer wanted. Saying it again brings it back."""
         async with self._callers.client(ctx.headers) as client:
-            await self._own(client, id)
-            await client.delete_memory(id)
+            await client.delete_memory(id, user=self._user)
         return {"deleted": id}
-
-    async def _own(self, client: AsyncClient, memory_id: str) -> dict[str, Any]:
-        """A memory that this server is for; raises :class:`ToolError` for another user's."""
-        found = await client.memory(memory_id)
-        if any(found.get(name) != value for name, value in self._narrow.items()):
-            raise ToolError(f"memory {memory_id[:80]} is not known")
-        return found
 
 
 async def _newest(client: AsyncClient, limit: int, filters: dict[str, Any]) -> list[dict[str, Any]]:

@@ -10,11 +10,12 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from projections.errors import EmbeddingsUnavailable, Healing, KafkaUnavailable, WaitTimedOut
 from projections.memory.latest import others_of_kind
-from projections.memory.planner import ActionState, Mode, SearchPlan, TemporalFilter, make_plan
+from projections.memory.planner import ActionState, Mode, SearchPlan, make_plan
 from projections.memory.recall import (
     CHANNELS,
     LATEST_AMONG,
@@ -27,7 +28,8 @@ from projections.memory.recall import (
     scored,
 )
 from projections.memory.resolution import Record
-from projections.memory.words import is_common, stems_of, tag_word
+from projections.memory.slots import named_slots
+from projections.memory.words import is_common, stems_of
 from projections.names import Key, make_key, parse_position
 from projections.policy.recall_weights import RecallWeights
 from streams.memory.search_models import Imagined, Planned, SearchModels
@@ -35,9 +37,12 @@ from streams.memory.store import Filter, Hit, MemoryStore
 from streams.memory.turn_feed import TurnFeed
 from streams.memory.turns import SqliteTurns, TurnHit
 from threadfold.service.imagined_skills import VectorSearch, near_hit, skills_like
+from threadfold.service.plan_queries import tags_asked, with_slots, within
 
-FOUND = 50
-"""Hits of a channel, at least; more where more are asked for."""
+LIMIT = 10
+"""Results, where neither the caller nor the plan asks for more."""
+PER_DEPTH = 10
+"""Hits of a channel for each step of the plan's depth; more where more results are asked for."""
 CORRECTIONS = 60
 """Texts of which it is looked whether they correct what was found."""
 PATIENCE = 5.0
@@ -51,7 +56,9 @@ NO_VECTORS = "no embeddings are configured"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What somebody wants to know of what a filter admits; ``kinds`` of :data:`KINDS_OF`."""
+    """What somebody wants to know of what a filter admits; ``kinds`` of :data:`KINDS_OF`.
+    ``limit``: None: the plan says how many results there are.
+    """
 
     only: Filter
     query: str
@@ -61,8 +68,12 @@ class Question:
     constraints: Sequence[str] = ()
     failures: Sequence[str] = ()
     recent: str = ""
-    limit: int = 10
+    limit: int | None = None
     facts: bool = False
+
+    def most(self, plan: SearchPlan) -> int:
+        """How many results are given out: as the caller says, else as deep as the plan goes."""
+        return max(LIMIT, plan.depth) if self.limit is None else self.limit
 
 
 class Sought(NamedTuple):
@@ -132,13 +143,14 @@ class Recall:
         if not question.facts:
             shown = scored(joined(channels), sought.plan, weights, now)
             best = best_statements(channels)
-            others = other_statements(shown[: min(question.limit, LATEST_AMONG)], best)
+            most = min(question.most(sought.plan), LATEST_AMONG)
+            others = other_statements(shown[:most], best)
             channels.append(("text", await self._corrections(question, sought, best, others)))
         wanted = replace(question.only, kinds=_kinds(question))
         composites = await asyncio.to_thread(self._composites, wanted, channels)
         one_list = joined(channels, composites)
         found = scored(one_list, sought.plan, weights, now, facts=question.facts)
-        return Answer(found[: question.limit], sought)
+        return Answer(found[: question.most(sought.plan)], sought)
 
     async def channels(
         self, question: Question, now: int
@@ -158,7 +170,7 @@ class Recall:
             self._planned(question, state), self._imagined(question, state)
         )
         plan = planned.plan
-        count = max(FOUND, 4 * question.limit)
+        count = max(PER_DEPTH * plan.depth, 4 * question.most(plan))
         away: dict[str, str] = {}
         wanted = replace(only, kinds=_kinds(question))
         by_words, by_meaning, said = await asyncio.gather(
@@ -228,20 +240,23 @@ class Recall:
     ) -> list[tuple[Channel, list[Recalled]]]:
         if not only.kinds:
             return []
-        words = _words(plan)
+
+        def search(words: list[str]) -> list[Hit]:
+            return self._store.search(only, words, count)
+
         channels: list[tuple[Channel, list[Recalled]]] = [
-            ("text", [_recalled(hit) for hit in self._store.search(only, words, count)])
+            ("text", [_recalled(hit) for hit in with_slots(plan, search)])
         ]
         if question.facts:
             return channels
-        tags = _tags(plan, question)
+        tags = tags_asked(plan, question.failures)
         if tags:
             hits = self._store.search(only, tags, count)
             # How rare a tag is says nothing of how well the text fits.
             channels.append(("tags", [Recalled(hit.record) for hit in hits]))
         asked = plan.temporal_filter
         if asked is not None:
-            page = self._store.page(_within(only, asked), None, count)
+            page = self._store.page(within(only, asked), None, count)
             channels.append(("time", [Recalled(record) for record in page]))
         return channels
 
@@ -264,7 +279,7 @@ class Recall:
         if question.facts or not only.kinds:
             return found
         for channel, queries in (
-            ("vectors", plan.semantic_queries),
+            ("vectors", [*plan.semantic_queries, *named_slots(plan)]),
             ("pragmatic_vectors", plan.pragmatic_queries),
         ):
             assert channel in CHANNELS
@@ -301,7 +316,8 @@ class Recall:
                     None if only.conversation is None else make_key(only.tenant, only.conversation)
                 )
                 await self._caught_up(self._feed, key)
-            return await asyncio.to_thread(self._turns.search, only, _words(plan), count)
+            search = partial(self._turns.search, only, limit=count)
+            return await asyncio.to_thread(with_slots, plan, search)
         except (WaitTimedOut, KafkaUnavailable, Healing) as error:
             away["turns"] = str(error)
             return None
@@ -365,26 +381,3 @@ def _recalled(hit: Hit) -> Recalled:
 
 def _event(hit: TurnHit, only: Filter) -> tuple[Key, int]:
     return Key(only.tenant, hit.turn.conversation), parse_position(hit.turn.position).offset
-
-
-def _words(plan: SearchPlan) -> list[str]:
-    queries = [*plan.semantic_queries, *plan.pragmatic_queries]
-    return list(dict.fromkeys(stem for query in queries for stem in stems_of(query)))
-
-
-def _tags(plan: SearchPlan, question: Question) -> list[str]:
-    asked = (
-        ("tool", plan.tool_hints),
-        ("constraint", plan.required_constraints),
-        ("affordance", plan.required_affordances),
-        ("failure", question.failures),
-    )
-    return [tag_word(kind, tag) for kind, tags in asked for tag in tags]
-
-
-def _within(only: Filter, asked: TemporalFilter) -> Filter:
-    """The filter, within the time that is asked for."""
-    since = max((at for at in (only.since, asked.since) if at is not None), default=None)
-    before = None if asked.until is None else asked.until - 1
-    until = min((at for at in (only.until, before) if at is not None), default=None)
-    return replace(only, since=since, until=until)

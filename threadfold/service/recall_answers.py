@@ -11,6 +11,7 @@ from projections.events.tokenizer import count
 from projections.memory.background import Background, background
 from projections.memory.recall import Recalled
 from projections.memory.resolution import Record
+from projections.memory.slots import still_missing
 from threadfold.service.recall import Answer, Sought
 
 BACKGROUND_TOKENS = 800
@@ -51,6 +52,7 @@ def search_document(answer: Answer, given: Given, *, explain: bool = False) -> d
         "background_context": None if given.for_prompt is None else given.for_prompt.text,
         "tokens": given.tokens,
         "away": answer.away,
+        "missing": still_missing(answer.sought.plan, given.found),
     }
     if explain:
         document["plan"] = _plan_document(answer.sought)

@@ -22,7 +22,8 @@ class MemoryCalls:
         self, memories: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, wait: bool = True
     ) -> list[dict[str, Any]]:
         """Save records, each ``{"text", "type"?, "user"?, "channel"?, "conversation"?, "topic"?,
-        "tags"?, "temporal"?, "confidence"?}``.
+        "tags"?, "temporal"?, "confidence"?, "trust"?}``: ``trust`` is ``user``, or ``model`` where
+        a model decided.
 
         Returns ``{"id", "status"}`` of each, ``created``, ``confirmed`` or ``revised``, once a
         search finds them. Without ``wait`` it returns as soon as they are safe, without a status.
@@ -46,17 +47,36 @@ class MemoryCalls:
         body = {"query": query, **more}
         return await self._caller.document(Call("POST", "/memories/search", body=body))
 
-    async def memory(self, memory_id: str, *, as_of: str | None = None) -> dict[str, Any]:
-        """One record, also a superseded one; ``as_of`` (RFC 3339): as it was known then."""
-        return await self._caller.document(
-            Call("GET", _path(memory_id), query=query_of(as_of=as_of))
-        )
+    async def memory(
+        self,
+        memory_id: str,
+        *,
+        as_of: str | None = None,
+        user: str | None = None,
+        channel: str | None = None,
+        conversation: str | None = None,
+    ) -> dict[str, Any]:
+        """One record, also a superseded one; ``as_of`` (RFC 3339): as it was known then. Not
+        found if it is not of the ``user``, ``channel`` and ``conversation`` given, as with the
+        other calls of one memory.
+        """
+        query = query_of(as_of=as_of, user=user, channel=channel, conversation=conversation)
+        return await self._caller.document(Call("GET", _path(memory_id), query=query))
 
     async def memory_timeline(
-        self, memory_id: str, *, before: int = 5, after: int = 5
+        self,
+        memory_id: str,
+        *,
+        before: int = 5,
+        after: int = 5,
+        user: str | None = None,
+        channel: str | None = None,
+        conversation: str | None = None,
     ) -> list[dict[str, Any]]:
         """A record between its neighbours in time, oldest first."""
-        call = Call("GET", f"{_path(memory_id)}/timeline", query={"before": before, "after": after})
+        whose = query_of(user=user, channel=channel, conversation=conversation)
+        query = {"before": before, "after": after, **whose}
+        call = Call("GET", f"{_path(memory_id)}/timeline", query=query)
         found: list[dict[str, Any]] = (await self._caller.document(call))["memories"]
         return found
 
@@ -72,15 +92,33 @@ class MemoryCalls:
         """
         return self._caller.pages("/skills", filters)
 
-    async def delete_memory(self, memory_id: str, *, hard: bool = False) -> dict[str, Any]:
+    async def delete_memory(
+        self,
+        memory_id: str,
+        *,
+        hard: bool = False,
+        user: str | None = None,
+        channel: str | None = None,
+        conversation: str | None = None,
+    ) -> dict[str, Any]:
         """Delete a record or a skill. ``hard``: its text leaves every store, for good."""
-        query = {"hard": "true"} if hard else {}
+        whose = query_of(user=user, channel=channel, conversation=conversation)
+        query = {**whose, "hard": "true"} if hard else whose
         return await self._caller.document(Call("DELETE", _path(memory_id), query=query))
 
-    async def report_outcome(self, memory_id: str, *, succeeded: bool) -> dict[str, Any]:
+    async def report_outcome(
+        self,
+        memory_id: str,
+        *,
+        succeeded: bool,
+        user: str | None = None,
+        channel: str | None = None,
+        conversation: str | None = None,
+    ) -> dict[str, Any]:
         """Report whether an action that used the record succeeded; returns the record."""
-        body = {"succeeded": succeeded}
-        call = Call("POST", f"{_path(memory_id)}/outcome", body=body, repeat="refused")
+        query = query_of(user=user, channel=channel, conversation=conversation)
+        path, body = f"{_path(memory_id)}/outcome", {"succeeded": succeeded}
+        call = Call("POST", path, query=query, body=body, repeat="refused")
         return await self._caller.document(call)
 
     async def memory_stats(

@@ -1,6 +1,6 @@
 /** The calls of the long-term memory, for the client. */
 import type { Caller } from "./caller.js";
-import type { Filters, DeletedMemory, Memory, MemoryHits, MemorySearch, MemoryStats, NewMemory, NewSkill, SavedMemory, TimedMemories } from "./models.js";
+import type { Filters, DeletedMemory, Memory, MemoryHits, MemorySearch, MemoryStats, NewMemory, NewSkill, SavedMemory, TimedMemories, Whose } from "./models.js";
 /** What the client does with memories. */
 export declare class MemoryCalls {
     #private;
@@ -21,12 +21,12 @@ export declare class MemoryCalls {
     /** One record, also a superseded one; `asOf` (RFC 3339): as it was known then. */
     memory(memoryId: string, options?: {
         asOf?: string;
-    }): Promise<Memory>;
+    } & Whose): Promise<Memory>;
     /** A record between its neighbours in time, five on each side if nothing is said; oldest first. */
     memoryTimeline(memoryId: string, around?: {
         before?: number;
         after?: number;
-    }): Promise<TimedMemories>;
+    } & Whose): Promise<TimedMemories>;
     /** The records that stand, page by page, newest first. */
     memories(filters?: Filters<"/v1/memories">): AsyncGenerator<Memory, void, undefined>;
     /** The skills that stand, page by page, newest first. */
@@ -34,9 +34,9 @@ export declare class MemoryCalls {
     /** Delete a record or a skill. `hard`: its text leaves every store, for good. */
     deleteMemory(memoryId: string, options?: {
         hard?: boolean;
-    }): Promise<DeletedMemory>;
+    } & Whose): Promise<DeletedMemory>;
     /** Report whether an action that used the record succeeded; returns the record. */
-    reportOutcome(memoryId: string, succeeded: boolean): Promise<Memory>;
-    /** How many records there are, of a user if given. */
-    memoryStats(user?: string): Promise<MemoryStats>;
+    reportOutcome(memoryId: string, succeeded: boolean, whose?: Whose): Promise<Memory>;
+    /** How many records there are: of a user, or of those given. */
+    memoryStats(of?: string | Whose): Promise<MemoryStats>;
 }

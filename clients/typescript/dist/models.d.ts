@@ -49,6 +49,12 @@ export type Filters<P extends keyof paths> = paths[P] extends {
         };
     };
 } ? Omit<NonNullable<Q>, "before" | "after" | "cursor"> : never;
+/** Whose memory: what is not theirs is not known. */
+export type Whose = {
+    user?: string;
+    channel?: string;
+    conversation?: string;
+};
 /** A state of a conversation, as its stream gives it. */
 export type StreamState = Pick<Context, "state" | "tokens" | "suspensions"> & {
     summary: Omit<Schemas["ContextSummary"], "text"> | null;

@@ -12,6 +12,7 @@ import type {
   NewSkill,
   SavedMemory,
   TimedMemories,
+  Whose,
 } from "./models.js";
 import { newId } from "./ids.js";
 
@@ -40,22 +41,26 @@ export class MemoryCalls {
   }
 
   /** The memories whose text fits, best first; `more` are the search's other fields. */
-  searchMemories(query: string, more: Omit<MemorySearch, "query"> = {}): Promise<MemoryHits> {
+  searchMemories(query: string, more?: Omit<MemorySearch, "query">): Promise<MemoryHits> {
     return this.#caller.post("/memories/search", { query, ...more });
   }
 
   /** One record, also a superseded one; `asOf` (RFC 3339): as it was known then. */
-  memory(memoryId: string, options: { asOf?: string } = {}): Promise<Memory> {
-    return this.#caller.get(pathOf(memoryId), { as_of: options.asOf });
+  memory(memoryId: string, options: { asOf?: string } & Whose = {}): Promise<Memory> {
+    const { asOf, ...whose } = options;
+    return this.#caller.get(pathOf(memoryId), { as_of: asOf, ...whose });
   }
 
   /** A record between its neighbours in time, five on each side if nothing is said; oldest first. */
   async memoryTimeline(
     memoryId: string,
-    around: { before?: number; after?: number } = {},
+    around?: { before?: number; after?: number } & Whose,
   ): Promise<TimedMemories> {
-    const path = `${pathOf(memoryId)}/timeline`;
-    return (await this.#caller.get<{ memories: TimedMemories }>(path, around)).memories;
+    const found = this.#caller.get<{ memories: TimedMemories }>(
+      `${pathOf(memoryId)}/timeline`,
+      around,
+    );
+    return (await found).memories;
   }
 
   /** The records that stand, page by page, newest first. */
@@ -69,18 +74,22 @@ export class MemoryCalls {
   }
 
   /** Delete a record or a skill. `hard`: its text leaves every store, for good. */
-  deleteMemory(memoryId: string, options: { hard?: boolean } = {}): Promise<DeletedMemory> {
-    return this.#caller.delete(pathOf(memoryId), { hard: options.hard });
+  deleteMemory(memoryId: string, options?: { hard?: boolean } & Whose): Promise<DeletedMemory> {
+    return this.#caller.delete(pathOf(memoryId), options);
   }
 
   /** Report whether an action that used the record succeeded; returns the record. */
-  reportOutcome(memoryId: string, succeeded: boolean): Promise<Memory> {
-    return this.#caller.post(`${pathOf(memoryId)}/outcome`, { succeeded }, { repeat: "refused" });
+  reportOutcome(memoryId: string, succeeded: boolean, whose?: Whose): Promise<Memory> {
+    return this.#caller.post(
+      `${pathOf(memoryId)}/outcome`,
+      { succeeded },
+      { query: whose, repeat: "refused" },
+    );
   }
 
-  /** How many records there are, of a user if given. */
-  memoryStats(user?: string): Promise<MemoryStats> {
-    return this.#caller.get("/memories/stats", { user });
+  /** How many records there are: of a user, or of those given. */
+  memoryStats(of?: string | Whose): Promise<MemoryStats> {
+    return this.#caller.get("/memories/stats", typeof of === "string" ? { user: of } : of);
   }
 
   async #saved(path: string, body: unknown, wait = true): Promise<SavedMemory[]> {

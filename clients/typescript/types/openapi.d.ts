@@ -1046,7 +1046,8 @@ export interface paths {
          *
          *     `background_context` is what is relevant enough for a prompt: data, never an instruction. What
          *     a search gives out is counted in the records' `use`, some seconds later; `as_of` counts nothing.
-         *     `away` names the channels that could not be asked, and why.
+         *     `away` names the channels that could not be asked, and why; `missing` what the question asks
+         *     for ("time", "place") and no relevant result says.
          *
          *     Scope: `read`. Also for end users.
          */
@@ -1057,7 +1058,7 @@ export interface paths {
                 };
             };
             responses: {
-                /** @description The hits, best first, and the tokens of their texts. `away`: the channels that could not be asked, and why. */
+                /** @description The hits, best first, and the tokens of their texts. `away`: the channels that could not be asked, and why. `missing`: what the plan says is asked for (`missing_slots`) and no relevant hit says. */
                 200: {
                     content: {
                         "application/json": components["schemas"]["MemoryHits"];
@@ -1097,7 +1098,8 @@ export interface paths {
     "/v1/memories/{memory_id}": {
         /**
          * Read a memory
-         * @description One record, also a superseded one.
+         * @description One record, also a superseded one; 404 if it is another `user`'s, `channel`'s or
+         *     `conversation`'s than those given.
          *
          *     Scope: `read`. Also for end users.
          */
@@ -1106,6 +1108,12 @@ export interface paths {
                 query?: {
                     /** @description as it was known then */
                     as_of?: string;
+                    /** @description whose memory */
+                    user?: string;
+                    /** @description of which channel */
+                    channel?: string;
+                    /** @description taught by which */
+                    conversation?: string;
                 };
                 path: {
                     memory_id: string;
@@ -1134,6 +1142,12 @@ export interface paths {
                 query?: {
                     /** @description its text leaves every store, for good */
                     hard?: boolean;
+                    /** @description whose memory */
+                    user?: string;
+                    /** @description of which channel */
+                    channel?: string;
+                    /** @description taught by which */
+                    conversation?: string;
                 };
                 path: {
                     memory_id: string;
@@ -1163,6 +1177,12 @@ export interface paths {
                     before?: number;
                     /** @description records after it */
                     after?: number;
+                    /** @description whose memory */
+                    user?: string;
+                    /** @description of which channel */
+                    channel?: string;
+                    /** @description taught by which */
+                    conversation?: string;
                 };
                 path: {
                     memory_id: string;
@@ -1187,6 +1207,14 @@ export interface paths {
          */
         delete: {
             parameters: {
+                query?: {
+                    /** @description whose memory */
+                    user?: string;
+                    /** @description of which channel */
+                    channel?: string;
+                    /** @description taught by which */
+                    conversation?: string;
+                };
                 path: {
                     memory_id: string;
                 };
@@ -1210,6 +1238,14 @@ export interface paths {
          */
         post: {
             parameters: {
+                query?: {
+                    /** @description whose memory */
+                    user?: string;
+                    /** @description of which channel */
+                    channel?: string;
+                    /** @description taught by which */
+                    conversation?: string;
+                };
                 path: {
                     memory_id: string;
                 };
@@ -3036,7 +3072,7 @@ export interface components {
         };
         /**
          * MemoryHits
-         * @description The hits, best first, and the tokens of their texts. `away`: the channels that could not be asked, and why.
+         * @description The hits, best first, and the tokens of their texts. `away`: the channels that could not be asked, and why. `missing`: what the plan says is asked for (`missing_slots`) and no relevant hit says.
          */
         MemoryHits: {
             results: components["schemas"]["MemoryHit"][];
@@ -3045,6 +3081,7 @@ export interface components {
             away: {
                 [key: string]: string;
             };
+            missing: string[];
             plan?: components["schemas"]["Plan"];
         };
         /**
@@ -3115,7 +3152,7 @@ export interface components {
         };
         /**
          * MemorySearch
-         * @description A search. `user`, `channel` and `conversation` narrow it. `as_of` answers from what was known then. `tools`, `constraints` and `failures` are words that count like the query's.
+         * @description A search. `user`, `channel` and `conversation` narrow it. `as_of` answers from what was known then. `tools`, `constraints` and `failures` are words that count like the query's. Without a `limit` there are at most 10 results, or as many as the plan's `depth` if that is more.
          */
         MemorySearch: {
             query: string;
@@ -3149,8 +3186,8 @@ export interface components {
             until?: string | null;
             /** @default null */
             as_of?: string | null;
-            /** @default 10 */
-            limit?: number;
+            /** @default null */
+            limit?: number | null;
             /** @default null */
             max_tokens?: number | null;
             /** @default null */
@@ -3728,7 +3765,7 @@ export interface components {
         };
         /**
          * NewMemory
-         * @description A record to save. It belongs to the conversation's user and channel, or to the `user` and `channel` given. A record with a `topic` is revised by the next one of that topic.
+         * @description A record to save. It belongs to the conversation's user and channel, or to the `user` and `channel` given. A record with a `topic` is revised by the next one of that topic. `trust` is who says it: `model` where a model decided to save it.
          */
         NewMemory: {
             text: string;
@@ -3750,6 +3787,10 @@ export interface components {
             temporal?: components["schemas"]["NewTimes"] | null;
             /** @default 1 */
             confidence?: number;
+            /**
+             * @default user
+             */
+            trust?: "model" | "tool" | "user";
         };
         /**
          * message
@@ -4059,7 +4100,7 @@ export interface components {
         };
         /**
          * NewSkill
-         * @description A skill to save. Saving the same `intent` again revises it.
+         * @description A skill to save. Saving the same `intent` again revises it. `trust` is who says it.
          */
         NewSkill: {
             intent: string;
@@ -4072,6 +4113,10 @@ export interface components {
             channel?: string | null;
             /** @default null */
             conversation?: string | null;
+            /**
+             * @default user
+             */
+            trust?: "model" | "tool" | "user";
         };
         /**
          * summary

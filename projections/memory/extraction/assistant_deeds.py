@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from projections.events.memories import MemoryTags, MemoryTime
 from projections.memory.extraction.candidate import MAX_CHARS, Candidate
 from projections.memory.extraction.clauses import clauses
-from projections.memory.extraction.dates import resolve_dates
 from projections.memory.extraction.hints import folded, has_any
+from projections.memory.extraction.intervals import resolve_intervals
 from projections.memory.extraction.statements import day_of, entities_of
 
 _DEED = (
@@ -46,7 +46,7 @@ def deeds(text: str, offset: int, time: str | None) -> Iterator[Candidate]:
         if match is None or _VAGUE.search(clause):
             continue
         entities = entities_of(match["what"] or match["thing"])
-        dated = resolve_dates(clause, day_of(time))
+        dated = resolve_intervals(clause, day_of(time), "plan", "event", dated=False)
         if dated is None or not entities:
             continue
         said = re.sub(r"^i have", "The assistant has", dated.text, flags=re.I)

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from projections.memory.extraction.intervals import Tense
+
 ADV = (
     r"(?:(?:really|just|also|always|usually|generally|mostly|often|still|actually|truly|absolutely"
     r"|definitely|personally|normally|typically|especially|particularly|totally|strongly|currently"
@@ -91,8 +93,9 @@ _DONE = (
 
 class Rule(NamedTuple):
     """A form of clause. ``topic`` names the attribute that it gives a value, from the match;
-    without one statements of it stand side by side. ``dated``: only with a date. ``said``: a text
-    of its own instead of the clause in the third person.
+    without one statements of it stand side by side. ``dated``: what is on a day, only with a date.
+    ``said``: a text of its own instead of the clause in the third person. ``tense``: None: that of
+    the clause.
     """
 
     memory_type: str
@@ -103,6 +106,7 @@ class Rule(NamedTuple):
     constraint: tuple[str, ...] = ()
     dated: bool = False
     said: str | None = None
+    tense: Tense | None = None
 
 
 def _rule(memory_type: str, pattern: str, confidence: float, **more: object) -> Rule:
@@ -376,6 +380,7 @@ RULES: tuple[Rule, ...] = (
         + r" (?!on |in |last |next |this |at |for |yesterday|today|\w+ ago)(?!.*\bif\b).+$",
         0.7,
         dated=True,
+        tense="past",
     ),
 )
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from datetime import date, datetime
 
-from projections.events.memories import MemoryTags, MemoryTime
+from projections.events.memories import MemoryTags
 from projections.memory.extraction.candidate import MAX_CHARS, Candidate
 from projections.memory.extraction.clauses import Clause, clauses
-from projections.memory.extraction.dates import resolve_dates
+from projections.memory.extraction.intervals import resolve_intervals, tense_of
 from projections.memory.extraction.statement_rules import RULES, Rule
 from projections.memory.extraction.third_person import THE_USER, third_person
 from projections.memory.similarity import word_set
@@ -22,7 +22,8 @@ _DEICTIC = re.compile(
     r"|you|your|yours|yourself|u|ya|ones|such|so|too|either|one of|the same|the (?:first"
     r"|second|third"
     r"|other|latter|former) (?:one|option|flight|choice)?|option|anything|something|everything"
-    r"|someone|anyone|everyone|nothing|things?|stuff|instead|mine|ours|both|another|what|(?:probably|maybe|one|more|better|less|own|most|because)$|ago\b.*\bago)\b",
+    r"|someone|anyone|everyone|nothing|things?|stuff|instead|mine|ours|both|another|what"
+    r"|(?:probably|maybe|one|(?<!any )more|better|less|own|most|because)$|ago\b.*\bago)\b",
     re.IGNORECASE,
 )
 _MINE = re.compile(
@@ -101,7 +102,8 @@ def _candidate(
     said: date | None,
     subject: str,
 ) -> Candidate | None:
-    dated = resolve_dates(match[0], said)
+    tense = rule.tense or tense_of(match[0])
+    dated = resolve_intervals(match[0], said, tense, rule.memory_type, dated=rule.dated)
     if dated is None or (rule.dated and dated.day is None) or _is_of_context(match):
         return None
     if rule.said is None:
@@ -125,9 +127,7 @@ def _candidate(
         confidence=round(rule.confidence * (HEDGED if clause.hedged else 1.0), 3),
         topic=topic,
         entities=entities_of(match[0]),
-        temporal=None
-        if dated.day is None
-        else MemoryTime(t_ref=dated.day.isoformat() + "T00:00:00Z"),
+        temporal=dated.temporal,
         tags=MemoryTags(task=list(rule.task), constraint=list(rule.constraint)),
     )
 

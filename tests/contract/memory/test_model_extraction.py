@@ -7,8 +7,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -26,8 +24,16 @@ from streams.memory import model_extraction
 from streams.memory.model_extraction import SpanExtraction
 from streams.metrics.metrics import Metrics
 from streams.settings.quotas import Quota
-from streams.settings.settings import Settings
-from tests.support.learning import KEY, Learning, closed, opened, user
+from tests.support.learning import KEY, Learning, opened, user
+from tests.support.model_learning import (
+    BOAT,
+    HOME,
+    SESSIONS,
+    learning,
+    session,
+    settings_of,
+    teaches,
+)
 from tests.support.model_server import (
     Behaviour,
     ModelServer,
@@ -44,59 +50,11 @@ from tests.support.ports import closed_port
 from tests.support.worker import until
 from threadfold.testing import MemoryDailyCounts
 
-SESSIONS = {"memory_auto": "sessions"}
-HOME = "The user lives in Oslo."
-BOAT = {
-    "type": "preference",
-    "text": "The user would rather take the boat than the plane.",
-    "positions": ["0-1"],
-    "confidence": 0.7,
-    "tags": {"task": ["travel"]},
-}
-SAID = (user("I live in Oslo."), user("Planes? A boat any day."))
-
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between attempts; what an endpoint asks for is waited for in full."""
     monkeypatch.setattr(attempts, "PAUSE", 0.02)
-
-
-def teaches(*records: Any, **usage: Any) -> Behaviour:
-    return says(json.dumps({"records": list(records)}), **usage)
-
-
-def settings_of(url: str, **changes: Any) -> Settings:
-    endpoint = {
-        "base_url": url,
-        "model": "small-1",
-        "input_price": 1.0,
-        "output_price": 4.0,
-        **changes.pop("endpoint", {}),
-    }
-    options = {"summary_time_cap": 5.0, **changes}
-    return Settings.load(env={}, summarizers={"cheap": endpoint}, memory_model="cheap", **options)
-
-
-@asynccontextmanager
-async def learning(
-    *behaviours: Behaviour, policy: dict[str, Any] = SESSIONS, **changes: Any
-) -> AsyncIterator[tuple[Learning, ModelServer]]:
-    """A log that a model learns from, and the model's server."""
-    async with model_server(*behaviours) as server:
-        metrics = Metrics()
-        settings = settings_of(changes.pop("url", server.url), **changes)
-        models = Summarizers(settings, metrics=metrics)
-        extraction = SpanExtraction(models.models, metrics=metrics)
-        world = Learning(policy, model="cheap", metrics=metrics, extraction=extraction)
-        try:
-            yield world, server
-        finally:
-            await models.close()
-
-
-async def session(world: Learning, *said: dict[str, Any]) -> list[Position]:
-    return await world.say(opened(), *(said or SAID), closed())
 
 
 async def test_what_a_model_finds_stands_in_the_log_with_its_name_and_replay_asks_nobody() -> None:

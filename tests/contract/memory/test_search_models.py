@@ -24,6 +24,7 @@ from streams.memory.vectors import MemoryVectors
 from streams.settings.quotas import Quota
 from streams.settings.settings import Settings
 from tests.support.embeddings import Fixed, WordVectors
+from tests.support.memories import saved
 from tests.support.model_server import (
     Behaviour,
     ModelServer,
@@ -42,6 +43,7 @@ from threadfold.testing import MemoryDailyCounts
 
 OWN = users_log("acme", "ann")
 ACME = Filter("acme", "ann")
+NOW = 1_715_767_200_000_000
 PLAN = {
     "mode": "mixed",
     "semantic_queries": ["what the user drinks"],
@@ -107,6 +109,10 @@ def skill(number: int, intent: str, doc: str) -> Fact:
     )
     data.memory_id = id_of(OWN, data) or ""
     return Fact(OWN, number, 1_715_767_200_000_000 + number, (), data)
+
+
+def told(number: int, text: str, at: int = NOW - 900 * 86_400_000_000) -> Fact:
+    return Fact(OWN, number, at + number, (), saved(OWN, text, user="ann"))
 
 
 class World:
@@ -238,6 +244,36 @@ async def test_a_plain_search_and_one_without_models_ask_nobody() -> None:
         await world.ask("A cup please", facts=True)
         await world.ask("A cup please", models=None)
         assert server.calls == []
+
+
+async def test_the_plans_depth_says_how_many_results_there_are_and_how_deep_it_looks() -> None:
+    async with searched(plans(depth=20), memory_planner="cheap") as (world, _):
+        texts = (f"Tea of the kind {n} is fine." for n in range(1, 71))
+        world.store.apply([told(n, text) for n, text in enumerate(texts, 1)], {})
+        assert len((await world.ask("tea")).found) == 20
+        assert len((await world.ask("tea", models=None)).found) == 10
+        assert len((await world.ask("tea", limit=3)).found) == 3
+        hits = []
+        for models in (world.models, None):
+            recall = Recall(world.store, None, models=models)
+            channels, _ = await recall.channels(Question(ACME, "tea"), NOW)
+            hits.append({channel: len(found) for channel, found in channels}["text"])
+        assert hits == [70, 50]
+
+
+async def test_what_the_plan_says_is_missing_is_searched_for_and_named_if_it_is_not_found() -> None:
+    slots = ["seat preference", "time"]
+    async with searched(plans(missing_slots=slots), memory_planner="cheap") as (world, _):
+        texts = ["The seat that Ann has a preference for is the aisle.", "Oslo has no metro."]
+        world.store.apply([told(n, text) for n, text in enumerate(texts, 1)], {})
+        answer = await world.ask("Book me to Oslo")
+        assert {one.found.text for one in answer.found} == set(texts)
+        document = search_document(answer, given_out(answer, None))
+        assert document["missing"] == ["time"]
+        rules = await world.ask("Book me to Oslo", models=None)
+        assert [one.found.text for one in rules.found] == texts[1:]
+        asked = search_document(rules, given_out(rules, None))
+        assert asked["missing"] == []
 
 
 async def test_an_imagined_skill_finds_those_that_share_no_word_with_the_question() -> None:

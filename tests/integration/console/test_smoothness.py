@@ -16,8 +16,10 @@ pytestmark = pytest.mark.long
 MESSAGES, NEW, BATCH = 1_000, 200, 20
 SECONDS, A_SECOND = 10, 100
 """How long events come, and how many in a second."""
-WORK = 0.004
-"""Seconds of a core for each event, at most."""
+WORK = 60
+"""How often the whole window could be drawn in the processor's time that all events may take: 27 to 37
+measured, and 87 where each row is drawn again by each event. Neither depends on the machine's load.
+"""
 USUAL, SLOW = 50.0, 200.0
 """Milliseconds of half of the frames, and of nine in ten, at most."""
 POLICY = {"model_window": 1_000_000, "working_budget": 500_000, "compaction": False}
@@ -38,6 +40,16 @@ FRAMES = """
         for (const one of list.getEntries()) seen.tasks.push(one.duration);
     }).observe({entryTypes: ["longtask"]});
 """
+DRAW = """
+    const list = document.querySelector("ol.messages");
+    for (let i = 0; i < 30; i += 1) {
+        const copy = list.cloneNode(true);
+        list.parentNode.append(copy);
+        copy.getBoundingClientRect();
+        copy.remove();
+    }
+"""
+"""Draws the whole window thirty times."""
 FOUND = """
     const now = document.querySelectorAll("ol.messages > li");
     return {rows: now.length, changes: window.seen.changes,
@@ -75,6 +87,9 @@ def test_a_window_of_1000_messages_goes_on_to_draw_frames_while_100_events_come_
     browser = world.sign_in()
     world.show("conversations/busy-one").shows(f"Message {MESSAGES - 1} of many.", "live")
     browser.count_work()
+    idle = browser.work()
+    browser.run(DRAW)
+    whole = (browser.work() - idle) / 30
     browser.run(FRAMES)
     before, begun = browser.work(), time.monotonic()
     part = A_SECOND // 10
@@ -87,9 +102,9 @@ def test_a_window_of_1000_messages_goes_on_to_draw_frames_while_100_events_come_
     seen = browser.run("return window.frames_seen")
     frames = sorted(b - a for a, b in itertools.pairwise(seen["times"]))
     at = {share: frames[int(share * (len(frames) - 1))] for share in (0.5, 0.9, 0.99, 1)}
-    figures = f"{took:.1f} s, {worked:.2f} s of a core; frames (ms) {at}; tasks {seen['tasks']}"
+    figures = f"{took:.1f} s, {worked:.2f} s of a core, {whole:.3f} s to draw it whole; frames (ms) {at}; tasks {seen['tasks']}"
     print(figures)
     browser.shows(f"Message {MESSAGES + SECONDS * A_SECOND - 1} of many.")
-    assert worked < WORK * SECONDS * A_SECOND, figures
+    assert worked < WORK * whole, figures
     # On a machine that has other things to do a frame waits for a core, whatever the page does.
     assert at[0.5] < USUAL and at[0.9] < SLOW, figures

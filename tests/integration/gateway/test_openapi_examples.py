@@ -82,7 +82,7 @@ class World:
             f"/v1/conversations/{CONVERSATION}/renders", json=called
         ).json()["id"]
 
-        opened = {"type": "conversation.opened", "user": "u-7"}
+        opened = {"type": "conversation.opened", "user": "u-7", "channel": "web"}
         self.http.post(
             "/v1/conversations/of-u-7/events?wait=applied", json=opened
         ).raise_for_status()
@@ -98,6 +98,7 @@ class World:
         revoke, a dead letter.
         """
         self.values["position"] = self.values["at"]
+        self.values.pop("conversation", None)
         if "/generations" in name:
             self.rest()
         if "{number}" in name:
@@ -112,8 +113,10 @@ class World:
             kind, body = (
                 ("skills", {"intent": "Return a parcel", "doc_markdown": "Ask first."})
                 if "/skills/" in name
-                else ("memories", {"text": "Drinks green tea.", "user": "u-7"})
+                else ("memories", {"text": "Drinks green tea."})
             )
+            # Its user and channel are those of the examples.
+            self.values["conversation"] = body["conversation"] = "of-u-7"
             saved = self.http.post(f"/v1/{kind}?wait=applied", json=body)
             self.values["memory_id"] = saved.json()["memories"][0]["id"]
         elif name.endswith("/drop"):

@@ -174,7 +174,7 @@ async def test_an_end_user_saves_finds_reads_and_deletes_by_the_official_client(
             ids.append(saved["id"])
         found = (await called(client, "mem_search", query="trains", limit=3))["hits"]
         assert len(found) == 3 and all("train" in one["text"] for one in found)
-        assert {one["trust"] for one in found} == {"user"}
+        assert {one["trust"] for one in found} == {"model"}
         whole = await called(client, "mem_get", id=ids[0])
         assert (whole["text"], whole["user"]) == ("The train 0 leaves.", user)
         around = (await called(client, "mem_timeline", id=ids[1], before=1, after=1))["memories"]
@@ -267,6 +267,28 @@ async def test_what_a_user_taught_by_mcp_is_the_same_memory_as_over_http(
     async with AsyncClient(world.url, world.keys["acme"]) as plain:
         found = await plain.memory(saved["id"])
     assert (found["text"], found["user"], found["topic"]) == ("Owns a boat.", user, "boat")
+
+
+async def test_a_model_takes_no_trust_from_what_a_user_said_and_gives_it_none(
+    world: World, user: str
+) -> None:
+    async with AsyncClient(world.url, world.keys["acme"]) as plain:
+        (said,) = await plain.save_memories({"text": "Owns a boat.", "user": user})
+        async with world.over_http(await world.token(user)) as client:
+            again = await called(client, "mem_save", text="owns a boat")
+            other = await called(client, "mem_save", text="Owns two boats.")
+        assert again == {"id": said["id"], "status": "confirmed"}
+        trusts = [(await plain.memory(one["id"]))["trust"] for one in (said, other)]
+    assert trusts == ["user", "model"]
+
+
+async def test_a_search_names_what_no_memory_says(world: World, user: str) -> None:
+    async with world.over_http(await world.token(user)) as client:
+        asked = {"query": "When does the boat leave?"}
+        assert (await called(client, "mem_search", **asked))["missing"] == ["time"]
+        await called(client, "mem_save", text="The boat leaves on 2026-05-03.")
+        found = await called(client, "mem_search", **asked)
+    assert (len(found["hits"]), found["missing"]) == (1, [])
 
 
 async def test_a_wrong_key_and_a_gateway_that_is_away_are_one_clear_line(world: World) -> None:

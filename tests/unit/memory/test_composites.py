@@ -76,6 +76,14 @@ def test_it_holds_while_all_of_its_sources_do() -> None:
     assert found.temporal == other.temporal
 
 
+def test_what_never_held_together_is_over_with_the_first_of_its_sources() -> None:
+    spring = {"t_valid_from": "2024-03-01T00:00:00Z", "t_valid_to": "2024-06-01T00:00:00Z"}
+    autumn = {"t_valid_from": "2024-09-01T00:00:00Z", "t_valid_to": "2024-12-01T00:00:00Z"}
+    found = composed(WHOLE, [record("a", temporal=autumn), record("b", temporal=spring)])
+    assert found is not None
+    assert found.temporal == {"t_valid_to": "2024-06-01T00:00:00Z"}
+
+
 def test_what_a_former_release_wrote_of_its_sources_is_not_read() -> None:
     log = TaughtLog(Key("acme", "c1"), 0)
     log.put(events.Opened(user=USER))

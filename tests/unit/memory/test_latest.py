@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from projections.memory.identity import Scope, normalize
 from projections.memory.latest import corrections, statement
@@ -135,6 +136,25 @@ def test_a_record_changes_what_the_words_that_taught_it_say_has_changed() -> Non
 
     assert first() == old.id
     assert first(said) == new.id
+
+
+def test_what_a_model_saved_takes_back_what_a_model_saved_and_nothing_that_a_user_said() -> None:
+    def saved(text: str, at: int, trust: str, origin: str = "explicit") -> Record:
+        return replace(record(text, at, "0-1"), trust=trust, origin=origin, positions=[])
+
+    def first(former: Record, later: Record) -> str:
+        hits = [Recalled(former, 0.9), Recalled(later, 0.5)]
+        plan = make_plan(ActionState(query="Which tea does she like?", now=NOW))
+        return scored(joined([("text", hits)]), plan, RecallWeights(), NOW)[0].found.text
+
+    old, new = "These days she likes oolong tea.", "These days she likes sencha tea."
+    noted = saved(new, NOW - 8 * DAY, "model")
+    assert first(saved(old, NOW - 9 * DAY, "model"), noted) == new
+    assert first(saved(old, NOW - 9 * DAY, "user"), noted) == old
+    assert first(saved(old, NOW - 9 * DAY, "model"), saved(new, NOW - 8 * DAY, "user")) == new
+    # What an assistant did is no statement of the user.
+    done = saved(new, NOW - 8 * DAY, "model", "rules")
+    assert first(saved(old, NOW - 9 * DAY, "model"), done) == old
 
 
 def test_what_corrects_the_best_is_found_by_its_words_and_is_as_relevant() -> None:

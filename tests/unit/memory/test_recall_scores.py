@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from projections.events.memories import MEMORY_TYPES
-from projections.events.times import time_at
+from projections.events.times import parse_micros, time_at
 from projections.memory.background import HEAD, background
+from projections.memory.extraction.extractor import extract
 from projections.memory.identity import Scope, normalize
 from projections.memory.planner import ActionState, SearchPlan, make_plan
 from projections.memory.raw_turns import Turn
@@ -16,6 +18,7 @@ from projections.memory.recall import Recalled, joined, scored
 from projections.memory.recall_scores import parts_of
 from projections.memory.resolution import Record, Use
 from projections.policy.recall_weights import RecallWeights
+from tests.support.taught import said
 
 DAY = 86_400_000_000
 NOW = 20_000 * DAY
@@ -80,11 +83,26 @@ def test_what_does_not_hold_at_the_time_in_question_counts_little() -> None:
     over = record(temporal={"t_valid_to": time_at(NOW - DAY)})
     holds = record(temporal={"t_valid_from": time_at(NOW - DAY)})
     assert [parts_of(one, ANSWER, 0.0, NOW).temporal for one in (over, holds)] == [0.1, 0.7]
+    ends_now = record(temporal={"t_valid_to": time_at(NOW)})
+    assert parts_of(ends_now, ANSWER, 0.0, NOW).temporal == 0.1
+    ahead = {"t_valid_from": time_at(NOW + DAY), "t_valid_to": time_at(NOW + 2 * DAY)}
+    assert parts_of(record(temporal=ahead), ANSWER, 0.0, NOW).temporal == 0.3  # not over
     asked = make_plan(ActionState(query="what about tea yesterday", now=NOW))
     assert [parts_of(one, asked, 0.0, NOW).temporal for one in (over, holds)] == [0.1, 0.7]
     assert parts_of(record(created=NOW - DAY), asked, 0.0, NOW).temporal == 0.7
     assert parts_of(record(), asked, 0.0, NOW).temporal == 0.1
     assert parts_of(turn("tea", at=NOW - DAY), asked, 0.0, NOW).temporal == 0.7
+
+
+def test_what_was_learnt_to_hold_until_a_day_is_over_after_it() -> None:
+    (found,) = extract([said("I am working in Oslo until Friday")])  # 17 May 2024
+    learnt = record(temporal=to_builtins(found.temporal))
+
+    def score(day: str) -> float:
+        return parts_of(learnt, ANSWER, 0.0, parse_micros(day) or 0).temporal
+
+    assert score("2024-05-17T23:59:59Z") == 0.7
+    assert score("2024-05-18T00:00:00Z") == 0.1
 
 
 def test_evidence_is_half_how_often_it_was_a_hit_and_half_how_often_it_helped() -> None:

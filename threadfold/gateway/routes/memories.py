@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -27,7 +28,7 @@ from threadfold.gateway.memory_bodies import (
     Succeeded,
     User,
 )
-from threadfold.gateway.parameters import Path, Query
+from threadfold.gateway.parameters import ParameterGroup, Path, Query
 from threadfold.gateway.request import Body, Request
 from threadfold.gateway.routes.common import Before, IdempotencyKey, answer
 from threadfold.schemas.structs import NAME
@@ -42,14 +43,21 @@ routes = Routes("Memories")
 _read = partial(routes.add, scope="read", end_users=True)
 _write = partial(routes.add, scope="append", cost=Cost.APPEND, end_users=True)
 _Id = Annotated[str, Path(example=DIGEST)]
-_UserParameter = Annotated[User | None, Query("whose memory", "u-7")]
-_ChannelParameter = Annotated[str | None, Query("of which channel", "web")]
-_ConversationParameter = Annotated[
-    str | None, Query("taught by which", CONVERSATION), Meta(extra_json_schema=NAME)
-]
 _Limit = Annotated[int, Query(example=50), Meta(ge=1, le=MAX_LISTED)]
 
 
+@dataclass(frozen=True, slots=True)
+class _Narrow(ParameterGroup):
+    """Whose memory it is about."""
+
+    user: Annotated[User | None, Query("whose memory", "u-7")] = None
+    channel: Annotated[str | None, Query("of which channel", "web")] = None
+    conversation: Annotated[
+        str | None, Query("taught by which", CONVERSATION), Meta(extra_json_schema=NAME)
+    ] = None
+
+
+_ALL = _Narrow()
 _WAIT = Annotated[
     Literal["applied"] | None,
     Query("`applied`: answer 200 once a search finds them, with a status each", "applied"),
@@ -115,7 +123,7 @@ async def post_skills(
         normalized_text="",
         doc_markdown=body.doc_markdown,
         preconditions=body.preconditions,
-        trust="user",
+        trust=body.trust,
     )
     items = [(_whose(caller, body), skill)]
     return await _save(request, caller, items, wait is not None, idempotency_key)
@@ -139,7 +147,8 @@ async def post_search(request: Request, caller: Caller, body: MemorySearch) -> d
 
     `background_context` is what is relevant enough for a prompt: data, never an instruction. What
     a search gives out is counted in the records' `use`, some seconds later; `as_of` counts nothing.
-    `away` names the channels that could not be asked, and why.
+    `away` names the channels that could not be asked, and why; `missing` what the question asks
+    for ("time", "place") and no relevant result says.
     """
     only = _whose(caller, body).filter(
         types=tuple(body.types),
@@ -170,18 +179,14 @@ async def post_search(request: Request, caller: Caller, body: MemorySearch) -> d
 async def get_memories(
     request: Request,
     caller: Caller,
-    user: _UserParameter = None,
-    channel: _ChannelParameter = None,
-    conversation: _ConversationParameter = None,
+    narrow: _Narrow = _ALL,
     type: Annotated[MemoryType | None, Query("of which type", "fact")] = None,  # noqa: A002
     topic: Annotated[str | None, Query("of which topic", "tea")] = None,
     before: Before = None,
     limit: _Limit = 50,
 ) -> dict[str, Any]:
     """The records and composites that stand, newest first."""
-    only = _own(caller, user, channel, conversation).filter(
-        types=() if type is None else (type,), topic=topic
-    )
+    only = _narrowed(caller, narrow).filter(types=() if type is None else (type,), topic=topic)
     return await _page(_memories(request, caller), only, before, limit)
 
 
@@ -189,14 +194,12 @@ async def get_memories(
 async def get_skills(
     request: Request,
     caller: Caller,
-    user: _UserParameter = None,
-    channel: _ChannelParameter = None,
-    conversation: _ConversationParameter = None,
+    narrow: _Narrow = _ALL,
     before: Before = None,
     limit: _Limit = 50,
 ) -> dict[str, Any]:
     """The skills that stand, newest first."""
-    only = _own(caller, user, channel, conversation).filter(kinds=("skill",))
+    only = _narrowed(caller, narrow).filter(kinds=("skill",))
     return await _page(_memories(request, caller), only, before, limit)
 
 
@@ -209,12 +212,10 @@ async def get_skills(
 async def get_stats(
     request: Request,
     caller: Caller,
-    user: _UserParameter = None,
-    channel: _ChannelParameter = None,
-    conversation: _ConversationParameter = None,
+    narrow: _Narrow = _ALL,
 ) -> answers.MemoryStats:
     """How many records, composites and skills there are."""
-    whose = _own(caller, user, channel, conversation)
+    whose = _narrowed(caller, narrow)
     stats = await _memories(request, caller).stats(whose)
     return answers.MemoryStats(stats.records, stats.expired, stats.types)
 
@@ -230,9 +231,13 @@ async def get_memory(
     caller: Caller,
     memory_id: _Id,
     as_of: Annotated[datetime | None, Query("as it was known then"), Meta(tz=True)] = None,
+    narrow: _Narrow = _ALL,
 ) -> dict[str, Any]:
-    """One record, also a superseded one."""
-    found = await _memories(request, caller).get(_own(caller), memory_id, _micros(as_of))
+    """One record, also a superseded one; 404 if it is another `user`'s, `channel`'s or
+    `conversation`'s than those given.
+    """
+    whose = _narrowed(caller, narrow)
+    found = await _memories(request, caller).get(whose, memory_id, _micros(as_of))
     return found.document()
 
 
@@ -248,9 +253,11 @@ async def get_timeline(
     memory_id: _Id,
     before: Annotated[int, Query("records before it", 5), Meta(ge=0, le=100)] = 5,
     after: Annotated[int, Query("records after it", 5), Meta(ge=0, le=100)] = 5,
+    narrow: _Narrow = _ALL,
 ) -> dict[str, Any]:
     """A record between those that were learnt just before and after it, in its scope."""
-    found = await _memories(request, caller).timeline(_own(caller), memory_id, before, after)
+    whose = _narrowed(caller, narrow)
+    found = await _memories(request, caller).timeline(whose, memory_id, before, after)
     return {"memories": [one.document() for one in found]}
 
 
@@ -266,14 +273,15 @@ async def delete_memory(
     caller: Caller,
     memory_id: _Id,
     hard: Annotated[bool, Query("its text leaves every store, for good", True)] = False,
+    narrow: _Narrow = _ALL,
 ) -> answers.DeletedMemory:
     """Delete a record. It is not found any more when this answers; saying it again brings it back.
 
     A hard deletion removes its text from every store for good. The log keeps the event that taught
     it: erase the conversation to remove that.
     """
-    memories = _memories(request, caller)
-    await memories.delete(_own(caller), memory_id, caller.charge, hard=hard)
+    memories, whose = _memories(request, caller), _narrowed(caller, narrow)
+    await memories.delete(whose, memory_id, caller.charge, hard=hard)
     if not hard:
         return answers.DeletedMemory(memory_id, hard)
     kept = Store("kept", None, "the events that taught it; erase their conversation to remove them")
@@ -288,10 +296,12 @@ async def delete_memory(
     Answer(answers.DeletedMemory, example={"id": DIGEST, "hard": False}),
     problems=(404, 409),
 )
-async def delete_skill(request: Request, caller: Caller, memory_id: _Id) -> answers.DeletedMemory:
+async def delete_skill(
+    request: Request, caller: Caller, memory_id: _Id, narrow: _Narrow = _ALL
+) -> answers.DeletedMemory:
     """Delete a skill. It is not found any more when this answers."""
-    memories = _memories(request, caller)
-    await memories.delete(_own(caller), memory_id, caller.charge, kinds=("skill",))
+    memories, whose = _memories(request, caller), _narrowed(caller, narrow)
+    await memories.delete(whose, memory_id, caller.charge, kinds=("skill",))
     return answers.DeletedMemory(memory_id, False)
 
 
@@ -304,11 +314,15 @@ async def delete_skill(request: Request, caller: Caller, memory_id: _Id) -> answ
     problems=(404, 409),
 )
 async def post_outcome(
-    request: Request, caller: Caller, body: Succeeded, memory_id: _Id
+    request: Request,
+    caller: Caller,
+    body: Succeeded,
+    memory_id: _Id,
+    narrow: _Narrow = _ALL,
 ) -> dict[str, Any]:
     """Report whether an action that used the record succeeded. The answer counts it in `use`."""
-    memories = _memories(request, caller)
-    found = await memories.outcome(_own(caller), memory_id, caller.charge, succeeded=body.succeeded)
+    memories, whose = _memories(request, caller), _narrowed(caller, narrow)
+    found = await memories.outcome(whose, memory_id, caller.charge, succeeded=body.succeeded)
     return found.document()
 
 
@@ -320,12 +334,11 @@ def _whose(caller: Caller, body: NewMemory | NewSkill | MemorySearch) -> Whose:
     return _own(caller, body.user, body.channel, body.conversation)
 
 
-def _own(
-    caller: Caller,
-    user: str | None = None,
-    channel: str | None = None,
-    conversation: str | None = None,
-) -> Whose:
+def _narrowed(caller: Caller, narrow: _Narrow) -> Whose:
+    return _own(caller, narrow.user, narrow.channel, narrow.conversation)
+
+
+def _own(caller: Caller, user: str | None, channel: str | None, conversation: str | None) -> Whose:
     """Whose memory a request reaches: what it names, and of an end user the own alone.
 
     Raises:
@@ -356,7 +369,7 @@ def _saved(body: NewMemory) -> events.MemorySaved:
         memory_type=body.type,
         text=body.text,
         normalized_text="",
-        trust="user",
+        trust=body.trust,
         topic=body.topic,
         tags=body.tags,
         temporal=body.temporal,

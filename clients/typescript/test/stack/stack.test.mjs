@@ -139,6 +139,14 @@ test("memories are saved, found, judged and deleted", async () => {
   );
   assert.equal((await all(client.memories({ user }))).length, 1);
   assert.equal((await client.memoryStats(user)).records, 1);
+  assert.equal((await client.memoryStats({ user })).records, 1);
+  assert.equal((await client.memoryStats({ user, channel: "web" })).records, 0);
+  const others = { user: `${user}-other` };
+  await assert.rejects(client.memory(saved.id, others), NotFound);
+  await assert.rejects(client.memoryTimeline(saved.id, others), NotFound);
+  await assert.rejects(client.reportOutcome(saved.id, true, others), NotFound);
+  await assert.rejects(client.deleteMemory(saved.id, others), NotFound);
+  assert.equal((await client.memory(saved.id, { user })).id, saved.id);
   const skill = await client.saveSkill({
     intent: "refund an order",
     doc_markdown: "1. Ask why.",

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
-from tests.support.commands import cli, ok
+import pytest
+
 from tests.support.gateway import is_problem
 from tests.support.memory_routes import World
 from tests.support.worker import until
-from threadfold.cli.common import CONFIG_FILE
-from threadfold.cli.configuration import write_config
-from threadfold_client import AsyncClient
+from threadfold_client import AsyncClient, NotFound
 
 
 async def test_a_saved_memory_is_found_at_once_and_saving_it_again_confirms_it(
@@ -79,48 +76,6 @@ async def test_what_a_conversation_teaches_is_its_users_and_goes_back_with_it(
         return await world.search("nuts", user=user) == ["Allergic to nuts."]
 
     await until(there)
-
-
-async def test_nothing_crosses_tenants_users_and_channels(world: World, user: str) -> None:
-    other = f"{user}-other"
-    (mine,) = await world.save({"text": "Keeps bees.", "user": user, "channel": "web"})
-    await world.save(
-        {"text": "Keeps bees.", "user": other}, {"text": "Keeps bees, too.", "user": user}
-    )
-    await world.save({"text": "Keeps bees.", "user": user}, key="rival")
-    assert await world.search("bees", user=user, channel="web") == ["Keeps bees."]
-    assert await world.search("bees", user=user, channel="mail") == []
-    assert len(await world.search("bees", key="rival")) == 1
-    for path in (f"/memories/{mine['id']}", f"/memories/{mine['id']}/timeline"):
-        is_problem(await world("GET", path, key="rival"), 404)
-    is_problem(await world("DELETE", f"/memories/{mine['id']}", key="rival"), 404)
-    outcome = {"succeeded": True}
-    is_problem(await world("POST", f"/memories/{mine['id']}/outcome", outcome, key="rival"), 404)
-
-
-async def test_an_end_user_reaches_the_own_memory_alone(world: World, user: str) -> None:
-    other = f"{user}-other"
-    (theirs,) = await world.save({"text": "Keeps goats.", "user": other})
-    verbs = {"verbs": ["read", "append"], "expires_in": 60}
-    token = (await world.ok("POST", "/tokens", {"user": user, **verbs}))["token"]
-    (own,) = await world.save({"text": "Keeps goats, small ones."}, key=token)
-    assert await world.search("goats", key=token) == ["Keeps goats, small ones."]
-    assert (await world.ok("GET", "/memories", key=token))["memories"][0]["user"] == user
-    assert (await world.ok("GET", "/memories/stats", key=token))["records"] == 1
-    is_problem(await world("GET", f"/memories/{theirs['id']}", key=token), 404)
-    is_problem(await world("DELETE", f"/memories/{theirs['id']}", key=token), 404)
-    named = {"query": "goats", "user": other}
-    is_problem(await world("POST", "/memories/search", named, key=token), 403)
-    is_problem(await world("GET", f"/memories?user={other}", key=token), 403)
-    talk = await world.opened(other)
-    stolen = {"text": "Mine now.", "conversation": talk}
-    is_problem(await world("POST", "/memories", stolen, key=token), 404)
-    assert (await world.ok("DELETE", f"/memories/{own['id']}", key=token))["id"] == own["id"]
-    narrow = await world.ok("POST", "/tokens", {"user": other, "conversations": [talk], **verbs})
-    assert await world.search("goats", key=narrow["token"]) == []
-    await world.save({"text": "Goats eat hats.", "conversation": talk}, key=narrow["token"])
-    assert await world.search("goats", key=narrow["token"]) == ["Goats eat hats."]
-    is_problem(await world("POST", "/memories", {"text": "x y"}, key=narrow["token"]), 403)
 
 
 async def test_outcomes_count_and_deleted_memories_are_gone(world: World, user: str) -> None:
@@ -420,28 +375,13 @@ async def test_the_client_has_a_method_for_every_route(world: World, user: str) 
         assert [one["id"] async for one in client.skills(user=user)] == [skill["id"]]
         assert (await client.memory_stats(user))["records"] == 2
         assert (await client.memory_stats(user, channel="web"))["records"] == 0
-        assert (await client.delete_memory(saved["id"], hard=True))["hard"]
+        for call in (client.memory, client.memory_timeline, client.delete_memory):
+            with pytest.raises(NotFound):
+                await call(saved["id"], user=f"{user}-other")
+            with pytest.raises(NotFound):
+                await call(saved["id"], user=user, channel="web")
+        with pytest.raises(NotFound):
+            await client.report_outcome(saved["id"], succeeded=True, conversation="elsewhere")
+        assert await client.memory(saved["id"], user=user) == await client.memory(saved["id"])
+        assert (await client.delete_memory(saved["id"], hard=True, user=user))["hard"]
         assert [one async for one in client.memories(user=user)] == []
-
-
-async def test_the_commands_do_what_the_routes_do(world: World, user: str, tmp_path: Path) -> None:
-    write_config(tmp_path / CONFIG_FILE, world.settings)
-    at, whose = ("--data", tmp_path), ("--user", user)
-    done = await ok("memories", "save", "acme", "Sings in a choir.", *whose, *at)
-    saved = json.loads(done.out)
-    assert saved["status"] == "created" and done.err == ""
-    other = await ok("memories", "save", f"new-{user}", "Sings in a choir.", *whose, *at)
-    assert other.said == f"tenant new-{user} does not exist yet: it is created"
-    assert await world.search("choirs", user=user) == ["Sings in a choir."]
-    (hit,) = (await ok("memories", "search", "acme", "choirs", *whose, *at)).lines
-    assert json.loads(hit)["id"] == saved["id"]
-    found = await ok("memories", "show", "acme", saved["id"], *at)
-    assert json.loads(found.out) == await world.ok("GET", f"/memories/{saved['id']}")
-    for command in ("list", "timeline"):
-        of = whose if command == "list" else (saved["id"],)
-        assert len((await ok("memories", command, "acme", *of, *at)).lines) == 1
-    await ok("memories", "delete", "acme", saved["id"], *at)
-    assert json.loads((await ok("memories", "stats", "acme", *whose, *at)).out)["records"] == 0
-    missing = await cli("memories", "show", "acme", saved["id"], *at)
-    assert (missing.code, missing.said) == (1, f"threadfold: memory {saved['id']} is not known")
-    assert (await cli("memories", "search", "acme", "x", "--as-of", "noon", *at)).code == 2

@@ -26,6 +26,7 @@ def found(text: str, **more: object) -> list[Candidate]:
         ("We never fly at night", "constraint", "The user never flies at night."),
         ("My budget is $400", "constraint", "The user's budget is $400."),
         ("I'm vegetarian, thanks", "constraint", "The user is vegetarian."),
+        ("I'm not vegetarian any more", "constraint", "The user is not vegetarian any more."),
         ("Always answer in French", "constraint", "The user asks: Always answer in French."),
         ("I live in Oslo with my dog", "fact", "The user lives in Oslo with their dog."),
         ("I moved to Bergen", "fact", "The user moved to Bergen."),

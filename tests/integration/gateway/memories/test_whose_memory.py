@@ -1,0 +1,72 @@
+"""Nobody reaches a memory that is another tenant's, user's, channel's or conversation's."""
+
+from __future__ import annotations
+
+from tests.support.gateway import is_problem
+from tests.support.memory_routes import World
+
+
+async def test_nothing_crosses_tenants_users_and_channels(world: World, user: str) -> None:
+    other = f"{user}-other"
+    (mine,) = await world.save({"text": "Keeps bees.", "user": user, "channel": "web"})
+    await world.save(
+        {"text": "Keeps bees.", "user": other}, {"text": "Keeps bees, too.", "user": user}
+    )
+    await world.save({"text": "Keeps bees.", "user": user}, key="rival")
+    assert await world.search("bees", user=user, channel="web") == ["Keeps bees."]
+    assert await world.search("bees", user=user, channel="mail") == []
+    assert len(await world.search("bees", key="rival")) == 1
+    for path in (f"/memories/{mine['id']}", f"/memories/{mine['id']}/timeline"):
+        is_problem(await world("GET", path, key="rival"), 404)
+    is_problem(await world("DELETE", f"/memories/{mine['id']}", key="rival"), 404)
+    outcome = {"succeeded": True}
+    is_problem(await world("POST", f"/memories/{mine['id']}/outcome", outcome, key="rival"), 404)
+
+
+async def test_an_id_is_known_to_those_alone_whom_the_call_names(world: World, user: str) -> None:
+    talk = await world.opened(user)
+    (mine,) = await world.save({"text": "Keeps hens.", "user": user, "channel": "web"})
+    (told,) = await world.save({"text": "Keeps ducks.", "conversation": talk})
+    skill = {"intent": "Feed hens", "doc_markdown": "x", "user": user}
+    (how,) = (await world.ok("POST", "/skills", skill))["memories"]
+    at, succeeded = f"/memories/{mine['id']}", {"succeeded": True}
+    for other in (f"user={user}-other", "channel=mail", f"conversation={talk}"):
+        for path in (at, f"{at}/timeline"):
+            is_problem(await world("GET", f"{path}?{other}"), 404)
+        is_problem(await world("POST", f"{at}/outcome?{other}", succeeded), 404)
+        is_problem(await world("DELETE", f"{at}?{other}"), 404)
+        is_problem(await world("DELETE", f"/skills/{how['id']}?{other}"), 404)
+    own = f"user={user}&channel=web"
+    assert (await world.ok("GET", f"{at}?{own}"))["text"] == "Keeps hens."
+    assert len((await world.ok("GET", f"{at}/timeline?{own}"))["memories"]) == 1
+    assert (await world.ok("POST", f"{at}/outcome?{own}", succeeded))["use"]["succeeded"] == 1
+    taught = f"/memories/{told['id']}?conversation={talk}"
+    assert (await world.ok("GET", taught))["conversation"] == talk
+    for path in (f"{at}?{own}", taught, f"/skills/{how['id']}?user={user}"):
+        assert await world.ok("DELETE", path)
+        is_problem(await world("DELETE", path), 404)
+
+
+async def test_an_end_user_reaches_the_own_memory_alone(world: World, user: str) -> None:
+    other = f"{user}-other"
+    (theirs,) = await world.save({"text": "Keeps goats.", "user": other})
+    verbs = {"verbs": ["read", "append"], "expires_in": 60}
+    token = (await world.ok("POST", "/tokens", {"user": user, **verbs}))["token"]
+    (own,) = await world.save({"text": "Keeps goats, small ones."}, key=token)
+    assert await world.search("goats", key=token) == ["Keeps goats, small ones."]
+    assert (await world.ok("GET", "/memories", key=token))["memories"][0]["user"] == user
+    assert (await world.ok("GET", "/memories/stats", key=token))["records"] == 1
+    is_problem(await world("GET", f"/memories/{theirs['id']}", key=token), 404)
+    is_problem(await world("DELETE", f"/memories/{theirs['id']}", key=token), 404)
+    named = {"query": "goats", "user": other}
+    is_problem(await world("POST", "/memories/search", named, key=token), 403)
+    is_problem(await world("GET", f"/memories?user={other}", key=token), 403)
+    talk = await world.opened(other)
+    stolen = {"text": "Mine now.", "conversation": talk}
+    is_problem(await world("POST", "/memories", stolen, key=token), 404)
+    assert (await world.ok("DELETE", f"/memories/{own['id']}", key=token))["id"] == own["id"]
+    narrow = await world.ok("POST", "/tokens", {"user": other, "conversations": [talk], **verbs})
+    assert await world.search("goats", key=narrow["token"]) == []
+    await world.save({"text": "Goats eat hats.", "conversation": talk}, key=narrow["token"])
+    assert await world.search("goats", key=narrow["token"]) == ["Goats eat hats."]
+    is_problem(await world("POST", "/memories", {"text": "x y"}, key=narrow["token"]), 403)
