@@ -5,6 +5,7 @@ workers that die lose and double nothing.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,6 +74,57 @@ async def test_what_a_closed_session_taught_is_found_and_a_later_value_takes_its
         back = await http.post("/conversations/c2/rollback", json={"to": opened})
         back.raise_for_status()
         await until(lambda: lives_in("lives in Oslo"), 60, "what it taught is taken back")
+
+
+async def test_a_corrected_record_says_by_what_and_since_when_and_what_was_known_before(
+    settings: Settings,
+) -> None:
+    async with (
+        running_platform(settings, {"memory_auto": "sessions"}) as platform,
+        requests_to(platform) as http,
+    ):
+
+        async def teach(conversation: str, time: str, text: str) -> None:
+            opens = {"type": "conversation.opened", "user": "ann"}
+            said = {"type": "message", "role": "user", "content": text, "time": time}
+            path = f"/conversations/{conversation}"
+            answer = await http.post(f"{path}/events?wait=applied", json=[opens, said])
+            answer.raise_for_status()
+            (await http.post(f"{path}/close")).raise_for_status()
+
+        async def listed() -> list[str]:
+            found = (await http.get("/memories?user=ann")).json().get("memories", [])
+            return [one["text"] for one in found]
+
+        async def record(memory_id: str, **more: str) -> dict[str, Any]:
+            answer = await http.get(f"/memories/{memory_id}", params=more)
+            found: dict[str, Any] = answer.raise_for_status().json()
+            return found
+
+        async def only(text: str) -> str:
+            async def it_is() -> bool:
+                return await listed() == [text]
+
+            await until(it_is, 60, text)
+            (found,) = (await http.get("/memories?user=ann")).json()["memories"]
+            memory_id: str = found["id"]
+            return memory_id
+
+        before, between = "2026-01-05T10:00:00Z", "2026-02-01T00:00:00Z"
+        await teach("c1", before, "I'm vegetarian.")
+        former = await only("The user is vegetarian.")
+        await teach("c2", "2026-03-05T10:00:00Z", "I'm not vegetarian any more.")
+        later = await only("The user is not vegetarian any more.")
+        found = await record(former)
+        assert (found["superseded_by"], found["expired_reason"]) == (later, "conflict")
+        assert found["expired_at"].startswith("2026-03-05T10:00:00")
+        then = await record(former, as_of=between)
+        assert (then["superseded_by"], then["expired_at"]) == (None, None)
+        assert (await http.get(f"/memories/{later}", params={"as_of": between})).status_code == 404
+        body = {"query": "vegetarian", "user": "ann", "kinds": ["record"]}
+        for as_of, text in ((None, later), (between, former)):
+            answer = await http.post("/memories/search", json={**body, "as_of": as_of})
+            assert [one["id"] for one in answer.json()["results"]] == [text]
 
 
 @pytest.mark.long
