@@ -32,7 +32,8 @@ def test_a_signed_token_opens_what_its_scopes_allow_and_its_tenant_has(world: Wo
     world.show("approvals").shows("Waits for an approval")
     assert "Reject" not in browser.text(), "the token may not append"
     assert browser.log() == []
-    browser = world.sign_in(world.signer.token(tenant="rival", scope="read"))
+    rival = world.signer.token(tenant="rival", scope="read subscribe")
+    browser = world.sign_in(rival)
     browser.shows("rival")
     world.show("conversations").shows("No conversation matches.")
     world.show("conversations/journey").shows("is not known")
