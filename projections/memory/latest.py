@@ -12,7 +12,13 @@ from projections.memory.resolution import Record
 from projections.memory.words import MONTHS, WEEKDAYS, is_common, stem, stems_of
 
 ALIKE = 0.3
-"""The least cosine of two statements' sets of stems that may be about the same."""
+"""The least cosine of two statements' sets of stems that may be about the same, where the later one
+says that something changed or was wrong.
+"""
+MUCH_ALIKE = 0.4
+"""The same where it says neither. With less, turns of real dialogues that only return to a subject
+came before those that answer.
+"""
 SHORT = 7
 """Stems of a statement that is about one thing. In long turns one telling stem and "last week" say
 little: without this bound, turns of real dialogues that correct nothing came first (recall@5 of
@@ -154,7 +160,8 @@ def _corrected(
         last = max((one.at for one in just), default=0)
         yield from (one for one in just if one.at == last)
     for one in own:
-        alike = _alike(one.about(later), later.about(one)) and one.stems & asked <= later.stems
+        alike = _alike(one.about(later), later.about(one), MUCH_ALIKE)
+        alike = alike and one.stems & asked <= later.stems
         if alike or ((later.changes or later.corrects) and _of_one_thing(one, later, asked)):
             yield one
 
@@ -191,9 +198,9 @@ def _same_speaker(one: Statement, other: Statement) -> bool:
     return not (one.speaker and other.speaker) or one.speaker == other.speaker
 
 
-def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
+def _alike(one: frozenset[str], other: frozenset[str], least: float = ALIKE) -> bool:
     shared = len(one & other)
-    return shared > 0 and shared**2 >= ALIKE**2 * len(one) * len(other)
+    return shared > 0 and shared**2 >= least**2 * len(one) * len(other)
 
 
 def _telling(stems: frozenset[str]) -> bool:
