@@ -74,6 +74,10 @@ class UnusablePolicy(ThreadfoldError):
         self.tenant = tenant
         self.why = why
 
+    def __reduce__(self) -> tuple[type[UnusablePolicy], tuple[str, str]]:
+        # Otherwise it would not come back from another process: one is made of its message alone.
+        return UnusablePolicy, (self.tenant, self.why)
+
     def again(self) -> UnusablePolicy:
         """The same error, to be raised once more."""
         return UnusablePolicy(self.tenant, self.why)

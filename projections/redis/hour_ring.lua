@@ -24,7 +24,7 @@ if ARGV[3] == 'add' then
   keep(slot, values)
   return {}
 elseif ARGV[3] == 'claim' then
-  if tonumber(redis.call('HGET', KEYS[1], 'claimed') or -1) >= slot then return {} end
+  if (tonumber(redis.call('HGET', KEYS[1], 'claimed') or '') or -1) >= slot then return {} end
   redis.call('HSET', KEYS[1], 'claimed', slot)
   redis.call('EXPIRE', KEYS[1], every * (slots + 1))
   return {slot, redis.call('HGET', KEYS[1], 'state') or ''}

@@ -9,6 +9,7 @@ server's. A server that lost the rings begins at nothing.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -97,9 +98,8 @@ class HourRings:
         last = int(float(now)) // self.every
         found: dict[int, Figures] = {}  # older ones, too: they are overwritten in their turn
         for name, value in zip(pairs[::2], pairs[1::2], strict=True):
-            if name.isdigit():
-                slot, *values = value.decode().split()
-                found[int(slot)] = tuple(None if one == MISSING else float(one) for one in values)
+            if name.isdigit() and (one := _slot_of(value)) is not None:
+                found[one[0]] = one[1]
         return Hour(float(now), last - self._slots + 1, last, found)
 
     async def close(self) -> None:
@@ -123,3 +123,17 @@ class HourRings:
             return found
 
         return await self._calls.run(name, work)
+
+
+def _slot_of(value: bytes) -> tuple[int, Figures] | None:
+    """A slot and its figures; None of a value that no ring wrote: its slot is unknown then."""
+    try:
+        slot, *values = value.decode().split()
+        figures = tuple(None if one == MISSING else float(one) for one in values)
+        return (int(slot), figures) if all(map(_finite, figures)) else None
+    except ValueError:
+        return None
+
+
+def _finite(one: float | None) -> bool:
+    return one is None or math.isfinite(one)

@@ -190,7 +190,7 @@ def _grown(was: tuple[float, ...] | None, now: tuple[float, ...], i: int) -> flo
 def _counts_of(state: bytes) -> Counts | None:
     try:
         return msgspec.json.decode(state, type=Counts)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None  # the first slot of all, or another release's
 
 

@@ -219,7 +219,9 @@ class GenerationTasks:
         with suppress(RedisUnavailable):
             for process, value in (await self._reports.all()).items():
                 if process != self._process:
-                    others += msgspec.json.decode(value, type=list[TaskReport])
+                    # A report of another release that cannot be read is passed over.
+                    with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                        others += msgspec.json.decode(value, type=list[TaskReport])
         found: dict[int, TaskReport] = {}
         for report in sorted([*others, *self._mine.values()], key=lambda one: one.begun):
             found[report.generation] = report

@@ -95,3 +95,18 @@ async def test_a_redis_that_is_away_is_named() -> None:
     with pytest.raises(RedisUnavailable, match="last hour"):
         await rings.read("owner")
     await rings.close()
+
+
+async def test_what_no_ring_wrote_is_passed_over_and_claims_go_on(settings: Settings) -> None:
+    rings = HourRings(settings.redis, settings.topic_prefix, SLOW)
+    name = f"{settings.topic_prefix}:{{odd}}:hour"
+    now = (await rings.read("odd")).last
+    async with aredis.Redis.from_url(settings.redis) as client:
+        odd = {"5": "", "6": b"\xff\xfe", "7": "x 1", "8": f"{now} nan", "9": f"{now} 1 inf"}
+        await client.hset(name, mapping={**odd, "claimed": "x"})
+    assert (await rings.read("odd")).slots == {}
+    claim = await rings.claim("odd")
+    assert claim is not None
+    await rings.put("odd", claim.slot, b"", [3])
+    assert (await rings.read("odd")).slots == {claim.slot: (3,)}
+    await rings.close()

@@ -9,6 +9,7 @@ import pytest
 from projections.errors import InvalidPolicy
 from projections.events.validation import make_record
 from projections.names import Key
+from projections.redis.process_reports import ProcessReports
 from streams.log.topics import create_topics
 from streams.settings.quotas import Tenant
 from streams.settings.settings import Settings
@@ -19,6 +20,7 @@ from tests.support.gateway import is_problem, say, serving
 from tests.support.generations import open_generation
 from tests.support.pipeline import POLICY
 from threadfold.embedded.stack import EmbeddedStack
+from threadfold.service.generation_tasks import KIND
 
 
 @pytest.mark.parametrize(
@@ -108,3 +110,17 @@ async def test_a_tenant_of_a_newer_release_is_refused_alone_and_its_events_wait(
         found = await cli("doctor", env=env)
         assert "wrong policies: the policy of tenant newer cannot be used here" in found.out
         assert "ok    lag" in found.out
+
+
+async def test_generations_are_listed_beside_reports_that_cannot_be_read(
+    settings: Settings,
+) -> None:
+    reports = ProcessReports(settings.redis, settings.topic_prefix, KIND)
+    for process, value in (("newer", b'[{"build": 1}]'), ("broken", b"\xff"), ("odd", b'{"\xff"')):
+        await reports.put(process, value)
+    await reports.close()
+    async with serving(settings) as client:
+        client.keys["root"] = await client.backend.control.add_key("acme", ["admin"])
+        listed = await client("GET", "/v1/generations", tenant="root")
+        assert listed.status_code == 200, listed.text
+        assert [one["task"] for one in listed.json()["generations"]] == [None]

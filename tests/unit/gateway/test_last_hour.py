@@ -58,3 +58,10 @@ def test_a_state_keeps_the_workers_of_one_hour_alone() -> None:
 
 def test_slots_that_saw_no_report_are_smoothed_and_unknown_ones_stay_unknown() -> None:
     assert smoothed([3, 0, 6, None, 9]) == [3, 1.5, 3, None, 7.5]
+
+
+def test_a_state_that_nobody_can_read_is_as_none() -> None:
+    for state in (b"\xff", b'{"\xff": 1}', b"[]"):
+        found, left = platform_figures({"a": report(5_000, 9)}, 3, SLOT, state)
+        assert found == [0, 3, 0, 0, 0]
+        assert b'"a"' in left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -157,3 +158,9 @@ def test_any_json_as_a_policy_is_taken_or_refused_by_name(layer: dict[str, Any])
 @hypothesis_settings(max_examples=examples(300), deadline=None)
 def test_any_overrides_in_the_log_give_some_policy(layer: dict[str, Any]) -> None:
     assert Rules().for_conversation("acme", layer).ceiling >= 1
+
+
+def test_what_refuses_an_unusable_policy_comes_back_from_another_process() -> None:
+    error = UnusablePolicy("newer", "policy key 'tomorrow' is unknown")
+    back = pickle.loads(pickle.dumps(error))
+    assert (str(back), back.tenant, back.why) == (str(error), error.tenant, error.why)
