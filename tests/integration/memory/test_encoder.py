@@ -83,9 +83,9 @@ async def test_a_corrected_record_says_by_what_and_since_when_and_what_was_known
         running_platform(settings, {"memory_auto": "sessions"}) as platform,
         requests_to(platform) as http,
     ):
-
+        # Eve's alone: the tests of this file share their topics.
         async def teach(conversation: str, time: str, text: str) -> None:
-            opens = {"type": "conversation.opened", "user": "ann"}
+            opens = {"type": "conversation.opened", "user": "eve"}
             said = {"type": "message", "role": "user", "content": text, "time": time}
             path = f"/conversations/{conversation}"
             answer = await http.post(f"{path}/events?wait=applied", json=[opens, said])
@@ -93,7 +93,7 @@ async def test_a_corrected_record_says_by_what_and_since_when_and_what_was_known
             (await http.post(f"{path}/close")).raise_for_status()
 
         async def listed() -> list[str]:
-            found = (await http.get("/memories?user=ann")).json().get("memories", [])
+            found = (await http.get("/memories?user=eve")).json().get("memories", [])
             return [one["text"] for one in found]
 
         async def record(memory_id: str, **more: str) -> dict[str, Any]:
@@ -106,14 +106,14 @@ async def test_a_corrected_record_says_by_what_and_since_when_and_what_was_known
                 return await listed() == [text]
 
             await until(it_is, 60, text)
-            (found,) = (await http.get("/memories?user=ann")).json()["memories"]
+            (found,) = (await http.get("/memories?user=eve")).json()["memories"]
             memory_id: str = found["id"]
             return memory_id
 
         before, between = "2026-01-05T10:00:00Z", "2026-02-01T00:00:00Z"
-        await teach("c1", before, "I'm vegetarian.")
+        await teach("e1", before, "I'm vegetarian.")
         former = await only("The user is vegetarian.")
-        await teach("c2", "2026-03-05T10:00:00Z", "I'm not vegetarian any more.")
+        await teach("e2", "2026-03-05T10:00:00Z", "I'm not vegetarian any more.")
         later = await only("The user is not vegetarian any more.")
         found = await record(former)
         assert (found["superseded_by"], found["expired_reason"]) == (later, "conflict")
@@ -121,7 +121,7 @@ async def test_a_corrected_record_says_by_what_and_since_when_and_what_was_known
         then = await record(former, as_of=between)
         assert (then["superseded_by"], then["expired_at"]) == (None, None)
         assert (await http.get(f"/memories/{later}", params={"as_of": between})).status_code == 404
-        body = {"query": "vegetarian", "user": "ann", "kinds": ["record"]}
+        body = {"query": "vegetarian", "user": "eve", "kinds": ["record"]}
         for as_of, text in ((None, later), (between, former)):
             answer = await http.post("/memories/search", json={**body, "as_of": as_of})
             assert [one["id"] for one in answer.json()["results"]] == [text]
