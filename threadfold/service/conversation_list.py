@@ -129,7 +129,7 @@ async def conversations(
         size = min(MAX_LISTED, max(limit - len(found), PAGE) if looked else limit)
         if only.names is not None:
             size = MAX_LOOKED
-        places = await merged(backend, kind, after, size + 1, _ms(only.since))
+        places = await merged(backend, tenant, kind, after, size + 1, _ms(only.since))
         places, more = places[:size], len(places) > size
         if only.names is None:
             looked += len(places)

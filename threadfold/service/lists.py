@@ -49,7 +49,7 @@ async def suspensions(
     whose windows cannot be read. Raises like :func:`conversations`.
     """
     places, cursor = await _page(
-        backend, f"waiting:{tenant}", before, limit, "this tenant's suspensions"
+        backend, tenant, f"waiting:{tenant}", before, limit, "this tenant's suspensions"
     )
     found = await asyncio.gather(
         *(_suspended(backend, make_key(tenant, place.found.conversation)) for place in places)
@@ -76,7 +76,7 @@ async def of_user(backend: ConversationService, tenant: str, user: str, limit: i
     kind, names = place("user", tenant, user), list[str]()
     places, before = list[Place](), None
     while len(names) < limit:
-        places = await merged(backend, kind, before, limit)
+        places = await merged(backend, tenant, kind, before, limit)
         keys = [make_key(tenant, one.found.conversation) for one in places]
         owners = await asyncio.gather(*map(backend.owner, keys))
         names += [
@@ -140,10 +140,15 @@ async def summaries(
 
 
 async def _page(
-    backend: ConversationService, kind: str, before: str | None, limit: int, whose: str
+    backend: ConversationService,
+    tenant: str,
+    kind: str,
+    before: str | None,
+    limit: int,
+    whose: str,
 ) -> tuple[list[Place], str | None]:
     check_limit(limit)
-    places = await merged(backend, kind, place_of(kind, before, whose), limit + 1)
+    places = await merged(backend, tenant, kind, place_of(kind, before, whose), limit + 1)
     cursor = cursor_of(kind, places[limit - 1].found) if len(places) > limit else None
     return places[:limit], cursor
 
@@ -166,13 +171,17 @@ def place_of(kind: str, before: str | None, whose: str) -> Found | None:
 
 
 async def merged(
-    backend: ConversationService, name: str, before: Found | None, limit: int, since: int = 0
+    backend: ConversationService,
+    tenant: str,
+    name: str,
+    before: Found | None,
+    limit: int,
+    since: int = 0,
 ) -> list[Place]:
-    """The first ``limit`` items of all partitions' lists, merged; without those before ``since``
-    (ms). Raises :class:`Healing`, :class:`RedisUnavailable`.
+    """The first ``limit`` items of all partitions' lists of a tenant's, merged; without those
+    before ``since`` (ms). Raises :class:`Healing`, :class:`RedisUnavailable`.
     """
     generation = backend.control.state.live_generation.number
-    tenant = name.partition(":")[2].partition("/")[0]
 
     def at_home(found: Found, partition: int) -> bool:
         key = make_key(tenant, found.conversation)
@@ -180,13 +189,18 @@ async def merged(
 
     async def of_one(partition: int) -> list[Place]:
         served = backend.windows.served(partition)
-        listed = await backend.store.listed(generation, partition, name, before, limit, since)
+        found, at, more = list[Place](), before, True
+        while more and len(found) < limit:
+            listed = await backend.store.listed(generation, partition, name, at, limit, since)
+            # Earlier releases folded records in another partition than their key's.
+            found += [Place(one, partition) for one in listed if at_home(one, partition)]
+            more = len(listed) == limit
+            at = listed[-1] if listed else at
         # Checked after the read: a server that took over meanwhile may answer with an older list.
         await backend.windows.check_served(
             partition, await backend.store.checkpoint(generation, partition), served
         )
-        # Earlier releases folded records in another partition than their key's.
-        return [Place(found, partition) for found in listed if at_home(found, partition)]
+        return found
 
     parts = await asyncio.gather(*map(of_one, range(backend.log.partitions)))
     return sorted(chain.from_iterable(parts), reverse=True)[:limit]

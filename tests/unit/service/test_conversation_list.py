@@ -7,18 +7,25 @@ import pytest
 
 from projections.events import types as events
 from projections.fold.apply import apply
+from projections.fold.replay import replay
 from projections.names import Key
 from projections.storage.records import Checkpoint, Verdict, write_of
 from projections.window.window import Window
 from streams.control.state import Generation
 from streams.settings.settings import Settings
 from tests.support.histories import RULES, make_event
+from tests.support.partitions import NUMBER, keys_of
 from threadfold.service.conversation_list import Filter, conversations
 from threadfold.service.conversations import ConversationService
+from threadfold.service.lists import of_user
 from threadfold.service.stored_windows import StoredWindows
 from threadfold.testing import MemoryLog, MemoryStore
 
 KEY = Key("acme", "c")
+SAID = [
+    (n, make_event(data, f"e{n}"))
+    for n, data in enumerate([events.Opened(user="ann"), events.Message("user", "Ann's words.")])
+]
 GIVEN = [events.Opened(user="bob"), events.Message("user", "Bob's words.")]
 
 
@@ -52,15 +59,19 @@ class HandedOver(MemoryStore):
         return await super().fields(generation, partition, key, names)
 
 
-async def listed(store: HandedOver) -> list[tuple[str, str | None]]:
+def service_over(store: MemoryStore, partitions: int = 1) -> ConversationService:
     settings = Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
     service = ConversationService(settings)
-    service.log = MemoryLog(1)  # type: ignore[assignment]
+    service.log = MemoryLog(partitions)  # type: ignore[assignment]
     service.store = store  # type: ignore[assignment]
     service.windows = StoredWindows(store, service.control, lambda: service.log, 0)
     service.control.state.put(b"generation/1", msgspec.json.encode(Generation(1, 1)))
     service.control.state.put(b"generation/live", b"1")
-    page = await conversations(service, "acme", only=Filter("ann"))
+    return service
+
+
+async def listed(store: HandedOver) -> list[tuple[str, str | None]]:
+    page = await conversations(service_over(store), "acme", only=Filter("ann"))
     return [
         (one["user"], one["last_message"] and one["last_message"]["text"])
         for one in page["conversations"]
@@ -76,3 +87,24 @@ async def test_a_conversation_that_is_handed_over_meanwhile_shows_none_of_its_ne
     store = HandedOver(after)
     await store.say(events.Opened(user="ann"), events.Message("user", "Ann's words."))
     assert await listed(store) == shown
+
+
+async def test_a_list_goes_on_behind_what_a_former_release_folded_in_a_wrong_partition() -> None:
+    store, at_home = MemoryStore(), keys_of("acme", 3)
+    strangers = [key for number in (0, 1, 3) for key in keys_of("acme", 4, number)]
+    for number in range(4):
+        windows = [*at_home, *strangers] if number == NUMBER else []
+        writes = [
+            write_of(replay(key, number, RULES, SAID), at_ms=1_000 + (key in strangers))
+            for key in windows
+        ]
+        await store.apply(1, number, Checkpoint("", 1), writes)
+    service = service_over(store, 4)
+    names, before = list[str](), None
+    while True:
+        page = await conversations(service, "acme", before=before, limit=1)
+        names += [one["conversation"] for one in page["conversations"]]
+        if (before := page["next_before"]) is None:
+            break
+    assert sorted(names) == [key.conversation for key in at_home]
+    assert sorted(await of_user(service, "acme", "ann", 2)) == sorted(names)[-2:]
