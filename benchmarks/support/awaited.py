@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
 
 import psutil
 
@@ -71,13 +72,12 @@ class Awaited:
         Raises:
             RuntimeError: nothing moved for :data:`STANDSTILL` seconds.
         """
-        moved, before = time.monotonic(), -1
-        while now := await self.requests():
-            if now != before:
-                moved, before = time.monotonic(), now
-            elif time.monotonic() - moved > STANDSTILL:
-                raise RuntimeError(f"nothing moved for {STANDSTILL:g} s with {now} requests")
-            await asyncio.sleep(pause)
+
+        async def left() -> Left | None:
+            waiting = await self.requests()
+            return Left(f"{waiting} requests", waiting) if waiting else None
+
+        await _until_nothing(left, pause)
 
     async def until_done(self, pause: float = 0.1) -> None:
         """Wait until all is applied and no summary is awaited.
@@ -85,22 +85,35 @@ class Awaited:
         Raises:
             RuntimeError: nothing moved for :data:`STANDSTILL` seconds.
         """
-        moved, before = time.monotonic(), (-1, -1, -1)
-        while True:
+
+        async def left() -> Left | None:
             behind = await self.behind()
             due = await self.due() if not behind else -1
             # A summary that was accepted between the two looks may have made the next one due.
             if not behind and not due and not await self.behind():
-                return
-            now = (behind, due, await self.accepted())
-            if now != before:
-                moved, before = time.monotonic(), now
-            elif time.monotonic() - moved > STANDSTILL:
-                raise RuntimeError(
-                    f"nothing moved for {STANDSTILL:g} s with {behind} records to apply and {due}"
-                    " summaries awaited"
-                )
-            await asyncio.sleep(pause)
+                return None
+            said = f"{behind} records to apply and {due} summaries awaited"
+            return Left(said, (behind, due, await self.accepted()))
+
+        await _until_nothing(left, pause)
+
+
+class Left(NamedTuple):
+    """What is left to do, in words, and what changes whenever something moves."""
+
+    said: str
+    state: object
+
+
+async def _until_nothing(look: Callable[[], Awaitable[Left | None]], pause: float) -> None:
+    """Look until nothing is left; raises RuntimeError."""
+    moved, before = time.monotonic(), None
+    while (left := await look()) is not None:
+        if left.state != before:
+            moved, before = time.monotonic(), left.state
+        elif time.monotonic() - moved > STANDSTILL:
+            raise RuntimeError(f"nothing moved for {STANDSTILL:g} s with {left.said}")
+        await asyncio.sleep(pause)
 
 
 @asynccontextmanager

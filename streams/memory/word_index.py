@@ -234,9 +234,13 @@ def find_texts(
         and within.user in (None, scope.user)
         and within.conversation in (None, scope.conversation)
     }
+    # Those in ``weights`` were admitted; what stands behind them may be another's.
+    behind = {number: place for number, place in texts.items() if number not in weights}
+    shown = set(behind if admits is None else admits(behind)) | weights.keys()
     places = {
         number: Place(number, length, session, before, _speaker(speaker))
-        for number in (texts if admits is None else admits(texts))
+        for number in texts
+        if number in shown
         for _, session, length, before, speaker in (near[number],)
     }
     sessions = {place.session for place in places.values()}

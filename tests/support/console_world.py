@@ -33,6 +33,19 @@ def faults(browser: Browser) -> list[Any]:
     ]
 
 
+def check_looks(browser: Browser, folder: Path, name: str) -> None:
+    """The page fits any width and has no serious fault, in both themes; pictures of it are left in
+    a folder.
+    """
+    if AXE.exists():
+        browser.evaluate(AXE.read_text())
+    for width in (360, 1440):
+        for scheme in ("light", "dark"):
+            browser.appear(width, scheme)
+            assert not AXE.exists() or faults(browser) == [], (width, scheme)
+            browser.screenshot(folder / f"{name}-{width}-{scheme}.png")
+
+
 def rows(browser: Browser, table: str) -> list[list[str]]:
     """The cells of a table by its name, row by row; none while it is not there."""
     script = """

@@ -16,7 +16,7 @@ from streams.compaction.summarizers.budgets import Budgets, Spending
 from streams.settings.quotas import DEFAULT_SCOPES
 from tests.support.browser import Browser
 from tests.support.console_traffic import append, talk
-from tests.support.console_world import AXE, World, faults, rows
+from tests.support.console_world import World, check_looks, rows
 from threadfold.gateway.last_hour import EVERY, MINUTE, PLATFORM, ring_of
 
 pytestmark = pytest.mark.long
@@ -56,16 +56,6 @@ def drawn(browser: Browser, title: str) -> str:
         title,
     )
     return str(label)
-
-
-def check_looks(browser: Browser, folder: Path, name: str) -> None:
-    if AXE.exists():
-        browser.evaluate(AXE.read_text())
-    for width in (360, 1440):
-        for scheme in ("light", "dark"):
-            browser.appear(width, scheme)
-            assert not AXE.exists() or faults(browser) == [], (width, scheme)
-            browser.screenshot(folder / f"{name}-{width}-{scheme}.png")
 
 
 def test_the_overview_says_what_workers_do_and_draws_what_they_did(world: World) -> None:

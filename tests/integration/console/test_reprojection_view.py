@@ -14,7 +14,7 @@ import pytest
 from projections.names import Key, partition_of
 from tests.integration.log.test_truncated_log import eaten
 from tests.support.browser import ENTER, Browser
-from tests.support.console_world import AXE, World, faults
+from tests.support.console_world import World, check_looks
 
 pytestmark = pytest.mark.long
 DOWN = "\ue015"
@@ -33,17 +33,6 @@ def choose(browser: Browser, policy: dict[str, Any]) -> None:
 
 def press(browser: Browser, text: str, number: int) -> None:
     browser.click(f"//button[@aria-label='{text} generation {number}'][not(@disabled)]")
-
-
-def check_looks(browser: Browser, folder: Path) -> None:
-    """The comparison fits any width and has no serious fault, in both themes."""
-    if AXE.exists():
-        browser.evaluate(AXE.read_text())
-    for width in (360, 1440):
-        for scheme in ("light", "dark"):
-            browser.appear(width, scheme)
-            assert not AXE.exists() or faults(browser) == [], (width, scheme)
-            browser.screenshot(folder / f"{width}-{scheme}.png")
 
 
 ROWS = """
@@ -67,7 +56,7 @@ def check_both_windows(browser: Browser, folder: Path) -> None:
         assert same != differs
     assert any("You book journeys." in live for _, live, _ in found)
     folder.mkdir()
-    check_looks(browser, folder)
+    check_looks(browser, folder, "windows")
     browser.click("//label[normalize-space()='Only what differs']/input")
     browser.until(lambda: len(browser.run(ROWS)) == len(differing), "others are shown")
     for width, scheme in ((360, "dark"), (1440, "light")):
@@ -141,7 +130,7 @@ def test_two_policies_are_compared_one_is_built_and_a_lossy_switch_is_refused_un
     row = "return [...document.querySelectorAll('tr')].find((r) => r.innerText.startsWith('Messages')).innerText"
     now, then = browser.run(row).split("\t")[1:3]
     assert int(then) < int(now)
-    check_looks(browser, tmp_path)
+    check_looks(browser, tmp_path, "comparison")
     check_both_windows(browser, tmp_path / "both")
 
     # The log loses its first events, so a new fold lacks what the summary holds.

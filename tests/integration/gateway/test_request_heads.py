@@ -332,28 +332,40 @@ async def test_a_request_with_another_behind_it_notices_that_its_client_has_left
         await left.wait()
 
 
-async def test_a_client_that_shuts_its_side_after_its_requests_is_answered() -> None:
+SLOW = b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n"
+
+
+async def answered_after_shutting(sent: bytes) -> tuple[bytes, list[bytes]]:
+    """The answer to a client that shuts its side while its first request is under way, and the
+    bodies that came to the application.
+    """
     asked, answers = asyncio.Event(), asyncio.Event()
+    taken: list[bytes] = []
 
     async def slow(request: Request) -> Response:
         asked.set()
         await answers.wait()
-        return Response(await request.body())
+        taken.append(await request.body())
+        return Response(taken[-1])
 
     app = Starlette(routes=[Route("/slow", slow, methods=["POST"])])
     async with serving(app) as url, asyncio.timeout(10):
         parts = urlsplit(url)
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-        request = b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n"
-        writer.write(request + b"one" + request + b"two")
+        writer.write(sent)
         await asked.wait()
         writer.write_eof()
         await asyncio.sleep(0.1)  # the server sees the end
         answers.set()
         answer = await reader.read()
         writer.close()
-        assert answer.count(b"HTTP/1.1 200") == 2
-        assert answer.index(b"\r\n\r\none") < answer.index(b"\r\n\r\ntwo")
+        return answer, taken
+
+
+async def test_a_client_that_shuts_its_side_after_its_requests_is_answered() -> None:
+    answer, _ = await answered_after_shutting(SLOW + b"one" + SLOW + b"two")
+    assert answer.count(b"HTTP/1.1 200") == 2
+    assert answer.index(b"\r\n\r\none") < answer.index(b"\r\n\r\ntwo")
 
 
 async def test_half_a_request_is_not_answered_when_its_client_shuts_its_side() -> None:
@@ -374,26 +386,8 @@ async def test_half_a_request_is_not_answered_when_its_client_shuts_its_side() -
 async def test_a_whole_request_before_half_a_one_is_answered_when_its_client_shuts_its_side(
     half: bytes | None,
 ) -> None:
-    asked, answers = asyncio.Event(), asyncio.Event()
-    taken: list[bytes] = []
-
-    async def slow(request: Request) -> Response:
-        asked.set()
-        await answers.wait()
-        taken.append(await request.body())
-        return Response(taken[-1])
-
-    app = Starlette(routes=[Route("/slow", slow, methods=["POST"])])
-    async with serving(app) as url, asyncio.timeout(10):
-        parts = urlsplit(url)
-        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-        request = b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n"
-        writer.write(request + b"one" + (request + b"tw" if half is None else half))
-        await asked.wait()
-        writer.write_eof()
-        await asyncio.sleep(0.1)  # the server sees the end
-        answers.set()
-        answer = await reader.read()
-        writer.close()
-        assert answer.startswith(b"HTTP/1.1 200") and answer.count(b"HTTP/1.1 ") == 1
-        assert answer.endswith(b"\r\n\r\none") and taken == [b"one"]
+    answer, taken = await answered_after_shutting(
+        SLOW + b"one" + (SLOW + b"tw" if half is None else half)
+    )
+    assert answer.startswith(b"HTTP/1.1 200") and answer.count(b"HTTP/1.1 ") == 1
+    assert answer.endswith(b"\r\n\r\none") and taken == [b"one"]

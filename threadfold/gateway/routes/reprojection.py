@@ -116,6 +116,12 @@ NOT_BOTH = {
 """A comparison has a policy or a generation."""
 
 
+def check_not_both(policy: dict[str, Any] | None, generation: int | None) -> None:
+    """Raises InvalidRequest for a comparison with both."""
+    if policy is not None and generation is not None:
+        raise InvalidRequest("give policy or generation, not both")
+
+
 class Sides(Struct):
     """A count under the live generation's rules, and under the others."""
 
@@ -293,8 +299,7 @@ async def post_compare(request: Request, caller: Caller, body: ToCompare) -> dic
     At most 20,000 events are folded. Comparisons take turns. `threadfold rebuild --dry-run`
     compares more.
     """
-    if body.policy is not None and body.generation is not None:
-        raise InvalidRequest("give policy or generation, not both")
+    check_not_both(body.policy, body.generation)
     if body.tenant is not None:
         check_name("tenant", body.tenant)
     wanted = Wanted(body.policy, body.generation, body.tenant, body.conversations, MOST_EVENTS)

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from projections.errors import InvalidRequest
 from projections.names import make_key
 from streams.rebuild.side_by_side import WantedWindow
 from threadfold.gateway.access import PRINCIPAL, Caller
@@ -19,6 +18,7 @@ from threadfold.gateway.routes.reprojection import (
     GenerationNumber,
     PolicyBody,
     TokenSides,
+    check_not_both,
     tasks_of,
 )
 from threadfold.gateway.tokens import Principal
@@ -131,8 +131,7 @@ async def post_compare_window(
     Texts are shown to a key of the conversation's own tenant that has the scope `read`. Others see
     where messages stand, their tokens and what shortened them. At most 20,000 events are folded.
     """
-    if body.policy is not None and body.generation is not None:
-        raise InvalidRequest("give policy or generation, not both")
+    check_not_both(body.policy, body.generation)
     key = make_key(body.tenant, body.conversation)
     principal: Principal | None = request.scope.get(PRINCIPAL)
     reads = principal is None or "read" in principal.scopes
