@@ -150,8 +150,11 @@ class SharedProducer:
         """
         if producer is self._producer:
             self._producer = None
-        error = KafkaError("another caller's records could not be sent")
-        producer._message_accumulator.fail_all(error)
+        accumulator = producer._message_accumulator
+        # What waits for another try is removed by its failure and by the sender: aiokafka would
+        # stumble over the second one.
+        accumulator._pending_batches = _Pending(accumulator._pending_batches)
+        accumulator.fail_all(KafkaError("another caller's records could not be sent"))
         self._leave(_end(producer))
 
     def _leave(self, ending: Coroutine[Any, Any, None]) -> None:
@@ -165,6 +168,13 @@ class SharedProducer:
         if self._producer is not None:
             producer, self._producer = self._producer, None
             await stop_client(producer, self._settings)
+
+
+class _Pending(set[Any]):
+    """A set from which the same thing may be removed twice."""
+
+    def remove(self, element: Any) -> None:
+        self.discard(element)
 
 
 async def _end(producer: Any) -> None:
