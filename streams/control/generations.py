@@ -12,6 +12,7 @@ import asyncio
 import logging
 import secrets
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -66,7 +67,9 @@ def known_generation(state: State, number: int) -> Generation:
     return state.generations[number]
 
 
-def candidate(state: State, policy: dict[str, Any] | None) -> tuple[Generation, bool]:
+def candidate(
+    state: State, policy: dict[str, Any] | None, known_unusable: Collection[str] = ()
+) -> tuple[Generation, bool]:
     """The generation that a rebuild under ``policy`` (None: the live one's) builds, and whether it
     was begun before.
 
@@ -75,7 +78,8 @@ def candidate(state: State, policy: dict[str, Any] | None) -> tuple[Generation, 
 
     Raises:
         InvalidPolicy: the policy does not hold.
-        UnusablePolicy: a tenant's does not; its windows could not be built.
+        UnusablePolicy: a tenant's does not, that is none of ``known_unusable``; its windows could
+            not be built.
     """
     live = state.live_generation
     rules_policy = live.policy if policy is None else policy
@@ -89,7 +93,7 @@ def candidate(state: State, policy: dict[str, Any] | None) -> tuple[Generation, 
         if layer or state.tenants[name].next_policy is not None
     }
     rules = Rules(rules_policy, tenants, state.callables, state.summarizers)
-    for name in rules.unusable:
+    for name in rules.unusable.keys() - known_unusable:
         rules.check_usable(name)
     if policy is not None:
         rules.check(None)
@@ -105,6 +109,18 @@ def candidate(state: State, policy: dict[str, Any] | None) -> tuple[Generation, 
         number, live.partitions, rules_policy, tenants, "building", created=present("seconds")
     )
     return new, False
+
+
+def compared_generation(
+    state: State, policy: dict[str, Any] | None, number: int | None
+) -> Generation:
+    """What the live generation is compared with: the generation ``number``, or the one that
+    :func:`candidate` says. Tenants whose policy cannot be used under the live generation either are
+    no reason to refuse. Raises InvalidPolicy, UnusablePolicy, UnknownGeneration.
+    """
+    if number is not None:
+        return known_generation(state, number)
+    return candidate(state, policy, state.rules(state.live_generation).unusable.keys())[0]
 
 
 async def begin(control: Control, policy: dict[str, Any] | None) -> tuple[Generation, bool]:

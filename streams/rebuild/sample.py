@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -21,7 +21,7 @@ from projections.policy.policy import Failures, Rules
 from projections.render.differences import past_of, seen, spread, why_lost
 from projections.storage.protocol import WindowStore
 from projections.window.window import Window
-from streams.control.generations import candidate, known_generation
+from streams.control.generations import compared_generation
 from streams.log.history import offsets_of, read_events
 from streams.log.log import Log
 from streams.rebuild.losses import Side
@@ -80,10 +80,10 @@ async def _opened(settings: Settings, wanted: Wanted) -> dict[str, Any]:
 
 def sides_of(stack: Stack, policy: dict[str, Any] | None, number: int | None) -> tuple[Side, Rules]:
     """The live generation, and the rules of the other: under ``policy``, or of the generation
-    ``number``. Raises InvalidPolicy, UnknownGeneration.
+    ``number``. Raises InvalidPolicy, UnusablePolicy, UnknownGeneration.
     """
     state, live = stack.control.state, stack.generation
-    other = candidate(state, policy)[0] if number is None else known_generation(state, number)
+    other = compared_generation(state, policy, number)
     return Side(live.number, state.rules(live)), state.rules(other)
 
 
@@ -94,16 +94,22 @@ async def compared(
     one for each conversation, those that would lose something first. No text is in it.
 
     Conversations are chosen by their names' hashes: the same ones every time. One that has more
-    events than are left of the sample's is ``too_long``.
+    events than are left of the sample's is ``too_long``. Tenants whose policy cannot be used are
+    left out.
 
     Raises:
+        UnusablePolicy: the policy of the tenant that is asked for.
         CorruptWindow, Healing, RedisUnavailable: a live window cannot be read now.
         KafkaUnavailable, KeyUnusable: as named.
     """
     found = _Found()
     # A render with `exact` cuts calls the live policy's callables, too.
     here, after = live.rules.watched(found.failures), after.watched(found.failures)
-    for partition, key in await _chosen(log, store, live, wanted, found):
+    if wanted.tenant is not None:
+        for rules in (here, after):
+            rules.check_usable(wanted.tenant)
+    unusable = here.unusable.keys() | after.unusable.keys()
+    for partition, key in await _chosen(log, store, live, wanted, found, unusable):
         _, (stored,) = await store.reader.read(live.number, partition, [key])
         if stored is None:
             continue
@@ -127,13 +133,22 @@ async def compared(
 
 
 async def _chosen(
-    log: Log, store: WindowStore, live: Side, wanted: Wanted, found: _Found
+    log: Log,
+    store: WindowStore,
+    live: Side,
+    wanted: Wanted,
+    found: _Found,
+    without: Collection[str],
 ) -> list[tuple[int, Key]]:
-    """The conversations of the sample, each with its partition."""
+    """The conversations of the sample, each with its partition; none of tenants ``without``."""
     least: list[tuple[bytes, int, Key]] = []
     for partition in range(log.partitions):
         names = await store.conversations(live.number, partition)
-        mine = [key for key in names if wanted.tenant in (None, key.tenant)]
+        mine = [
+            key
+            for key in names
+            if wanted.tenant in (None, key.tenant) and key.tenant not in without
+        ]
         found.known += len(mine)
         placed = ((_place(key), partition, key) for key in mine)
         least = heapq.nsmallest(wanted.conversations, [*least, *placed])

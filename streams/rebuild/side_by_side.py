@@ -78,10 +78,13 @@ async def side_by_side(
         UnknownConversation: it has no window, or was erased.
         InvalidRequest: it has more events than may be folded.
         CallableUnavailable: a callable of one of the policies is missing here, or failed.
+        UnusablePolicy: its tenant's policy.
         CorruptWindow, Healing, RedisUnavailable: the live window cannot be read now.
         KafkaUnavailable, KeyUnusable: as named.
     """
     key = make_key(wanted.tenant, wanted.conversation)
+    for rules in (live.rules, after):
+        rules.check_usable(key.tenant)
     partition = partition_of(key, log.partitions)
     failures: Failures = {}
     _, (stored,) = await store.reader.read(live.number, partition, [key])

@@ -18,7 +18,7 @@ import msgspec
 from projections.errors import Conflict, RedisUnavailable, ThreadfoldError
 from projections.events.times import present
 from projections.redis.process_reports import ProcessReports
-from streams.control.generations import LiveGeneration, begin, candidate, known_generation
+from streams.control.generations import LiveGeneration, begin, compared_generation, known_generation
 from streams.log.retention import check_whole
 from streams.rebuild.build import left_to_fold
 from streams.rebuild.generation_task import GenerationTask, run_task
@@ -167,10 +167,7 @@ class GenerationTasks:
 
     async def _check_other(self, wanted: Wanted | WantedWindow) -> None:
         state = await self._backend.control.sync()
-        if wanted.number is None:
-            candidate(state, wanted.policy)
-        else:
-            known_generation(state, wanted.number)
+        compared_generation(state, wanted.policy, wanted.number)
 
     def _check_free(self) -> None:
         if self._running is not None and not self._running.done():

@@ -4,6 +4,8 @@ command that reads them.
 
 from __future__ import annotations
 
+import httpx
+import msgspec
 import pytest
 
 from projections.errors import InvalidPolicy
@@ -124,3 +126,35 @@ async def test_generations_are_listed_beside_reports_that_cannot_be_read(
         listed = await client("GET", "/v1/generations", tenant="root")
         assert listed.status_code == 200, listed.text
         assert [one["task"] for one in listed.json()["generations"]] == [None]
+
+
+async def test_windows_of_others_are_compared_beside_a_tenant_of_a_newer_release(
+    settings: Settings,
+) -> None:
+    async with serving(settings) as client:
+        control = client.backend.control
+        client.keys["root"] = await control.add_key("acme", ["admin"])
+        client.keys["future"] = await control.add_key("future")
+        for tenant in ("acme", "future"):
+            path = "/v1/conversations/c1/events?wait=applied"
+            taken = await client("POST", path, [say("hi")], tenant=tenant)
+            assert taken.status_code == 200, taken.text
+        known = control.state.tenants["future"]
+        later = msgspec.structs.replace(known, policy={"tomorrow": 1}, version=known.version + 1)
+        await control.write({"tenant/future": later})
+        compare, one = "/v1/generations/compare", "/v1/generations/compare/window"
+        rules = {"policy": {**POLICY, "keep_recent_tokens": 20}}
+
+        async def asked(path: str, **wanted: object) -> httpx.Response:
+            return await client("POST", path, {**rules, **wanted}, tenant="root")
+
+        shown = await asked(one, tenant="acme", conversation="c1")
+        assert shown.status_code == 200, shown.text
+        sample = await asked(compare)
+        assert sample.status_code == 200, sample.text
+        assert {one["tenant"] for one in sample.json()["windows"]} == {"acme"}
+        for refused in (
+            await asked(one, tenant="future", conversation="c1"),
+            await asked(compare, tenant="future"),
+        ):
+            is_problem(refused, 503, "tenant future", "'tomorrow' is unknown")
