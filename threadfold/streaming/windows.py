@@ -112,7 +112,7 @@ class Windows:
             Healing, CorruptWindow, RedisUnavailable: it cannot be read now.
         """
         head = await self._head(key)
-        if head is None:
+        if head is None or head.position < 0:  # parked at its first event: no place to resume from
             return None
         header = head.read_header
         if head.erased or not header.flat or (not header.suspensions and header.state in AWAITING):

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from streams.log.clients import make_producer
 from tests.support.stream_pair import Pair, post, say
 from tests.support.streaming import Subscriber, subscribed
 from tests.support.worker import until
@@ -35,6 +36,20 @@ async def test_events_come_in_order_on_both_gateways_as_history_gives_them(pair:
         await pair.a.http.get("/v1/conversations/order/history?limit=5", headers=pair.auth())
     ).json()["events"]
     assert [event.data for event in one.events()] == history[::-1]
+
+
+async def test_a_conversation_parked_at_its_first_event_has_no_state_yet(pair: Pair) -> None:
+    producer = make_producer(pair.settings)
+    await producer.start()
+    try:
+        await producer.send_and_wait(pair.settings.topic("events"), b"no event", b"acme/parked")
+    finally:
+        await producer.stop()
+    await pair.append("parked", say("waits"), wait=True)
+    async with subscribed(pair.a, "/v1/conversations/parked/stream", pair.keys["acme"]) as one:
+        (after,) = await pair.append("parked", say("waits, too"))
+        await one.until(lambda: any(event.id == after for event in one.events()))
+        assert one.of("state") == []
 
 
 async def test_a_stream_resumes_after_a_position_by_header_and_by_parameter(pair: Pair) -> None:
