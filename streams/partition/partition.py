@@ -265,6 +265,15 @@ class Partition(PartitionWindows):
         for letter in result.letters:
             effects.by[letter.offset] = offset
             self._dead(slot.window.key, letter.offset, letter.cause, letter.kind, effects)
+            if letter.kind == POISON:
+                self._log_parked(slot.window.key, letter.offset, letter.cause)
+
+    def _log_parked(self, key: Key, offset: int, cause: str) -> None:
+        """Without the error's own text, which may quote the event: `dead-letters inspect` shows
+        it.
+        """
+        at = Position(self.number, offset)
+        logger.error("%s is parked at %s: %s", key, at, cause, extra=about(key, at))
 
     async def _fold_on(
         self, slot: Slot, offset: int, event: AnyEvent, outcome: Outcome, effects: Effects
@@ -300,9 +309,7 @@ class Partition(PartitionWindows):
         quarantine it there.
         """
         key, offset = slot.window.key, spoiled.offset
-        # Without the error's own text, which may quote the event: `dead-letters inspect` shows it.
-        at = Position(self.number, offset)
-        logger.error("%s is parked at %s: %s", key, at, spoiled.cause, extra=about(key, at))
+        self._log_parked(key, offset, spoiled.cause)
         _, (stored,) = await self.store.reader.read(self.generation, self.number, [key])
         base, mark = (
             (Window(key, self.number, self.rules), NOTHING)
