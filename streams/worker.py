@@ -62,7 +62,7 @@ class StopsOnce:
         return await super().call_thread(*args, **kwargs)  # type: ignore[misc]
 
 
-class _ConsumerThread(StopsOnce, driver.AIOKafkaConsumerThread):  # type: ignore[misc]
+class ConsumerThread(StopsOnce, driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     """The thread in which Faust reads the requests."""
 
     async def on_thread_stop(self) -> None:
@@ -73,9 +73,26 @@ class _ConsumerThread(StopsOnce, driver.AIOKafkaConsumerThread):  # type: ignore
         if self._consumer is not None:
             await stop_client(self._consumer, self.app.runtime.settings)
 
+    async def seek_to_committed(self) -> Any:
+        """Seek all partitions to what is committed, those without to their beginning.
+
+        Faust drops what it had fetched when partitions are given out anew, and then reads from
+        here. aiokafka leaves a partition of which nothing is committed yet where it is: behind what
+        was dropped.
+        """
+        return await self.call_thread(self._seek)
+
+    async def _seek(self) -> Any:
+        consumer = self._ensure_consumer()
+        committed = await consumer.seek_to_committed()
+        fresh = [tp for tp, offset in committed.items() if not offset]
+        if fresh:
+            await consumer.seek_to_beginning(*fresh)
+        return committed
+
 
 class _Consumer(driver.Consumer):  # type: ignore[misc]
-    thread = _ConsumerThread
+    thread = ConsumerThread
 
     def _new_consumer_thread(self) -> Any:
         return self.thread(self, loop=self.loop, beacon=self.beacon)

@@ -75,8 +75,8 @@ export function Conversations({ own }: { own: boolean }): JSX.Element {
               {one.title ? <small> {one.conversation}</small> : null}
             </th>
             <td>{one.state.replace("_", " ")}</td>
-            <td class="number">{number(one.count)}</td>
-            <td class="number">{number(one.tokens)}</td>
+            <td class="number">{counted(one, one.count)}</td>
+            <td class="number">{counted(one, one.tokens)}</td>
             <td>{one.user}</td>
             <td>{when(one.active_at)}</td>
             <td class="cut">{one.last_message ? `${one.last_message.role}: ${one.last_message.text}` : ""}</td>
@@ -92,6 +92,11 @@ export function Conversations({ own }: { own: boolean }): JSX.Element {
       ) : null}
     </>
   );
+}
+
+/** Of a window that cannot be read nothing is counted. */
+function counted(listed: Listed, count: number): string {
+  return listed.position === null ? "" : number(count);
 }
 
 function OpenByName(): JSX.Element {
@@ -111,7 +116,7 @@ function OpenByName(): JSX.Element {
 }
 
 export function Approvals({ mayAnswer }: { mayAnswer: boolean }): JSX.Element {
-  const { value, error, again } = useLoaded<{ suspensions: (Suspension & { conversation: string })[] }>(
+  const { value, error, again } = useLoaded<{ suspensions: (Suspension & { conversation: string })[]; unreadable?: string[] }>(
     (signal) => get(v1(["suspensions"], { limit: 100 }), signal),
     "suspensions",
     EVERY,
@@ -120,6 +125,7 @@ export function Approvals({ mayAnswer }: { mayAnswer: boolean }): JSX.Element {
     <>
       <Title>Approvals</Title>
       <Notice error={error} />
+      <Notice error={value?.unreadable?.length ? `These conversations cannot be read, and may wait: ${value.unreadable.join(", ")}.` : ""} />
       {value && !value.suspensions.length ? <p>Nobody waits for an approval or an answer.</p> : null}
       {value?.suspensions.map((one) => (
         <SuspensionCard

@@ -4,7 +4,8 @@ export interface Listed {
   conversation: string;
   active_at: string;
   state: string;
-  position: string;
+  /** Null where the window cannot be read. */
+  position: string | null;
   count: number;
   tokens: number;
   user: string | null;

@@ -210,14 +210,19 @@ async def _info(node: Node) -> dict[str, Any]:
         "maxmemory_policy": policy,
         "used_memory": info.get("used_memory"),
         "maxmemory": info.get("maxmemory"),
-        "refuses": _refuses(node.place, info),
+        "refuses": await _refuses(node, info),
     }
 
 
-def _refuses(place: str, info: dict[str, Any]) -> str:
+async def _refuses(node: Node, info: dict[str, Any]) -> str:
     """Why a server takes no writes, as far as it reports it; empty if it does."""
     used, most = int(info.get("used_memory") or 0), int(info.get("maxmemory") or 0)
-    where = f"Redis at {shown(place)}"
+    where = f"Redis at {shown(node.place)}"
+    if info.get("role", "master") != "master":
+        return (
+            f"{where} is a replica and takes no writes: make it a master (REPLICAOF NO ONE), or"
+            " name its master in the setting redis"
+        )
     if most and used >= FULL * most:
         return (
             f"{where} is at its maxmemory ({used >> 20} of {most >> 20} MiB used) and takes no"
@@ -225,7 +230,19 @@ def _refuses(place: str, info: dict[str, Any]) -> str:
         )
     if info.get("aof_last_write_status", "ok") != "ok":
         return f"{where} cannot write its append-only file and takes no writes: is its disk full?"
+    if info.get("rdb_last_bgsave_status", "ok") != "ok" and await _stops_without_snapshots(node):
+        return f"{where} cannot write its snapshot (RDB) and takes no writes: is its disk full?"
     return ""
+
+
+async def _stops_without_snapshots(node: Node) -> bool:
+    """Whether a server takes no writes after a snapshot that failed; False if it does not tell."""
+    try:
+        stops = await node.redis.config_get("stop-writes-on-bgsave-error")
+        saves = await node.redis.config_get("save")
+    except ResponseError:
+        return False
+    return stops.get("stop-writes-on-bgsave-error") == "yes" and bool(saves.get("save"))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

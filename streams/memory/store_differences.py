@@ -84,10 +84,13 @@ TAUGHT = ("kind", "type", "text", "trust", "topic", "entities", "tags", "tempora
 
 
 def extraction_differences(
-    before: MemoryStore, after: MemoryStore, tenant: str | None = None
+    before: MemoryStore,
+    after: MemoryStore,
+    tenant: str | None = None,
+    conversations: Collection[str] | None = None,
 ) -> list[Difference]:
-    """What two extractions of the same logs found differently: records of either that nobody saved
-    explicitly, compared by what they say.
+    """What two extractions of the same logs found differently, of all conversations or of these:
+    records of either that nobody saved explicitly, compared by what they say.
     """
     found: list[Difference] = []
     for scope in compare(before.digests(), after.digests(), tenant).differing:
@@ -96,6 +99,7 @@ def extraction_differences(
                 name: record
                 for name, record in _records(store, scope).items()
                 if _is_extracted(record)
+                and (conversations is None or record.conversation in conversations)
             }
             for store in (before, after)
         )

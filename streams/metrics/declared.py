@@ -154,7 +154,7 @@ REDIS_MAXIMUM = _gateway("gauge", "redis_maxmemory_bytes", "What Redis may use; 
 REDIS_REFUSES = _gateway(
     "gauge",
     "redis_refuses_writes",
-    "1 if Redis is full or cannot write its file: windows stand still.",
+    "1 if Redis is full, cannot write its files or is a replica: windows stand still.",
 )
 
 _EXPIRY = (

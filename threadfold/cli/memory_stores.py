@@ -5,19 +5,23 @@ its topic, and compared with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
+from projections.errors import InvalidSettings
+from projections.names import make_key
+from streams.compaction.summarizers.registry import Summarizers
 from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
 from streams.log.kafka_log import KafkaLog
 from streams.log.retention import check_whole
-from streams.maintenance.extraction_preview import extracted
+from streams.maintenance.extraction_preview import ByModel, extracted
 from streams.maintenance.republish import republish
+from streams.memory.model_extraction import SpanExtraction
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import MemoryStore
 from streams.memory.store_build import (
@@ -129,6 +133,18 @@ def verify(ctx: click.Context, tenant: str | None, data: Path | None) -> None:
     is_flag=True,
     help="Compare what was extracted so far with what this release's rules find in the logs.",
 )
+@click.option(
+    "--model",
+    metavar="NAME",
+    help="The same, with what this endpoint of `summarizers` finds in some conversations.",
+)
+@click.option(
+    "--conversation",
+    "conversations",
+    multiple=True,
+    metavar="C",
+    help="Ask --model about this one of the tenant's conversations; may be repeated.",
+)
 @_tenant
 @data_option
 @click.pass_context
@@ -137,6 +153,8 @@ def diff(
     before: Path | None,
     after: Path | None,
     rules: bool,
+    model: str | None,
+    conversations: tuple[str, ...],
     tenant: str | None,
     data: Path | None,
 ) -> None:
@@ -144,15 +162,20 @@ def diff(
 
     It prints a line of JSON for each record that only one of them has (`removed`, `added`) or that
     differs (`changed`, with its fields). The last line counts them. Exit 1 if there are any. With
-    --rules nothing is written: it shows what another extraction of the same logs would change.
+    --rules or --model nothing is written: it shows what another extraction of the same logs would
+    change. What a model costs here counts against no tenant's budget.
     """
-    if rules and after is not None:
-        raise click.UsageError("--rules and --after exclude each other")
+    given = {"--rules": rules, "--model": model is not None, "--after": after is not None}
+    if sum(given.values()) > 1:
+        raise click.UsageError(f"{' and '.join(filter(given.get, given))} exclude each other")
+    if (model is not None) != bool(conversations) or (model is not None and tenant is None):
+        raise click.UsageError("--model needs --tenant and --conversation, and --conversation it")
     counts = {"removed": 0, "added": 0, "changed": 0}
 
     async def work(settings: Settings, control: Control, keys: KeyRing) -> list[Difference]:
-        if rules:
-            return await _rules_differences(settings, control, keys, before, tenant)
+        if rules or model is not None:
+            async with _asked(settings, model, tenant, conversations) as asked:
+                return await _extraction_differences(settings, control, keys, before, tenant, asked)
         with metered("diff", "records") as meter:
             return await differing_records(settings, keys, before, after, tenant, meter)
 
@@ -163,9 +186,35 @@ def diff(
     ctx.exit(1 if any(counts.values()) else 0)
 
 
-async def _rules_differences(
-    settings: Settings, control: Control, keys: KeyRing, before: Path | None, tenant: str | None
+@asynccontextmanager
+async def _asked(
+    settings: Settings, model: str | None, tenant: str | None, conversations: Collection[str]
+) -> AsyncIterator[ByModel | None]:
+    """The model that finds, where one is named; raises InvalidSettings, InvalidName."""
+    if model is None or tenant is None:
+        yield None
+        return
+    if model not in settings.summarizers:
+        known = ", ".join(sorted(settings.summarizers)) or "none"
+        raise InvalidSettings(f"summarizers has no endpoint {model!r}: it has {known}")
+    keys = frozenset(make_key(tenant, name) for name in conversations)
+    summarizers = Summarizers(settings)
+    try:
+        extraction = SpanExtraction(summarizers.models, 2 * settings.summary_time_cap)
+        yield ByModel(extraction, model, keys)
+    finally:
+        await summarizers.close()
+
+
+async def _extraction_differences(
+    settings: Settings,
+    control: Control,
+    keys: KeyRing,
+    before: Path | None,
+    tenant: str | None,
+    model: ByModel | None,
 ) -> list[Difference]:
+    only = None if model is None else {key.conversation for key in model.conversations}
     async with AsyncExitStack() as opened:
         if before is None:
             one: MemoryStore = await opened.enter_async_context(live_copy(settings))
@@ -176,10 +225,10 @@ async def _rules_differences(
         log = KafkaLog(settings, generation.partitions, seals=keys)
         try:
             with metered("logs") as meter:
-                await extracted(log, control.state.rules(generation), other, meter)
+                await extracted(log, control.state.rules(generation), other, meter, model)
         finally:
             await log.stop()
-        return await asyncio.to_thread(extraction_differences, one, other, tenant)
+        return await asyncio.to_thread(extraction_differences, one, other, tenant, only)
 
 
 def _on_keys(data: Path | None, work: Callable[[Settings, Control, KeyRing], Awaitable[T]]) -> T:

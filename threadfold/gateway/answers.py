@@ -40,7 +40,7 @@ class Problem(Struct):
 class AppendedEvent(Struct):
     """One appended event. `status` is what the fold decided, with `wait` or a condition. Without,
     it is `unknown` if the id was given (it may be a repeat), else it is not there. `position` is
-    where this event is, but of a `duplicate` where its id came first.
+    where this event is, but of a repeat where its id came first.
     """
 
     id: str

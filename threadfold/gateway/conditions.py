@@ -11,6 +11,7 @@ from msgspec import Meta
 from projections.errors import Conflict, InvalidPosition, InvalidRequest
 from projections.names import POSITION_PATTERN, make_key, parse_position
 from threadfold.gateway.parameters import Header, HeaderGroup, Parameter
+from threadfold.service.append_result import Applied
 from threadfold.service.conversations import ConversationService
 from threadfold.service.drafts import UNCONDITIONED, Conditions
 from threadfold.service.turns import stale_fence
@@ -111,6 +112,14 @@ PartialFence = Annotated[int | None, HeaderGroup(_NAMES, _without_positions, (_F
 TurnFence = Annotated[int | None, Header(_FENCED, 18, "Fencing-Token"), Meta(ge=0, lt=10**18)]
 RequiredFence = Annotated[int, Header(_FENCED, 18, "Fencing-Token"), Meta(ge=0, lt=10**18)]
 """The token of the turn that a route of turns is about."""
+
+
+def refused_before(conversation: str, first: Applied) -> Conflict:
+    """The error for the repeat of an event that the fold rejected where its id came first."""
+    return Conflict(
+        f"conversation {conversation}: event {first.id} was refused at {first.position}, and a"
+        " repeat of it changes nothing: read the context again, and give the event another id"
+    )
 
 
 async def conflict(

@@ -30,7 +30,8 @@ class Applied(NamedTuple):
     """What the fold did with an appended event.
 
     ``status`` is applied, duplicate, rejected or parked (it waits in a quarantined conversation).
-    The position of a duplicate is the first event's.
+    A repeat of an event that was rejected is rejected, too. The position of a repeat is the first
+    event's.
     """
 
     id: str
@@ -49,6 +50,6 @@ def applied_of(
         return Applied(item.id, item.position, "parked")
     if seen is None:
         return Applied(item.id, item.position, "applied")
-    if seen.offset != item.position.offset:
-        return Applied(item.id, Position(item.position.partition, seen.offset), "duplicate")
-    return Applied(item.id, item.position, "rejected" if seen.rejected else "applied")
+    repeat = seen.offset != item.position.offset
+    status = "rejected" if seen.rejected else "duplicate" if repeat else "applied"
+    return Applied(item.id, Position(item.position.partition, seen.offset), status)

@@ -26,7 +26,8 @@ class MemoryCalls:
         a model decided.
 
         Returns ``{"id", "status"}`` of each, ``created``, ``confirmed`` or ``revised``, once a
-        search finds them. Without ``wait`` it returns as soon as they are safe, without a status.
+        search finds them; ``rejected`` or ``parked`` for one that is not taken. Without ``wait`` it
+        returns as soon as they are safe, without a status or with ``unknown``.
         """
         body = [memories] if isinstance(memories, Mapping) else list(memories)
         return await self._saved("/memories", body, wait)

@@ -16,7 +16,7 @@ Verb = Literal["read", "stream", "append"]
 class AppendedEvent(msgspec.Struct, frozen=True):
     """An event that is safe in the log. ``status``: what the fold decided (applied, duplicate,
     rejected, parked) if the call waited for the window, else ``unknown`` where the event came with
-    an id. ``position`` is the event's own, but of a duplicate that of the first with its id.
+    an id. ``position`` is the event's own, but of a repeat that of the first with its id.
     """
 
     id: str

@@ -26,7 +26,8 @@ export class MemoryCalls {
 
   /**
    * Save records. Returns `id` and `status` of each, `created`, `confirmed` or `revised`, once a
-   * search finds them; with `wait: false` as soon as they are safe, without a status.
+   * search finds them; `rejected` or `parked` for one that is not taken. With `wait: false` it
+   * returns as soon as they are safe, without a status or with `unknown`.
    */
   saveMemories(
     memories: NewMemory | NewMemory[],

@@ -11,8 +11,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from projections.names import Key, partition_of
+from projections.storage.layout import HEAD
 from tests.support.browser import ENTER, TAB
 from tests.support.console_traffic import append, approval, talk
 from tests.support.console_world import AXE, CONSOLE, PACKAGES, World, faults, rows
@@ -131,6 +133,23 @@ def test_a_person_rejects_a_call_and_answers_a_question(world: World) -> None:
         events = world.acme.get(f"/v1/conversations/{name}/history?limit=1").json()["events"]
         found.append((events[0]["outcome"], events[0].get("content")))
     assert found == [("rejected", None), ("answered", "Tuesday")]
+
+
+def test_a_conversation_that_cannot_be_read_is_named_and_shows_no_numbers(world: World) -> None:
+    append(world.acme, "garbled", [*talk(1), *approval("pay-garbled")])
+    settings, key = world.settings, Key("acme", "garbled")
+    partition = partition_of(key, settings.partitions)
+    stored = f"{settings.topic_prefix}:{{1:{partition}}}:w:{key}"
+    with Redis.from_url(settings.redis) as store:
+        whole = store.hgetall(stored)
+        store.hset(stored, HEAD, b"\xff")
+        browser = world.sign_in()
+        world.show("conversations").shows("unreadable")
+        row = next(row for row in rows(browser, "Conversations") if row[0].startswith("garbled"))
+        assert row[1:4] == ["unreadable", "", ""]
+        world.show("approvals").shows("cannot be read, and may wait: garbled.")
+        store.hset(stored, mapping=whole)
+    browser.until(lambda: "cannot be read" not in browser.text(), "it is named")
 
 
 def test_conversations_are_chosen_by_a_state_in_plain_words(world: World) -> None:

@@ -99,6 +99,20 @@ async def test_what_the_fold_skips_is_reported_as_rejected(call: Client) -> None
     assert [event["status"] for event in answer.json()["events"]] == ["applied", "rejected"]
 
 
+async def test_a_repeat_of_what_the_fold_skipped_is_rejected_too(call: Client) -> None:
+    path = "/v1/conversations/rejected-twice/events?wait=applied"
+    await call("POST", path, say("hi"))
+    resolution = {
+        "type": "resolution",
+        "id": "second",
+        "suspension_id": "none",
+        "outcome": "approved",
+    }
+    (first,) = (await call("POST", path, resolution)).json()["events"]
+    (again,) = (await call("POST", path, resolution)).json()["events"]
+    assert first["status"] == "rejected" and again == first
+
+
 async def test_an_idempotency_key_makes_a_repeated_request_a_duplicate(call: Client) -> None:
     path = "/v1/conversations/idempotent/events?wait=applied"
     first, second = [
@@ -244,6 +258,17 @@ async def test_an_append_that_is_repeated_with_its_ids_is_a_duplicate_and_no_con
     assert first.json()["events"][0]["status"] == "applied"
     assert again.status_code == 200 and again.json()["events"][0]["status"] == "duplicate"
     is_problem(await call("POST", path, say("b"), headers=headers), 409, "there are events already")
+
+
+async def test_a_refused_append_is_refused_again_when_its_answer_was_lost(call: Client) -> None:
+    path, headers = "/v1/conversations/lost-answer/events", {"If-None-Match": "*"}
+    await call("POST", path, say("a"), headers=headers)
+    late = {"id": "late", **say("b")}
+    await call("POST", path, late, headers=headers)  # this answer is lost
+    again = await call("POST", path, late, headers=headers)
+    is_problem(again, 409, "event late was refused at", "give the event another id")
+    context = (await call("GET", "/v1/conversations/lost-answer/context")).json()
+    assert [message["content"] for message in context["messages"]] == ["a"]
 
 
 @pytest.mark.parametrize(

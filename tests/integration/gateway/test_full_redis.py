@@ -44,6 +44,35 @@ async def test_store_reports_why_it_takes_no_writes(server: Server) -> None:
     await store.close()
 
 
+async def test_replica_and_a_server_without_its_snapshot_are_reported(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    server = Server(tmp_path / "redis", dir=data, save="3600 1000000")
+    await asyncio.to_thread(server.start)
+    store = RedisStore(server.url)
+
+    async def refuses() -> str:
+        return str((await store.ping())["refuses"])
+
+    async def is_refused() -> bool:
+        return "cannot write its snapshot" in await refuses()
+
+    try:
+        assert await refuses() == ""
+        server.ask("REPLICAOF", "127.0.0.1", 1)
+        assert "is a replica" in await refuses()
+        server.ask("REPLICAOF", "NO", "ONE")
+        assert await refuses() == ""
+        data.rmdir()
+        server.ask("BGSAVE")
+        await until(is_refused)
+        server.ask("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+        assert await refuses() == ""
+    finally:
+        await store.close()
+        await asyncio.to_thread(server.stop)
+
+
 @pytest.mark.long
 async def test_full_redis_is_named_wherever_one_looks_and_contexts_say_how_old_they_are(
     stack: EmbeddedStack, server: Server, tmp_path: Path

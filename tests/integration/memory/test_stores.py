@@ -19,8 +19,9 @@ from streams.log.topics import create_topics
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter
 from streams.memory.store_folder import StoreFolder
+from streams.settings.endpoints import ModelSettings
 from streams.settings.settings import Settings
-from tests.support.commands import cli
+from tests.support.commands import Ran, cli
 from tests.support.memory_stack import (
     MemoryStack,
     erase,
@@ -31,6 +32,8 @@ from tests.support.memory_stack import (
     save,
     texts_of,
 )
+from tests.support.model_learning import BOAT, teaches
+from tests.support.model_server import fails, model_server
 from tests.support.worker import until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
@@ -275,6 +278,46 @@ async def test_diff_shows_what_the_rules_would_find_in_the_logs(world: World) ->
     assert (shown["text"], shown["user"]) == ("The user lives in Oslo.", "ann")
     both = await world.run("diff", "--rules", "--after", str(world.folder.live))
     assert both.code == 2 and "--rules and --after" in both.said
+
+
+async def test_diff_shows_what_a_model_would_find_in_a_conversation(
+    world: World, tmp_path: Path
+) -> None:
+    async with ConversationService(world.settings) as backend:
+        said = [
+            {"type": "message", "role": "user", "content": text} for text in ("Yes?", "A boat!")
+        ]
+        appended = await backend.append("rival", [("asked", one) for one in said])
+        back = {"type": "rollback", "to": str(appended[0].position)}
+        gone = {"type": "message", "role": "user", "content": "I take the boat."}
+        appended += await backend.append("rival", [("asked", back), ("asked", gone)])
+        await backend.wait_applied("rival", "asked", appended)
+    await world.rebuilt()
+    boat = {**BOAT, "positions": [str(appended[-1].position)]}
+    wanted = ("--tenant", "rival", "--conversation", "asked")
+    async with model_server(teaches(boat), fails(503)) as server:
+        endpoint = ModelSettings(base_url=server.url, model="small-1")
+        changed = {"summarizers": {"cheap": endpoint}, "summary_attempts": 1}
+        write_config(tmp_path / CONFIG_FILE, msgspec.structs.replace(world.settings, **changed))
+
+        async def diff(*words: str) -> Ran:
+            return await cli("memories", "diff", *words, "--data", str(tmp_path))
+
+        found = await diff("--model", "cheap", *wanted)
+        assert (found.code, found.lines[-1]) == (1, "removed: 0, added: 1, changed: 0"), found.said
+        assert json.loads(found.lines[0])["text"] == BOAT["text"]
+        assert "A boat!" not in json.dumps(server.calls), "an abandoned message was sent"
+        silent = await diff("--model", "cheap", *wanted)
+        assert silent.code == 2 and "'cheap' did not answer for rival/asked" in silent.said
+        for words, says in (
+            (("--model", "dear", *wanted), "no endpoint 'dear'"),
+            (("--model", "cheap", *wanted[:2]), "--model needs --tenant and --conversation"),
+            (("--model", "cheap", "--rules", *wanted), "--rules and --model exclude each other"),
+            (("--model", "cheap", *wanted[:3], "nobody"), "nobody is not known"),
+        ):
+            refused = await diff(*words)
+            assert refused.code == (1 if "nobody" in words else 2) and says in refused.said
+    assert len(server.calls) == 2
 
 
 async def test_without_a_folder_a_command_says_what_to_set(world: World, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from threadfold.gateway.answers import (
     AppendedOfSeveral,
     RecordedCall,
 )
-from threadfold.gateway.conditions import Unconditional, conflict
+from threadfold.gateway.conditions import Unconditional, conflict, refused_before
 from threadfold.gateway.declaration import Answer, Cost, Routes
 from threadfold.gateway.end_users import begin, own_seed
 from threadfold.gateway.examples import CALL, CONVERSATION, POSITION, QUESTION, example_of
@@ -324,6 +324,8 @@ async def _answer(
     if waits:
         results = applied = await backend.wait_applied(tenant, conversation, appended)
         if conditions != UNCONDITIONED and applied[0].status == "rejected":
+            if applied[0].position != appended[0].position:
+                raise refused_before(conversation, applied[0])
             raise await conflict(backend, tenant, conversation, conditions)
     document = {
         "events": [_shown(item) for item in results],

@@ -1,0 +1,46 @@
+"""Where requests are read from once partitions were given out anew."""
+
+from __future__ import annotations
+
+from streams.log.clients import AIOKafkaConsumer, TopicPartition, make_consumer, make_producer
+from streams.settings.settings import Settings
+from streams.worker import ConsumerThread
+from tests.support.worker import until
+
+
+class Thread(ConsumerThread):
+    """The part that seeks, with a consumer of its own, on the caller's loop."""
+
+    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+        self._consumer = consumer
+
+    async def call_thread(self, called, *args):  # type: ignore[no-untyped-def]
+        return await called(*args)
+
+
+async def test_requests_that_were_fetched_are_read_again_until_some_are_committed(
+    settings: Settings,
+) -> None:
+    topic = settings.topic("compactions")
+    async with make_producer(settings) as producer:
+        for n in range(3):
+            await producer.send_and_wait(topic, b"request", partition=n % 2)
+    consumer = make_consumer(settings, group=f"{settings.topic_prefix}.positions")
+    consumer.subscribe([topic])
+    async with consumer:
+        thread, both = Thread(consumer), [TopicPartition(topic, n) for n in (0, 1)]
+
+        async def read_to(*ends: int) -> None:
+            async def there() -> bool:
+                await consumer.getmany(timeout_ms=100)
+                return [await consumer.position(tp) for tp in both] == list(ends)
+
+            await until(there)
+
+        await read_to(2, 1)
+        assert [(await thread.seek_to_committed())[tp] for tp in both] == [None, None]
+        assert [await consumer.position(tp) for tp in both] == [0, 0]
+        await read_to(2, 1)
+        await consumer.commit({both[0]: 1})
+        assert [(await thread.seek_to_committed())[tp] for tp in both] == [1, None]
+        assert [await consumer.position(tp) for tp in both] == [1, 0]
