@@ -62,7 +62,7 @@ class StopsOnce:
         return await super().call_thread(*args, **kwargs)  # type: ignore[misc]
 
 
-class _ConsumerThread(StopsOnce, driver.AIOKafkaConsumerThread):  # type: ignore[misc]
+class ConsumerThread(StopsOnce, driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     """The thread in which Faust reads the requests."""
 
     async def on_thread_stop(self) -> None:
@@ -92,7 +92,7 @@ class _ConsumerThread(StopsOnce, driver.AIOKafkaConsumerThread):  # type: ignore
 
 
 class _Consumer(driver.Consumer):  # type: ignore[misc]
-    thread = _ConsumerThread
+    thread = ConsumerThread
 
     def _new_consumer_thread(self) -> Any:
         return self.thread(self, loop=self.loop, beacon=self.beacon)

@@ -183,7 +183,10 @@ async def _end(producer: Any) -> None:
     sender.cancel()
     # It waits for the requests that are under way, and they end with their connections.
     await producer.client.close()
-    await asyncio.wait({sender})
+    while not sender.done():
+        # Without its client, one that waits for a leader would do so for ever.
+        sender.cancel()
+        await asyncio.wait({sender}, timeout=0.1)
 
 
 def make_consumer(

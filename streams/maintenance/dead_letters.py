@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from projections.errors import Healing, InvalidPosition, LogTruncated
+from projections.errors import CallableFailed, Healing, InvalidPosition, LogTruncated
 from projections.events.codec import short_type
 from projections.events.times import present
 from projections.events.types import OtherEvent
@@ -214,15 +214,18 @@ class DeadLetters:
 
     async def why(self, position: Position, raw: Raw) -> str:
         """Why the fold fails on the event at which a conversation is quarantined, in the error's
-        own words; "" where it does not (any more).
+        own words; why it cannot be told here, where a callable could not do its work in this
+        process; "" where it does not fail (any more).
         """
         key = parse_key(raw.key) if raw.key is not None else None
         found = read_row(self.log.seals, raw)
         if isinstance(found, InvalidRecord):
             return found.cause
-        _, _, window, _ = (
-            await self.window(key, position.partition) if key is not None else (0, None, None, None)
-        )
+        if key is None:
+            return ""
+        failures: Failures = {}
+        rules = self.rules.alone(key.tenant).watched(failures)
+        _, _, window, _ = await self.window(key, position.partition, rules)
         if (
             window is None
             or window.meta.quarantine is None
@@ -239,6 +242,10 @@ class DeadLetters:
             raise
         except BaseException as error:  # noqa: BLE001 (whatever it is, it is what is asked for)
             return f"{type(error).__name__}: {error}"
+        try:
+            check_callables(failures, key)
+        except CallableFailed as failed:
+            return str(failed).removeprefix("nothing was changed: ")
         return ""
 
     # -- acting

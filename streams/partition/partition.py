@@ -300,9 +300,6 @@ class Partition(PartitionWindows):
         quarantine it there.
         """
         key, offset = slot.window.key, spoiled.offset
-        # Without the error's own text, which may quote the event: `dead-letters inspect` shows it.
-        at = Position(self.number, offset)
-        logger.error("%s is parked at %s: %s", key, at, spoiled.cause, extra=about(key, at))
         _, (stored,) = await self.store.reader.read(self.generation, self.number, [key])
         base, mark = (
             (Window(key, self.number, self.rules), NOTHING)
@@ -331,17 +328,20 @@ class Partition(PartitionWindows):
                 effects.failing.append(Failing(offset, spoiled.cause))
         else:
             # Code that fails now and then: the second time it was an earlier event.
+            at = Position(self.number, slot.window.meta.quarantine.offset)
+            logger.error("%s is parked at %s", key, at, extra=about(key, at))
             slot.window.add_waiting(offset)
             self._dead(key, offset, spoiled.cause, WAITING, effects)
 
     def _dead(self, key: Key, offset: int, cause: str, kind: str, effects: Effects) -> None:
+        at = Position(self.number, offset)
         if kind == WAITING:
             self.counts.waiting += 1
         else:
             self.counts.dead += 1
-        effects.dead.append(
-            DeadLetter(Position(self.number, offset), str(key).encode(), cause, kind)
-        )
+            # Without the error's own text, which may quote the event (`dead-letters inspect`).
+            logger.error("%s is parked at %s: %s", key, at, cause, extra=about(key, at))
+        effects.dead.append(DeadLetter(at, str(key).encode(), cause, kind))
 
     def _noted(self, window: Window, event: AnyEvent, outcome: Outcome, effects: Effects) -> None:
         """Count what became of an event, and note what there is to say of it."""

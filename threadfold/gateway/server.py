@@ -17,6 +17,8 @@ from projections.errors import InvalidSettings
 from streams.runtime.json_logs import write_json
 from streams.runtime.process_pool import return_memory
 from streams.runtime.tasks import end_tasks
+from streams.runtime.text_logs import write_text
+from streams.runtime.throttle_logs import throttle_logs
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 from threadfold.gateway.app import Gateway, create_gateway
@@ -107,13 +109,16 @@ def serve_app(
     listening = listen(settings.gateway_host, settings.gateway_port)
     if settings.log_format == "json":
         write_json(settings.log_level)
+    else:
+        write_text(settings.log_level)
+    throttle_logs()
     if connections is None:
         connections = connections_of(settings)
     config = server_config(
         app,
         http_protocol(connections) if http == "auto" else http,
         settings.log_level.lower(),
-        own_logs=settings.log_format == "json",
+        own_logs=True,
         certificate=certificate,
     )
     server = Server(config)

@@ -392,8 +392,7 @@ def head_of(key: Key, fields: Mapping[bytes, bytes]) -> Head:
 def unknown(key: Key) -> UnknownConversation:
     """The error for a conversation that is not there, or that the caller may not know of."""
     return UnknownConversation(
-        f"conversation {key.conversation} is not known: nothing was appended to it, or nothing of"
-        " it is applied yet"
+        f"conversation {key.conversation} is not known: nothing of it is there, or applied yet"
     )
 
 

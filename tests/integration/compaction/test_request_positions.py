@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from streams.log.clients import AIOKafkaConsumer, TopicPartition, make_consumer, make_producer
 from streams.settings.settings import Settings
-from streams.worker import _ConsumerThread
+from streams.worker import ConsumerThread
 from tests.support.worker import until
 
 
-class Thread(_ConsumerThread):
+class Thread(ConsumerThread):
     """The part that seeks, with a consumer of its own, on the caller's loop."""
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:

@@ -78,7 +78,7 @@ async def quarantine_at(backend: ConversationService, key: Key) -> dict[str, Any
 
 
 async def test_undecodable_bytes_park_their_conversation_until_they_are_dropped(
-    runtime: Runtime, poisoned: Settings, data: Path
+    runtime: Runtime, poisoned: Settings, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     key, other = Key("acme", "bytes"), Key("acme", "bytes-beside")
     await applied(runtime, (await append(runtime, key, [message("before")]))[0])
@@ -86,6 +86,8 @@ async def test_undecodable_bytes_park_their_conversation_until_they_are_dropped(
     later = await append(runtime, key, [message("later"), message("and later")], 1)
     await applied(runtime, (await append(runtime, other, [message("beside")]))[0])
     await applied(runtime, later[-1])
+    assert caplog.text.count(f"{key} is parked at {bad}: the value is not an event") == 1
+    assert "secret" not in caplog.text
     async with ConversationService(poisoned) as backend:
         found = await quarantine_at(backend, key)
         assert found is not None and found["position"] == str(bad) and found["waiting"] == 2
@@ -212,6 +214,10 @@ async def test_a_failing_fold_is_quarantined_and_goes_on_with_the_code_mended(
     shown = json.loads((await command(data, "dead-letters", "inspect", str(at))).out)
     assert "Panic" in shown["parked"]["cause"] and "trap" not in shown["parked"]["cause"]
     assert shown["now"].startswith("Panic: cannot shorten 'trap")
+    lacking = json.loads((await cli("dead-letters", "inspect", str(at), "--data", data)).out)
+    assert "callable 'shorten' is not registered in this process" in lacking["now"]
+    able = await command(data, "dead-letters", "inspect", str(at), release="mended")
+    assert json.loads(able.out)["now"] == "this release can fold it: retry it"
     assert (await command(data, "dead-letters", "retry", str(key))).code == 1
     retried = await command(data, "dead-letters", "retry", "--all", release="mended")
     assert retried.code == 0 and f"{key}: continues" in retried.out, retried.out + retried.err
