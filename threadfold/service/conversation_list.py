@@ -257,10 +257,10 @@ def _from_log(backend: ConversationService, key: Key, raw: Raw | None) -> LastMe
 
 def _shown(at: Place, head: Head | Stub, card: Card) -> dict[str, Any]:
     header = head.read_header if isinstance(head, Head) else head
-    position = str(Position(at.partition, head.position))
+    begun = head.position >= 0  # not one that is parked at its first event
     return {
         **_said(at, header.state, card),
-        "position": position,
+        "position": str(Position(at.partition, head.position)) if begun else None,
         "count": head.count,
         "tokens": header.tokens,
     }

@@ -108,3 +108,11 @@ async def test_a_list_goes_on_behind_what_a_former_release_folded_in_a_wrong_par
             break
     assert sorted(names) == [key.conversation for key in at_home]
     assert sorted(await of_user(service, "acme", "ann", 2)) == sorted(names)[-2:]
+
+
+async def test_a_conversation_parked_at_its_first_event_is_listed_without_a_position() -> None:
+    store, window = MemoryStore(), Window(KEY, 0, RULES)
+    window.quarantine(0, "no event")
+    await store.apply(1, 0, Checkpoint("", 0), [write_of(window, at_ms=1)])
+    (one,) = (await conversations(service_over(store), "acme"))["conversations"]
+    assert (one["conversation"], one["position"], one["count"]) == ("c", None, 0)
