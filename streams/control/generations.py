@@ -93,7 +93,7 @@ def candidate(
         if layer or state.tenants[name].next_policy is not None
     }
     rules = Rules(rules_policy, tenants, state.callables, state.summarizers)
-    for name in rules.unusable.keys() - known_unusable:
+    for name in sorted(rules.unusable.keys() - known_unusable):
         rules.check_usable(name)
     if policy is not None:
         rules.check(None)

@@ -2047,7 +2047,7 @@ export interface components {
         };
         /**
          * AppendedEvent
-         * @description One appended event. `status` is what the fold decided, with `wait` or a condition. Without, it is `unknown` if the id was given (it may be a repeat), else it is not there. `position` is where this event is, but of a `duplicate` where its id came first.
+         * @description One appended event. `status` is what the fold decided, with `wait` or a condition. Without, it is `unknown` if the id was given (it may be a repeat), else it is not there. `position` is where this event is, but of a repeat where its id came first.
          */
         AppendedEvent: {
             id: string;
