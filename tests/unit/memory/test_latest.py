@@ -76,7 +76,10 @@ def test_a_long_turn_that_returns_to_a_subject_corrects_nothing_that_answers_bet
         1,
         NOW - 9 * DAY,
     )
-    after = turn("Last week I was painting a cactus in the desert, a great way to rest.", 2, NOW)
+    lately = (
+        "Last week I was painting a cactus and lizards in the desert, a great way to rest a bit."
+    )
+    after = turn(lately, 2, NOW)
     assert not corrected(before, after, "Who gave her the brushes?")
     assert corrected(before, after, "What is she painting?")
 
