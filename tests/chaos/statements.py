@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 
-SECRET = "hidden"
+SECRET = "unsaid"
 """What is private begins so."""
 PLANTED = re.compile(
     r"(?:My favourite \w+ is|I do not eat) \w+ @[a-z0-9]+/[a-z0-9]+@ (?P<number>n\d+x\d+)\."

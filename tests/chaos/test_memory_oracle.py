@@ -196,7 +196,7 @@ def test_what_is_learnt_twice_or_private_or_another_on_the_topic_is_found() -> N
     assert "learnt 2 times" in history.compared(*history.topic(one, two)).doubled[0]
     other = history.topic(two, text="Likes gin")
     assert "another" in history.compared(*history.topic(one), *other).differing[0]
-    private = history.learnt(7, text="The user hides hidden things", positions=[f"0-{said}"])
+    private = history.learnt(7, text="The user hides unsaid things", positions=[f"0-{said}"])
     found = history.compared(*history.topic(one, two, private)).differing
     assert len(found) == 2 and all("private" in text for text in found)
 
