@@ -42,7 +42,10 @@ class Body:
 
     def value(self, text: bytes) -> Any:
         """What the handler gets of a body; raises what :meth:`Request.read` does."""
-        value = decode(text) if text or self.required else {}
+        return self.converted(decode(text) if text or self.required else {})
+
+    def converted(self, value: Any) -> Any:
+        """What the handler gets of decoded JSON; raises :class:`InvalidRequest`."""
         if isinstance(self.type, dict):
             return value
         try:
@@ -62,18 +65,12 @@ class Request:
         self._receive = receive
         self._shared: SharedBytes | None = None
 
-    async def body(self, limit: int) -> bytes:
-        """The body; raises :class:`RequestTooLarge` over ``limit`` bytes, and reads no more of it.
+    async def raw_body(self, limit: int) -> bytes | SharedBytes:
+        """The body; a large one lies where another process takes it, until :meth:`close`.
 
         Raises:
+            RequestTooLarge: it has over ``limit`` bytes; no more of it is read.
             ClientDisconnect: the request ended before its body did.
-        """
-        chunks = [chunk async for chunk in self._chunks(limit)]
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-    async def raw_body(self, limit: int) -> bytes | SharedBytes:
-        """The body as :meth:`body` gives it; a large one lies where another process takes it, until
-        :meth:`close`.
         """
         chunks: list[bytes] = []
         size, shared = 0, self._shared
@@ -124,13 +121,16 @@ class Request:
         refuse_coded(self.scope)
         if body.raw:
             return await self.raw_body(body.limit)
-        text = await self.body(body.limit)
-        if len(text) <= LOOP_BYTES:
+        text = await self.raw_body(body.limit)
+        if isinstance(text, bytes) and len(text) <= LOOP_BYTES:
             return body.value(text)
         principal = self.scope.get(PRINCIPAL)
         tenant = "" if principal is None else principal.tenant
         async with self.state.turns_to_decode.of(tenant):
-            return await asyncio.to_thread(body.value, text)
+            if isinstance(text, bytes):
+                return await asyncio.to_thread(body.value, text)
+            value = await self.state.connection.get().decode(text)
+            return await asyncio.to_thread(body.converted, value)
 
     def still_allowed(self) -> Callable[[], bool]:
         """A function that returns whether the request's credential still lets its caller in."""

@@ -53,9 +53,9 @@ async def turns_of_others(reading: asyncio.Task[Any]) -> int:
 async def test_others_are_served_while_a_large_body_is_decoded(state: GatewayState) -> None:
     small = asyncio.create_task(request_of(state, {"text": "a" * 100}).read(NOTE))
     assert await turns_of_others(small) == 1
-    large = asyncio.create_task(request_of(state, {"text": "a" * 1_000_000}).read(NOTE))
+    large = asyncio.create_task(request_of(state, {"text": "a" * 200_000}).read(NOTE))
     assert await turns_of_others(large) > 1
-    assert large.result() == Note("a" * 1_000_000)
+    assert large.result() == Note("a" * 200_000)
 
 
 async def test_large_bodies_of_one_tenant_are_decoded_one_after_the_other(
