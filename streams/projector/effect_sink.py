@@ -123,19 +123,24 @@ class Publisher:
         await self._send(
             [(topic, key, value, headers) for _, topic, key, value, headers in messages]
         )
-        self._count(effects, new)
+        self._count(partition, effects, new)
         strays = sum(dead.kind == RECORD and new(dead.position.offset) for dead in effects.dead)
         if strays:
             self.set_aside[partition] += strays
 
-    def _count(self, effects: Effects, new: Callable[[int], bool]) -> None:
+    def _count(self, partition: int, effects: Effects, new: Callable[[int], bool]) -> None:
         for outcome, offsets in (
             ("accepted", [offset for _, offset, _ in effects.accepted]),
             ("voided", [offset for _, offset, _ in effects.voided]),
+            ("refused", [offset for _, offset, _ in effects.refused]),
             ("restored", [offset for _, offset, _ in effects.again]),
         ):
             if found := sum(map(new, offsets)):
                 self._metrics.add(SUMMARIES, outcome, by=found)
+        for key, offset, why in effects.refused:
+            if new(offset):
+                at = Position(partition, offset)
+                logger.info("%s takes no summary at %s: %s", key, at, why, extra=about(key, at))
         for dead in effects.dead:
             if new(dead.position.offset):
                 self._metrics.add(DEAD_LETTERS, dead.kind)
