@@ -39,9 +39,18 @@ def extraction_due(window: Window, event: AnyEvent, outcome: Outcome) -> Extract
     if isinstance(event, SessionClosedEvent):
         if policy.memory_auto == "sessions":
             return Extraction(offset, "session", gists)
-        # What a summary is asked for is learnt from with that summary.
-        return Extraction(offset, "tail", gists) if window.meta.due is None else None
+        return Extraction(offset, "tail", gists) if _is_left(window, offset) else None
     accepted = outcome.accepted and outcome.accepted[-1].offset == offset
     if accepted and policy.memory_auto == "summaries":
         return Extraction(offset, "summary", gists)
     return None
+
+
+def _is_left(window: Window, close: int) -> bool:
+    """Whether a close leaves anything that no summary is asked for. What one is asked for is learnt
+    from with that summary.
+    """
+    due = window.meta.due
+    if due is None or due.kept:
+        return True
+    return any(due.last < entry.offset < close for entry in reversed(window.tail))

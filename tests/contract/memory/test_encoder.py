@@ -90,6 +90,29 @@ async def test_an_accepted_summary_teaches_what_it_covers() -> None:
     assert "The user has two kids." in world.texts()
 
 
+async def test_a_close_teaches_what_a_summary_that_is_under_way_leaves() -> None:
+    world = Learning(SUMMARIES)
+    await world.say(opened(), user("I live in Oslo."), *FILLER, user("I have two kids"))
+    due = (await world.window()).meta.due
+    assert due is not None
+    await world.say(closed())
+    assert [one.reason for one in world.requests] == ["tail"]
+    await world.learn()
+    # What the summary is asked for is learnt from with it.
+    assert world.texts() == ["The user has two kids."]
+    await world.summarise()
+    await world.learn()
+    assert world.texts() == ["The user has two kids.", "The user lives in Oslo."]
+    assert len(world.saved()) == 2
+
+
+async def test_a_close_asks_for_nothing_where_a_summary_is_asked_for_all() -> None:
+    policy = {"profile": "sliding", "memory_auto": "summaries", "close_summarizer": "extractive"}
+    world = Learning(policy)
+    await world.say(opened(), user("I live in Oslo."), *FILLER, closed())
+    assert (await world.window()).meta.due is not None and world.requests == []
+
+
 async def test_what_leaves_a_sliding_window_leaves_its_gist() -> None:
     policy = {"profile": "sliding", "memory_auto": "summaries", "close_summarizer": "extractive"}
     world = Learning(policy)
