@@ -82,10 +82,9 @@ class Effects:
         if outcome.taught is not None:
             self.taught.append((key, outcome.offset, outcome.taught))
 
-    def learn_from(self, key: Key, due: Extraction | None) -> None:
+    def learn_from(self, key: Key, due: Sequence[Extraction]) -> None:
         """Add what there is for the long-term memory to learn from, if anything."""
-        if due is not None:
-            self.extractions.append((key, due))
+        self.extractions += [(key, one) for one in due]
 
     def __bool__(self) -> bool:
         return any(

@@ -102,10 +102,11 @@ class Publisher:
         messages += await self._records(partition, rows, effects.again, new)
         messages += await self._taught(partition, rows, effects.taught, new)
         for key, due in effects.extractions:
-            if new(due.offset) and not self._copied(key.tenant, partition, due.offset):
-                request = request_of(key, partition, due, self.settings.memory_model)
+            request = request_of(key, partition, due, self.settings.memory_model)
+            asked = new(due.cause) and not self._copied(key.tenant, partition, due.cause)
+            if request is not None and asked:
                 value = msgspec.json.encode(request)
-                messages.append((due.offset, "compactions", str(key).encode(), value, []))
+                messages.append((due.cause, "compactions", str(key).encode(), value, []))
         for dead in effects.dead:
             if new(dead.position.offset):
                 letter = msgspec.json.encode(

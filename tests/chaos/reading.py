@@ -61,11 +61,9 @@ async def settle(
     while loop.time() < deadline:
         try:
             ends = await log.end_offsets()
-            open_ = (
-                await _open(store, live.number, ends)
-                or await _due(store, live, rules, names)
-                or await _asked(platform)
-            )
+            open_ = await _open(store, live.number, ends) or await _due(store, live, rules, names)
+            if calm >= 3 and open_ is None and ends == before:
+                open_ = await _asked(platform)
         except (KafkaUnavailable, RedisUnavailable, KafkaError) as error:
             ends, open_ = {}, str(error)
         calm = calm + 1 if open_ is None and ends == before else 0

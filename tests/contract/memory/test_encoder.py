@@ -113,6 +113,48 @@ async def test_a_close_asks_for_nothing_where_a_summary_is_asked_for_all() -> No
     assert (await world.window()).meta.due is not None and world.requests == []
 
 
+@pytest.mark.parametrize("policy", [SESSIONS, {"memory_auto": "summaries"}])
+async def test_what_a_rollback_brings_back_is_learnt_also_if_nobody_had_read_it(
+    policy: dict[str, Any],
+) -> None:
+    world = Learning(policy)
+    (_, kept, _, close) = await world.say(
+        opened(), user("hello there"), user("I live in Oslo."), closed()
+    )
+    await world.say({"type": "rollback", "to": str(kept)})
+    assert await world.learn() == [None] and world.texts() == []
+    await world.say({"type": "rollback", "to": str(close)})
+    await world.learn()
+    assert world.texts() == ["The user lives in Oslo."]
+    # Learnt in time, it is said once more, and counts once.
+    await world.say({"type": "rollback", "to": str(kept)})
+    assert world.texts() == [] and world.requests == []
+    await world.say({"type": "rollback", "to": str(close)})
+    await world.learn()
+    assert [(one.duplicates, one.revision) for one in world.known()] == [(0, 1)]
+
+
+async def test_a_summary_that_a_rollback_brings_back_is_learnt_from() -> None:
+    world = Learning(SUMMARIES)
+    said = await world.say(opened(), user("I live in Oslo."), *FILLER, user("I have two kids"))
+    await world.summarise()
+    (last,) = await world.say(user("ok"))
+    await world.say({"type": "rollback", "to": str(said[0])})
+    assert await world.learn() == [None] and world.texts() == []
+    await world.say({"type": "rollback", "to": str(last)})
+    await world.learn()
+    assert world.texts() == ["The user lives in Oslo."]
+
+
+async def test_a_rollback_that_brings_nothing_back_asks_for_nothing() -> None:
+    world = Learning({**SMALL, **SESSIONS})
+    said = await world.say(opened(), user("I live in Oslo."), closed(), *FILLER)
+    await world.summarise()
+    world.requests.clear()
+    await world.say({"type": "rollback", "to": str(said[4])})
+    assert world.requests == []
+
+
 async def test_what_leaves_a_sliding_window_leaves_its_gist() -> None:
     policy = {"profile": "sliding", "memory_auto": "summaries", "close_summarizer": "extractive"}
     world = Learning(policy)
@@ -233,6 +275,7 @@ async def test_spans_that_are_learnt_from_at_once_come_out_alike() -> None:
     world = Learning(SESSIONS)
     await world.say(opened(), user("I live in Oslo."), closed())
     request = request_of(KEY, 0, Extraction(2, "session", False))
+    assert request is not None
     async with world.folding():
         await asyncio.gather(*(world.encoder.answer_if_due(request) for _ in range(4)))
     assert [(one.text, one.duplicates) for one in world.known()] == [("The user lives in Oslo.", 0)]
