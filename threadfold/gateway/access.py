@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from streams.metrics.declared import EMBEDDING_CALLS, SEARCH_QUESTIONS
+from streams.runtime.keyed_limit import KeyedLimit
 from streams.settings.settings import Settings
 from threadfold.gateway.credentials import Credentials
 from threadfold.gateway.last_hour import LastHour
@@ -80,8 +81,8 @@ class Connection:
 
 @dataclass(slots=True)
 class GatewayState:
-    """What lives as long as the application. ``ending``: the server stops; ``openapi`` makes the
-    OpenAPI document.
+    """What lives as long as the application. ``ending``: the server stops; ``turns_to_decode``: of
+    each tenant one large body is decoded at a time; ``openapi`` makes the OpenAPI document.
     """
 
     connection: Connection
@@ -91,6 +92,7 @@ class GatewayState:
     memory: Memories | None = None
     tasks: GenerationTasks | None = None
     ending: bool = False
+    turns_to_decode: KeyedLimit = field(default_factory=lambda: KeyedLimit(1))
     openapi: Callable[[], dict[str, Any]] = dict
 
     def memories(self, backend: ConversationService) -> Memories:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from projections.events.json_text import decode
 from projections.events.type_errors import explain
 from streams.runtime.shared_bytes import SharedBytes
 from threadfold.gateway.access import CREDENTIAL, PRINCIPAL, GatewayState
-from threadfold.service.append_body import THREAD_BYTES
+from threadfold.service.append_body import LOOP_BYTES, THREAD_BYTES
 
 MAX_BODY = 1 << 20
 """Bytes of one request's body, where its route declares no other limit."""
@@ -39,6 +40,19 @@ class Body:
     noun: str = "the body"
     raw: bool = False
 
+    def value(self, text: bytes) -> Any:
+        """What the handler gets of a body; raises what :meth:`Request.read` does."""
+        return self.converted(decode(text) if text or self.required else {})
+
+    def converted(self, value: Any) -> Any:
+        """What the handler gets of decoded JSON; raises :class:`InvalidRequest`."""
+        if isinstance(self.type, dict):
+            return value
+        try:
+            return msgspec.convert(value, self.type)
+        except msgspec.ValidationError as error:
+            raise InvalidRequest(explain(error, self.type, self.noun)) from None
+
 
 class Request:
     """A request that has been admitted: its ASGI scope, and the gateway's state."""
@@ -51,18 +65,12 @@ class Request:
         self._receive = receive
         self._shared: SharedBytes | None = None
 
-    async def body(self, limit: int) -> bytes:
-        """The body; raises :class:`RequestTooLarge` over ``limit`` bytes, and reads no more of it.
+    async def raw_body(self, limit: int) -> bytes | SharedBytes:
+        """The body; a large one lies where another process takes it, until :meth:`close`.
 
         Raises:
+            RequestTooLarge: it has over ``limit`` bytes; no more of it is read.
             ClientDisconnect: the request ended before its body did.
-        """
-        chunks = [chunk async for chunk in self._chunks(limit)]
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-    async def raw_body(self, limit: int) -> bytes | SharedBytes:
-        """The body as :meth:`body` gives it; a large one lies where another process takes it, until
-        :meth:`close`.
         """
         chunks: list[bytes] = []
         size, shared = 0, self._shared
@@ -102,7 +110,8 @@ class Request:
             more = message.get("more_body", False)
 
     async def read(self, body: Body) -> Any:
-        """The body as it is declared: decoded, and converted to its type if that is no schema.
+        """The body as it is declared: decoded, and converted to its type if that is no schema. A
+        large one is decoded beside the event loop, one of a tenant at a time.
 
         Raises:
             RequestTooLarge, MalformedInput: the body is over its limit, or not JSON.
@@ -112,14 +121,16 @@ class Request:
         refuse_coded(self.scope)
         if body.raw:
             return await self.raw_body(body.limit)
-        raw = await self.body(body.limit)
-        value = decode(raw) if raw or body.required else {}
-        if isinstance(body.type, dict):
-            return value
-        try:
-            return msgspec.convert(value, body.type)
-        except msgspec.ValidationError as error:
-            raise InvalidRequest(explain(error, body.type, body.noun)) from None
+        text = await self.raw_body(body.limit)
+        if isinstance(text, bytes) and len(text) <= LOOP_BYTES:
+            return body.value(text)
+        principal = self.scope.get(PRINCIPAL)
+        tenant = "" if principal is None else principal.tenant
+        async with self.state.turns_to_decode.of(tenant):
+            if isinstance(text, bytes):
+                return await asyncio.to_thread(body.value, text)
+            value = await self.state.connection.get().decode(text)
+            return await asyncio.to_thread(body.converted, value)
 
     def still_allowed(self) -> Callable[[], bool]:
         """A function that returns whether the request's credential still lets its caller in."""

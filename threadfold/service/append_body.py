@@ -176,6 +176,11 @@ class AppendBody(NamedTuple):
             raise type(error)(named) from None
 
 
+def decode_apart(text: SharedBytes) -> bytes:
+    """Decode a shared body in another process, and put what it holds in its place."""
+    return text.put_back(decode(text.take()))
+
+
 _FIELDS = {Form.OPENAI: bodies.MESSAGE_FIELDS, Form.ANTHROPIC: anthropic_input.MESSAGE_FIELDS}
 
 

@@ -10,6 +10,8 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
 
 from projections.errors import KafkaUnavailable, RequestTooLarge
 from projections.events.validation import Record
@@ -22,7 +24,7 @@ from streams.runtime.processor import Processor
 from streams.runtime.shared_bytes import SharedBytes
 from streams.runtime.tracing import Span, append_span, note_appended, present_traceparent
 from streams.settings.settings import Settings
-from threadfold.service.append_body import AppendBody, Place, prepare
+from threadfold.service.append_body import AppendBody, Place, RawBody, decode_apart, prepare
 from threadfold.service.append_result import Appended, Applied, applied_of, make_appended
 from threadfold.service.conversation_reader import ConversationReader, Owner, head_of
 from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter, Item, is_heavy, key_of
@@ -168,18 +170,19 @@ class ConversationService(ConversationReader):
         self, tenant: str, body: AppendBody, id_seed: str | None, conditions: Conditions
     ) -> Drafts:
         drafter = self._drafter(tenant, self.live_rules().alone(tenant))
-        try:
-            made = await self._pool.run(body.drafts_apart, drafter, id_seed, conditions)
-        except MemoryError:
-            raise RequestTooLarge(
-                "the body takes too much memory to read: send it in several requests"
-            ) from None
-        if isinstance(made, Drafts):
-            return made
-        assert isinstance(body.text, SharedBytes)
-        drafts: Drafts = await asyncio.to_thread(body.text.received, made)
-        body.text.close()
+        call = partial(self._pool.run, body.drafts_apart, drafter, id_seed, conditions)
+        drafts: Drafts = await _made_apart(body.text, call)
         return drafts
+
+    async def decode(self, text: SharedBytes) -> Any:
+        """Decode a large body of JSON in another process.
+
+        Raises:
+            MalformedInput, InvalidRequest: it is not JSON, or has too many values.
+            RequestTooLarge: it takes more memory than a process that reads bodies may have.
+            WorkerLost: the process that read it ended.
+        """
+        return await _made_apart(text, partial(self._pool.run, decode_apart, text))
 
     def _drafter(self, tenant: str, rules: Rules | None = None) -> Drafter:
         rules = self.live_rules() if rules is None else rules
@@ -282,3 +285,18 @@ class ConversationService(ConversationReader):
                 if ends[p]
             )
         )
+
+
+async def _made_apart(text: RawBody, call: Callable[[], Awaitable[Any]]) -> Any:
+    """What a call in another process made of a body; raises :class:`RequestTooLarge`, too."""
+    try:
+        made = await call()
+    except MemoryError:
+        raise RequestTooLarge(
+            "the body takes too much memory to read: send it in several requests"
+        ) from None
+    if not isinstance(text, SharedBytes):
+        return made
+    received = await asyncio.to_thread(text.received, made)
+    text.close()
+    return received

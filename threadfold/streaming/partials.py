@@ -106,6 +106,8 @@ class Partials:
             Erased: the conversation was erased.
             RedisUnavailable, KafkaUnavailable, Healing: try again later.
         """
+        if len(delta) > MOST_TEXT:
+            raise _too_large(key)  # nor is Redis, which serves everybody, sent it
         since: int | None = None
         for _ in range(ATTEMPTS):
             verdict = await self._store.append(key, turn, delta, offset, since)
@@ -124,10 +126,7 @@ class Partials:
                     if not delta:
                         return offset
                 case "large":
-                    raise RequestTooLarge(
-                        f"text in progress of {key.conversation}: over the limit of {MOST_TEXT}"
-                        " bytes: append the message"
-                    )
+                    raise _too_large(key)
                 case "over":
                     raise PartialConflict(f"turn {turn} is over: a later one took its place")
                 case _:
@@ -285,4 +284,11 @@ def _conflict(turn: str, why: str, stored: int) -> PartialConflict:
     return PartialConflict(
         f"turn {turn}: {why}: go on at offset {stored}, or begin again at 0 once its message is"
         " appended"
+    )
+
+
+def _too_large(key: Key) -> RequestTooLarge:
+    return RequestTooLarge(
+        f"text in progress of {key.conversation}: over the limit of {MOST_TEXT} bytes: append the"
+        " message"
     )

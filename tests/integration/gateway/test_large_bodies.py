@@ -51,3 +51,14 @@ async def test_others_are_answered_while_large_bodies_are_refused(call: Client, 
     await asking
     # Seconds where the bodies are read in the event loop; the bound is wide for a busy machine.
     assert sorted(seconds)[int(len(seconds) * 0.95)] < 0.5, sorted(seconds)[-10:]
+
+
+async def test_large_bodies_of_other_routes_than_appends_are_taken_or_refused_by_name(
+    call: Client,
+) -> None:
+    path, large = "/v1/conversations/here/partial", "ab\u00e9 " * 100_000
+    answer = await call("POST", path, {"turn_id": "t", "delta": large})
+    assert (answer.status_code, answer.json()["offset"]) == (202, len(large))
+    wrong = await call("POST", path, {"turn_id": "t", "delta": [large]})
+    is_problem(wrong, 422, "field delta")
+    is_problem(await call("POST", path, b'{"turn_id":"t","delta":"' + large.encode()), 400, "JSON")
