@@ -63,7 +63,7 @@ def apply(
         if refused is not None:
             return _reject(window, offset, id_hash, refused)
     if type(event) is events.MessageEvent and _append_text(window, offset, event, id_hash):
-        return _outcome((_APPLIED, offset, None, None, (), (), (), None, None))
+        return _outcome((_APPLIED, offset, None, None, (), (), (), None, None, ()))
     handler = HANDLERS[type(event)]
     beyond = out_of_bounds(event.data) if handler.bounded else None
     if beyond is not None:
@@ -72,7 +72,7 @@ def apply(
     if isinstance(outcome, str):
         return _reject(window, offset, id_hash, outcome)
     if outcome is None:
-        outcome = _outcome((_APPLIED, offset, None, None, (), (), (), None, None))
+        outcome = _outcome((_APPLIED, offset, None, None, (), (), (), None, None, ()))
     elif outcome.status is Status.NEEDS_HISTORY:
         return outcome
     window.count_event(offset, id_hash, handler.visible(event))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from projections.events.types import AnyEvent, SessionClosedEvent
+from projections.events.types import AnyEvent, RollbackEvent, SessionClosedEvent
 from projections.fold.outcomes import Outcome, Status
 from projections.window.window import Window
 
@@ -21,27 +21,47 @@ class Extraction(NamedTuple):
     close at ``offset``: of the whole ``session``, or what no summary covers (``tail``).
 
     ``gists``: also from messages that state nothing a rule knows, as they leave the window one by
-    one (profile ``sliding``).
+    one (profile ``sliding``). ``again``: where the rollback stands that brought it back: it may
+    have been learnt from while it was abandoned, and taught nothing.
     """
 
     offset: int
     reason: Reason
     gists: bool
+    again: int | None = None
+
+    @property
+    def cause(self) -> int:
+        """The offset of the event that gives it."""
+        return self.offset if self.again is None else self.again
 
 
-def extraction_due(window: Window, event: AnyEvent, outcome: Outcome) -> Extraction | None:
-    """What an event that ``window`` took gives to learn from, None for most events."""
+def extraction_due(window: Window, event: AnyEvent, outcome: Outcome) -> list[Extraction]:
+    """What an event that ``window`` took gives to learn from, nothing for most events."""
     policy = window.policy
     if policy.memory_auto == "off" or outcome.status is not Status.APPLIED or window.key.of_user:
-        return None
-    offset = outcome.offset
+        return []
+    offset, summaries = outcome.offset, policy.memory_auto == "summaries"
     gists = policy.profile == "sliding"
     if isinstance(event, SessionClosedEvent):
-        if policy.memory_auto == "sessions":
-            return Extraction(offset, "session", gists)
-        # What a summary is asked for is learnt from with that summary.
-        return Extraction(offset, "tail", gists) if window.meta.due is None else None
+        if not summaries:
+            return [Extraction(offset, "session", gists)]
+        return [Extraction(offset, "tail", gists)] if _is_left(window, offset) else []
+    if isinstance(event, RollbackEvent):
+        reason: Reason = "tail" if summaries else "session"
+        found = [Extraction(at, reason, gists, offset) for at in outcome.closes]
+        if summaries:
+            found += [Extraction(one.offset, "summary", gists, offset) for one in outcome.accepted]
+        return found
     accepted = outcome.accepted and outcome.accepted[-1].offset == offset
-    if accepted and policy.memory_auto == "summaries":
-        return Extraction(offset, "summary", gists)
-    return None
+    return [Extraction(offset, "summary", gists)] if accepted and summaries else []
+
+
+def _is_left(window: Window, close: int) -> bool:
+    """Whether a close leaves anything that no summary is asked for. What one is asked for is learnt
+    from with that summary.
+    """
+    due = window.meta.due
+    if due is None or due.kept:
+        return True
+    return any(due.last < entry.offset < close for entry in reversed(window.tail))

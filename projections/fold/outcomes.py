@@ -45,7 +45,8 @@ class Outcome(NamedTuple):
     ``offset`` is where the event counts: its own, or for a duplicate that of its first occurrence.
     ``accepted`` and ``voided`` are summary ids that came into force or lost it, in order: the live
     generation announces them. ``loop`` is what it appends as ``loop.detected``. ``taught`` is what
-    it announces to the long-term memory.
+    it announces to the long-term memory. ``closes`` are where sessions were closed that a rollback
+    brought back.
     """
 
     status: Status
@@ -57,6 +58,7 @@ class Outcome(NamedTuple):
     texts: tuple[int, ...] = ()
     loop: events.LoopDetected | None = None
     taught: Taught | None = None
+    closes: tuple[int, ...] = ()
 
 
 def id_hash_of(event_id: str) -> bytes:

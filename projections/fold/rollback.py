@@ -114,6 +114,7 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
     before = {summary.summary_id for summary in lost}
     # Oldest first, as they were announced the first time.
     accepted = tuple(one for one in reversed(gained) if one.summary_id not in before)
+    closes = _closes_again(window, restored)
     window.restore(restored, offset, gone)
     return Outcome(
         Status.APPLIED,
@@ -121,6 +122,19 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
         accepted=accepted,
         voided=voided,
         taught=_taught(window, target),
+        closes=closes,
+    )
+
+
+def _closes_again(window: Window, restored: Window) -> tuple[int, ...]:
+    """Where sessions were closed of a branch that was abandoned until now."""
+    stood = {entry.offset for entry in window.tail if entry.kind == Kind.CLOSED}
+    return tuple(
+        entry.offset
+        for entry in restored.tail
+        if entry.kind == Kind.CLOSED
+        and entry.offset > window.covered_to
+        and entry.offset not in stood
     )
 
 

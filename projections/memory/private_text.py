@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_MARK = re.compile(r"<(/?)\s{0,9}private\s{0,9}>", re.IGNORECASE)
+_MARK = re.compile(r"<(/?)\s{0,9}private(?:\s[^<>]{0,200})?>", re.IGNORECASE)
 
 
 def without_private(text: str) -> str:
@@ -14,6 +14,13 @@ def without_private(text: str) -> str:
     """
     if "<" not in text:
         return text.strip()
+    left = _without_marked(text)
+    # What stood around may be a mark by now.
+    opened = next((mark for mark in _MARK.finditer(left) if not mark[1]), None)
+    return (left if opened is None else left[: opened.start()]).strip()
+
+
+def _without_marked(text: str) -> str:
     kept, begin, depth = list[str](), 0, 0
     for mark in _MARK.finditer(text):
         if not mark[1]:
@@ -24,7 +31,7 @@ def without_private(text: str) -> str:
             depth, begin = depth - 1, mark.end()
     if not depth:
         kept.append(text[begin:])
-    return "".join(kept).strip()
+    return "".join(kept)
 
 
 def all_without_private(texts: Iterable[str]) -> list[str]:

@@ -308,8 +308,8 @@ class DeadLetters:
         written.
         """
         effects = Effects()
-        for _, outcome in result.outcomes:
-            effects.add(key, outcome)
+        for event, outcome in result.outcomes:
+            effects.add(key, event, outcome)
         name = str(key).encode()
         effects.dead += [
             DeadLetter(Position(number, letter.offset), name, letter.cause, letter.kind)

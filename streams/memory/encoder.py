@@ -169,7 +169,7 @@ class Encoder:
         for _ in range(ROLLBACKS):
             taught = _taught(window)
             # The topic of memories hears of no rollback of a log that had taught nobody.
-            candidates = [one for one in candidates if stands(window, one.offsets[-1])]
+            candidates = [one for one in asked.found if stands(window, one.offsets[-1])]
             last = await self._append(key, list(memory_events(taught, candidates, seed)))
             if last is None:
                 return None
@@ -199,7 +199,7 @@ class Encoder:
         the request came here. Whoever had it before may have answered it, and not said so.
         """
         if not self._extraction.has(request.summarizer):
-            return request.at
+            return max(request.at, request.again or 0)
         if asked.end is None:
             asked.end = (await self._log.last_records()).get(request.partition, 0) - 1
         return max(request.at, asked.end)

@@ -19,6 +19,7 @@ RULES = "rules"
 class ExtractionRequest(msgspec.Struct):
     """A request to learn from a conversation: see :class:`projections.fold.extraction_due.
     Extraction`. ``summarizer`` names who extracts, as the line in which it waits is that one's.
+    ``again``: the rollback that brought back what it is about.
     """
 
     request_id: str
@@ -30,13 +31,20 @@ class ExtractionRequest(msgspec.Struct):
     gists: bool
     summarizer: str = RULES
     kind: Literal["extraction"] = "extraction"
+    again: int | None = None
 
 
-def request_of(key: Key, partition: int, due: Extraction, model: str = "") -> ExtractionRequest:
+def request_of(
+    key: Key, partition: int, due: Extraction, model: str = ""
+) -> ExtractionRequest | None:
     """The request for what there is to learn from; ``model`` is the endpoint that is to say it,
-    empty: the rules.
+    empty: the rules. None where it would be told twice: asked again, a model says the same in
+    other words.
     """
-    asked = msgspec.json.encode([str(key), partition, due.offset, due.reason])
+    if model and due.again is not None:
+        return None
+    again = () if due.again is None else (due.again,)
+    asked = msgspec.json.encode([str(key), partition, due.offset, due.reason, *again])
     return ExtractionRequest(
         request_id=sha256(asked).hexdigest()[:32],
         tenant=key.tenant,
@@ -46,6 +54,7 @@ def request_of(key: Key, partition: int, due: Extraction, model: str = "") -> Ex
         reason=due.reason,
         gists=due.gists,
         summarizer=model or RULES,
+        again=due.again,
     )
 
 

@@ -102,7 +102,7 @@ class LanceMemories(KeyedMemories):
     def adopt(self, other: Self) -> None:
         """Become another one, which must not be used any more. Readers find one or the other."""
         with self._lock, other._lock:
-            if self._path is not None and other._path is not None:
+            if self._path is not None and other._path is not None and self._path.exists():
                 other.vectors.take_over(self._tables)
             if self._path is None:
                 remove(self._folder)

@@ -47,8 +47,21 @@ async def span_of_session(
     """What came before the close at ``below`` and after the close before that.
 
     Args:
-        summarised: also what summaries cover.
+        summarised: also what summaries cover, and what one is asked for.
     """
+    found = await _session(log, window, below, summarised=summarised)
+    due = window.meta.due
+    if summarised or due is None:
+        return found
+    # It is learnt from with that summary.
+    return [
+        (offset, event)
+        for offset, event in found
+        if not due.first <= offset <= due.last or offset in due.kept
+    ]
+
+
+async def _session(log: Log, window: Window, below: int, *, summarised: bool) -> list[Logged]:
     key, partition, session = window.key, window.partition, _Session(window.partition)
     known: list[int] = []
     for entry in reversed(window.tail):

@@ -57,7 +57,7 @@ class SqliteMemories(SqliteIndex, RecordsByTime):
         self.vectors.begin()
 
     def _hand_over(self, db: sqlite3.Connection, path: Path) -> None:
-        copy_vectors(db, str(path))
+        copy_vectors(db, path)
 
     def apply(self, news: Sequence[News], checkpoints: Mapping[int, int]) -> None:
         with self._turn(write=True) as db:

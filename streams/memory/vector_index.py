@@ -14,6 +14,7 @@ from __future__ import annotations
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -238,9 +239,13 @@ def _signs(vector: Vectors) -> _Signs:
     return np.pad(bits, (0, -len(bits) % 8)).view(np.uint64)
 
 
-def copy_vectors(db: sqlite3.Connection, path: str) -> None:
-    """Copy the vectors of equal texts in equal scopes from another store's file."""
-    db.execute("ATTACH ? AS other", (path,))
+def copy_vectors(db: sqlite3.Connection, path: Path) -> None:
+    """Copy the vectors of equal texts in equal scopes from another store's file; none of one that
+    was deleted.
+    """
+    if not path.exists():
+        return
+    db.execute("ATTACH ? AS other", (str(path),))
     try:
         db.executescript(_COPY)
     finally:

@@ -236,9 +236,10 @@ DEAD_LETTERS = _worker(
 SUMMARIES = _worker(
     "counter",
     "summaries_total",
-    "Summaries in windows, by what became of them: accepted, voided, restored (by rollbacks).",
+    "Summaries in windows, by what became of them: accepted, refused (the worker's log says why),"
+    " voided, restored (by rollbacks).",
     "outcome",
-    known=("accepted", "voided", "restored"),
+    known=("accepted", "refused", "voided", "restored"),
 )
 DUE = _worker(
     "gauge",

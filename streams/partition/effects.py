@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from projections.events.types import LoopDetected
+from projections.events.types import AnyEvent, LoopDetected, SummaryEvent
 from projections.fold.extraction_due import Extraction
-from projections.fold.outcomes import Outcome, Taught
+from projections.fold.outcomes import Outcome, Status, Taught
 from projections.names import Key, Position
 from projections.window.trace_steps import Cut
 from streams.log.log import Raw
@@ -47,7 +47,8 @@ class Effects:
     """What a batch changes for others, in log order.
 
     ``accepted``: summaries and where they stand. ``voided``: summaries that a rollback put out of
-    force, and where it stands. ``again``: where a rollback stands, and where a summary does that is
+    force, and where it stands. ``refused``: where a summary stands that its window does not take,
+    and why. ``again``: where a rollback stands, and where a summary does that is
     in force again by it. ``taught``: what changes in the long-term memory, and where that stands.
     ``extractions``: what there is for it to learn from.
     ``by``: of events that waited, the offset of the record that let them go
@@ -56,6 +57,7 @@ class Effects:
 
     accepted: list[tuple[Key, int, str]] = field(default_factory=list)
     voided: list[tuple[Key, int, str]] = field(default_factory=list)
+    refused: list[tuple[Key, int, str]] = field(default_factory=list)
     again: list[tuple[Key, int, int]] = field(default_factory=list)
     dead: list[DeadLetter] = field(default_factory=list)
     loops: list[tuple[Key, int, LoopDetected]] = field(default_factory=list)
@@ -65,8 +67,10 @@ class Effects:
     by: dict[int, int] = field(default_factory=dict)
     failing: list[Failing] = field(default_factory=list)
 
-    def add(self, key: Key, outcome: Outcome) -> None:
+    def add(self, key: Key, event: AnyEvent, outcome: Outcome) -> None:
         """Add what one event changes for others."""
+        if outcome.status is Status.REJECTED and type(event) is SummaryEvent:
+            self.refused.append((key, outcome.offset, outcome.reason or ""))
         self.voided += [(key, outcome.offset, summary_id) for summary_id in outcome.voided]
         for summary in outcome.accepted:
             if summary.offset == outcome.offset:
@@ -78,16 +82,16 @@ class Effects:
         if outcome.taught is not None:
             self.taught.append((key, outcome.offset, outcome.taught))
 
-    def learn_from(self, key: Key, due: Extraction | None) -> None:
+    def learn_from(self, key: Key, due: Sequence[Extraction]) -> None:
         """Add what there is for the long-term memory to learn from, if anything."""
-        if due is not None:
-            self.extractions.append((key, due))
+        self.extractions += [(key, one) for one in due]
 
     def __bool__(self) -> bool:
         return any(
             (
                 self.accepted,
                 self.voided,
+                self.refused,
                 self.again,
                 self.dead,
                 self.loops,

@@ -358,7 +358,7 @@ class Partition(PartitionWindows):
             self.counts.duplicate += 1
         else:
             self.counts.rejected += 1
-        effects.add(window.key, outcome)
+        effects.add(window.key, event, outcome)
         effects.learn_from(window.key, extraction_due(window, event, outcome))
 
     @property

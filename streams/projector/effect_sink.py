@@ -102,10 +102,11 @@ class Publisher:
         messages += await self._records(partition, rows, effects.again, new)
         messages += await self._taught(partition, rows, effects.taught, new)
         for key, due in effects.extractions:
-            if new(due.offset) and not self._copied(key.tenant, partition, due.offset):
-                request = request_of(key, partition, due, self.settings.memory_model)
+            request = request_of(key, partition, due, self.settings.memory_model)
+            asked = new(due.cause) and not self._copied(key.tenant, partition, due.cause)
+            if request is not None and asked:
                 value = msgspec.json.encode(request)
-                messages.append((due.offset, "compactions", str(key).encode(), value, []))
+                messages.append((due.cause, "compactions", str(key).encode(), value, []))
         for dead in effects.dead:
             if new(dead.position.offset):
                 letter = msgspec.json.encode(
@@ -123,19 +124,24 @@ class Publisher:
         await self._send(
             [(topic, key, value, headers) for _, topic, key, value, headers in messages]
         )
-        self._count(effects, new)
+        self._count(partition, effects, new)
         strays = sum(dead.kind == RECORD and new(dead.position.offset) for dead in effects.dead)
         if strays:
             self.set_aside[partition] += strays
 
-    def _count(self, effects: Effects, new: Callable[[int], bool]) -> None:
+    def _count(self, partition: int, effects: Effects, new: Callable[[int], bool]) -> None:
         for outcome, offsets in (
             ("accepted", [offset for _, offset, _ in effects.accepted]),
             ("voided", [offset for _, offset, _ in effects.voided]),
+            ("refused", [offset for _, offset, _ in effects.refused]),
             ("restored", [offset for _, offset, _ in effects.again]),
         ):
             if found := sum(map(new, offsets)):
                 self._metrics.add(SUMMARIES, outcome, by=found)
+        for key, offset, why in effects.refused:
+            if new(offset):
+                at = Position(partition, offset)
+                logger.info("%s takes no summary at %s: %s", key, at, why, extra=about(key, at))
         for dead in effects.dead:
             if new(dead.position.offset):
                 self._metrics.add(DEAD_LETTERS, dead.kind)

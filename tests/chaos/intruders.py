@@ -100,6 +100,8 @@ class Intruder:
         events are not named.
         """
         positions: list[int] = []
+        if request.get("kind") == "extraction":
+            return None
         for piece in request["pieces"]:
             if piece.get("offsets") is None:
                 return None

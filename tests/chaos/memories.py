@@ -2,7 +2,7 @@
 what stands in its conversation's log, in the order of the events' own times.
 
 Written apart from ``projections.memory``: it knows conversations that are nobody's, records that
-are told explicitly, and nothing else.
+are told explicitly or learnt from messages and calls, and what these supersede and fuse.
 """
 
 from __future__ import annotations
@@ -18,28 +18,58 @@ from typing import Any
 
 import aiohttp
 
-from tests.chaos.evidence import Findings, Flat, Row, is_garbage
+from tests.chaos.evidence import Evidence, Findings, Flat, Row
+from tests.chaos.learning import announced_summaries, conversations_of, judge_learning
 from tests.chaos.memory_producers import MemoryProducer
-from tests.chaos.model import Conversation
+from tests.chaos.model import Conversation, Logged, offset_of
 from tests.chaos.operators import command
 from tests.chaos.oracle import MARK
 from tests.chaos.platform import Platform
 from tests.chaos.reading import pages, read
 from tests.chaos.remains import holding
+from tests.chaos.statements import SECRET
 
 PATIENCE = 30.0
 """Seconds in which every store has to have what the topic has."""
 _SAVED, _DELETED, _OUTCOME = "memory.saved", "memory.deleted", "memory.outcome"
+_SUPERSEDED, _FUSED = "memory.superseded", "memory.fused"
+_TYPES = (_SAVED, _DELETED, _OUTCOME, _SUPERSEDED, _FUSED)
+_RANKS = ("tool", "model", "user")
+DUPLICATE = 15 * 60 * 1_000_000
+"""Microseconds within which the same that is said again is a duplicate."""
 
 
 @dataclass(slots=True)
 class Expected:
-    """A record as its log gives it."""
+    """A record as its log gives it; of a composite also the ``sources`` that it names."""
 
     text: str = ""
     stands: bool = False
     succeeded: int = 0
     failed: int = 0
+    created: int = 0
+    confirmed: int = 0
+    revision: int = 0
+    duplicates: int = 0
+    normalized: str = ""
+    trust: str = "tool"
+    sources: tuple[str, ...] = ()
+    taken_in: bool = False
+
+    def state(self, when: int, data: Mapping[str, Any]) -> None:
+        """It is said once more."""
+        self.stands, trust = True, data.get("trust", "user")
+        self.sources = tuple(data.get("source_record_ids", ()))
+        words = " ".join([*re.findall(r"\w+", data["text"].casefold()), *self.sources])
+        if self.revision and self.normalized == words:
+            self.duplicates += when - self.confirmed <= DUPLICATE
+            if _RANKS.index(self.trust) <= _RANKS.index(trust):
+                self.text, self.trust = data["text"], trust
+        else:
+            self.created = self.created or when
+            self.revision += 1
+            self.text, self.trust = data["text"], trust
+        self.normalized, self.confirmed = words, when
 
 
 @dataclass(slots=True)
@@ -76,7 +106,7 @@ def expected(
         events = [
             (_time(at[key, offset]), offset, event)
             for offset, event in conversation.events.items()
-            if event.type in (_SAVED, _DELETED, _OUTCOME)
+            if event.type in _TYPES and conversation.accepted(offset)
         ]
         purged: dict[str, int] = {}
         for when, _, event in events:
@@ -84,21 +114,55 @@ def expected(
             if event.type == _DELETED and event.data.get("hard"):
                 name = event.data["memory_id"]
                 purged[name] = max(when, purged.get(name, when))
-        own = found.setdefault(key, {})
+        own, known = found.setdefault(key, {}), set[str]()
         for when, offset, event in sorted(events, key=lambda one: one[:2]):
             name = event.data["memory_id"]
-            if offset not in standing or (event.type == _SAVED and when <= purged.get(name, -1)):
+            if _anchor(offset, event) not in standing or (
+                event.type in (_SAVED, _FUSED) and when <= purged.get(name, -1)
+            ):
                 continue
-            record = own.setdefault(name, Expected())
-            if event.type == _SAVED:
-                record.stands, record.text = True, event.data["text"]
-            elif event.type == _DELETED:
-                record.stands = False
-            elif event.data["succeeded"]:
-                record.succeeded += 1
-            else:
-                record.failed += 1
+            if event.data.get("positions"):
+                # What follows from the same events is said once, however often it stands there.
+                said = json.dumps([event.type, name, event.data["positions"]])
+                if said in known:
+                    continue
+                known.add(said)
+            _take(own, name, when, event)
+        _fuse(own)
     return found
+
+
+def _anchor(offset: int, event: Logged) -> int:
+    """The event as long as which it stands: the last one that it was learnt from, or itself."""
+    positions = event.data.get("positions")
+    return offset_of(positions[-1]) if positions else offset
+
+
+def _take(own: dict[str, Expected], name: str, when: int, event: Logged) -> None:
+    record = own.setdefault(name, Expected())
+    if event.type in (_SAVED, _FUSED):
+        record.state(when, event.data)
+        for child in event.data.get("child_composite_ids", ()):
+            own.setdefault(child, Expected()).taken_in = True
+    elif event.type in (_DELETED, _SUPERSEDED):
+        record.stands = False
+    elif event.data["succeeded"]:
+        record.succeeded += 1
+    else:
+        record.failed += 1
+
+
+def _fuse(own: dict[str, Expected]) -> None:
+    """Composites say what those of their sources say that stand; two at least."""
+    for record in own.values():
+        if record.sources:
+            parts = sorted(
+                (part.created, name, part.text)
+                for name in record.sources
+                if (part := own.get(name)) is not None and part.stands and not part.sources
+            )
+            record.stands = record.stands and len(parts) >= 2
+            record.text = " ".join(text for *_, text in parts)
 
 
 def _time(row: Row) -> int:
@@ -180,6 +244,8 @@ def _outcomes(
 def _compare(
     key: str, memory_id: str, record: Expected, shown: Flat | None, findings: Findings
 ) -> None:
+    if shown is None and record.taken_in:
+        return
     if shown is None:
         findings.lost.append(f"{key}: memory {memory_id} stands in the log and is not shown")
         return
@@ -195,25 +261,27 @@ def _compare(
         )
     if shown["text"] != record.text:
         findings.differing.append(f"{key}: memory {memory_id} has another text than the log")
+    if (said := (shown["revision"], shown["duplicates"])) != (record.revision, record.duplicates):
+        more = said > (record.revision, record.duplicates)
+        (findings.doubled if more else findings.lost).append(
+            f"{key}: memory {memory_id} has revision and duplicates {said}, the log"
+            f" {(record.revision, record.duplicates)}"
+        )
 
 
 # -- after the faults
 
 
 async def check_memories(
-    platform: Platform, rows: Sequence[Row], producers: Sequence[MemoryProducer]
+    platform: Platform, evidence: Evidence, producers: Sequence[MemoryProducer]
 ) -> tuple[Findings, list[str]]:
     """What is wrong with the memory that gateways show, once they had time to hear of everything;
     and with what the stores keep, verify and rebuild, in words.
 
-    ``rows`` are the log's, without erased conversations.
+    ``evidence`` has the log without erased conversations.
     """
-    told, conversations = told_to(producers), dict[str, Conversation]()
-    for row in sorted(rows, key=lambda row: (row.partition, row.offset)):
-        if not is_garbage(row):
-            if row.key not in conversations:
-                conversations[row.key] = Conversation(row.partition, frozenset())
-            conversations[row.key].add(row)
+    rows, told = evidence.log, told_to(producers)
+    conversations = conversations_of(rows, announced_summaries(evidence.summaries))
     deadline = time.monotonic() + PATIENCE
     found: list[Findings] = []
     while not found or (not all(one.clean for one in found) and time.monotonic() < deadline):
@@ -226,6 +294,9 @@ async def check_memories(
     total = Findings(len(told.saved))
     for one in found:
         total.add(one)
+    total.add(judge_learning(conversations, evidence.memories, platform.plan.learning))
+    if platform.model.leaks:
+        total.differing.append(f"a model was sent what is private {platform.model.leaks} times")
     return total, await _stores(platform)
 
 
@@ -244,10 +315,11 @@ async def _shown(platform: Platform, url: str) -> dict[str, list[Flat]]:
 
 async def _stores(platform: Platform) -> list[str]:
     """What is wrong with the store's file, and with one that is built anew."""
-    marks = {key: f"@{key}@".encode() for key in sorted(platform.erased)}
+    marks = {f"{key} was erased": f"@{key}@".encode() for key in sorted(platform.erased)}
+    marks["a text is private"] = SECRET.encode()
     deadline = time.monotonic() + PATIENCE
     while wrong := [
-        f"{key} was erased: {path.name} holds it"
+        f"{key}: {path.name} holds it"
         for path in sorted((platform.folder / "memories").glob("*.db*"))
         for key in holding(path.read_bytes(), marks)
     ]:

@@ -25,6 +25,9 @@ NUMBER = re.compile(r"\bn[0-9]+x[0-9]+(?=\.)")
 none.
 """
 PREFIX = "threadfold."
+LEARNT = frozenset(
+    f"memory.{what}" for what in ("saved", "superseded", "deleted", "fused", "outcome")
+)
 
 
 class Node(NamedTuple):
@@ -101,6 +104,10 @@ class Conversation:
     before: dict[str, str | None] = field(default_factory=dict)
     """The predecessor of each summary that was taken."""
     voided: set[str] = field(default_factory=set)
+    abandoned: set[int] = field(default_factory=set)
+    """The offsets that a rollback abandoned at any time."""
+    rollbacks: dict[int, int] = field(default_factory=dict)
+    """The rollbacks that applied, with their targets."""
     complaints: list[str] = field(default_factory=list)
     end: int = -1
     state: State = field(default_factory=State)
@@ -137,6 +144,8 @@ class Conversation:
             return self._summary(event)
         if event.type == "rollback":
             return self._roll_back(event)
+        if event.type in LEARNT and event.data.get("origin", "explicit") != "explicit":
+            return self._knows(event.data)
         return event.type != "resolution" or event.data["suspension_id"] in self.open_suspensions()
 
     # -- summaries
@@ -253,8 +262,10 @@ class Conversation:
             return False
         then = self._after[target]
         force = self._active_at(target, then)
-        old = self.chain()
+        old, stood = self.chain(), set(self._reached())
         self.state = State(then.last, force, event.offset)
+        self.abandoned |= stood - set(self._reached())
+        self.rollbacks[event.offset] = target
         self.voided |= {made.summary_id for made in old} - {
             made.summary_id for made in self.chain()
         }
@@ -307,6 +318,10 @@ class Conversation:
             found.append(node.offset)
             node = node.before
         return found[::-1]
+
+    def accepted(self, offset: int) -> bool:
+        """Whether an event was taken when it came."""
+        return offset in self.events and offset not in self._refused
 
     def open_suspensions(self) -> list[str]:
         """Ids of the suspensions that wait, in order."""

@@ -1,10 +1,11 @@
-"""A model endpoint for summaries that answers well, badly, late or not at all, as the seed says,
+"""A model endpoint for summaries, and for what a conversation teaches, that answers well, badly, late or not at all, as the seed says,
 and can see its caller die.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 from collections.abc import AsyncIterator, Callable
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from tests.chaos.schedule import Plan
+from tests.chaos.statements import PLANTED, SECRET
 from tests.support.model_server import (
     Behaviour,
     ModelServer,
@@ -25,6 +27,9 @@ from tests.support.model_server import (
     says,
     stalls,
 )
+
+LEARNING = "what a conversation teaches"
+"""What a question for the memory says."""
 
 
 class Caller(Protocol):
@@ -52,6 +57,26 @@ async def summarises(
     )
 
 
+async def learns(
+    server: ModelServer, request: web.Request, asked: dict[str, Any]
+) -> web.StreamResponse:
+    """What users state, each time in other words."""
+    calls, records = len(server.calls) % 1_000, []
+    for line in asked["messages"][1]["content"].splitlines():
+        row = json.loads(line) if line.startswith('{"position"') else {"text": "", "role": ""}
+        for found in PLANTED.finditer(row["text"]) if row["role"] == "user" else ():
+            said = f"The user told in words {calls} that {found[0].removeprefix('I ')}"
+            records.append(
+                {
+                    "type": "fact",
+                    "text": said.replace("My", "their"),
+                    "positions": [row["position"]],
+                    "confidence": 0.9,
+                }
+            )
+    return web.json_response(completion(json.dumps({"records": records})))
+
+
 TROUBLES: tuple[Behaviour, ...] = (
     fails(500),
     fails(429, headers={"Retry-After": "1"}),
@@ -76,6 +101,8 @@ class Troubled:
         self.url = ""
         self.find: Callable[[int], Caller | None] = lambda port: None
         self._lurking: asyncio.Future[Caller] | None = None
+        self.leaks = 0
+        """Questions about the memory with something private."""
 
     def behave(self) -> None:
         """No more trouble."""
@@ -108,7 +135,10 @@ class Troubled:
                 self._lurking.set_result(caller)
                 await asyncio.sleep(0.3)
         trouble = self._rng.random() < self._share
-        return await (self._rng.choice(TROUBLES) if trouble else summarises)(server, request, asked)
+        learning = LEARNING in asked["messages"][0]["content"]
+        self.leaks += learning and SECRET in asked["messages"][1]["content"]
+        answer = learns if learning else summarises
+        return await (self._rng.choice(TROUBLES) if trouble else answer)(server, request, asked)
 
 
 @asynccontextmanager

@@ -183,6 +183,7 @@ class Platform:
         """The settings as services and commands are given them."""
         own = {f"THREADFOLD_{name.upper()}": str(getattr(self.settings, name)) for name in _ENV}
         shared = self.plan.shared_memory and search_module() is not None
+        own["THREADFOLD_MEMORY_MODEL"] = self.plan.learner
         own["THREADFOLD_MEMORY_STORE"] = REDIS_STORE if shared else str(self.folder / "memories")
         return clean_env({**own, "THREADFOLD_SUMMARIZERS": json.dumps(_endpoints(self.model))})
 

@@ -15,6 +15,7 @@ import aiohttp
 
 from tests.chaos.evidence import Ack, Flat
 from tests.chaos.platform import Platform
+from tests.chaos.statements import statement
 
 WORDS = [
     "order",
@@ -95,8 +96,9 @@ class Producer:
                 "resolve",
                 "rollback",
                 "note",
+                "close",
             ),
-            (26, 20, 8, 6, 16, 4, 4, 4, self.platform.plan.rollbacks, 3),
+            (26, 20, 8, 6, 16, 4, 4, 4, self.platform.plan.rollbacks, 3, self._closes),
         )[0]
         if kind == "messages":
             return self._messages(conversation)
@@ -120,6 +122,7 @@ class Producer:
             "resolve": lambda: [self._resolution(conversation)],
             "rollback": lambda: [self._rollback(conversation)],
             "note": lambda: [self._note()],
+            "close": lambda: [{"type": "session.closed", "id": self._id(), "reason": "explicit"}],
         }
         made = flats_of.get(kind, lambda: [self._message()])()
         flats = [(conversation, self._marked(conversation, flat)) for flat in made]
@@ -141,6 +144,10 @@ class Producer:
         return Sent(
             conversation, f"/v1/conversations/{conversation}/messages", bodies, headers, flats
         )
+
+    @property
+    def _closes(self) -> int:
+        return 0 if self.platform.plan.learning == "off" else 4
 
     def _id(self) -> str:
         self._made += 1
@@ -214,11 +221,15 @@ class Producer:
 
     def _text(self, conversation: str) -> str:
         mark = f"@{self.tenant}/{conversation}@"
-        said = (
+        parts = (
             " ".join(self.rng.choices(WORDS, k=self.rng.randint(4, 12)))
             for _ in range(self.rng.randint(1, 3))
         )
-        return " ".join(f"{part.capitalize()} {mark} {self._number()}." for part in said)
+        sentences = [f"{part.capitalize()} {mark} {self._number()}." for part in parts]
+        if self.rng.random() < 0.4:
+            said = statement(self.rng, self.rng.choice(WORDS), mark, self._number())
+            sentences.insert(self.rng.randint(0, len(sentences)), said)
+        return " ".join(sentences)
 
     def _number(self) -> str:
         self._said += 1

@@ -11,6 +11,8 @@ from typing import Any
 
 import aiohttp
 from aiokafka import AIOKafkaConsumer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 
 from projections.errors import KafkaUnavailable, RedisUnavailable
 from projections.names import Key, partition_of
@@ -60,7 +62,9 @@ async def settle(
         try:
             ends = await log.end_offsets()
             open_ = await _open(store, live.number, ends) or await _due(store, live, rules, names)
-        except (KafkaUnavailable, RedisUnavailable) as error:
+            if calm >= 3 and open_ is None and ends == before:
+                open_ = await _asked(platform)
+        except (KafkaUnavailable, RedisUnavailable, KafkaError) as error:
             ends, open_ = {}, str(error)
         calm = calm + 1 if open_ is None and ends == before else 0
         if calm >= 4:
@@ -85,6 +89,25 @@ async def _open(store: RedisStore, live: int, ends: dict[int, int]) -> str | Non
                 f"{', '.join(map(str, due[:5]))} of partition {number} are due and get no summary"
             )
     return None
+
+
+async def _asked(platform: Platform) -> str | None:
+    """A request that no worker has acknowledged: what it teaches may still come."""
+    if platform.plan.learning == "off":
+        return None
+    topic = platform.settings.topic("compactions")
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=platform.settings.kafka)
+    admin = AIOKafkaAdminClient(bootstrap_servers=platform.settings.kafka)
+    try:
+        await consumer.start()
+        await admin.start()
+        ends = await consumer.end_offsets(consumer.assignment())
+        done = await admin.list_consumer_group_offsets(platform.settings.compactor_group)
+    finally:
+        await consumer.stop()
+        await admin.close()
+    waiting = sum(max(0, end - (done[tp].offset if tp in done else 0)) for tp, end in ends.items())
+    return f"{waiting} requests are not acknowledged" if waiting else None
 
 
 async def _due(store: RedisStore, live: Generation, rules: Rules, keys: list[Key]) -> str | None:

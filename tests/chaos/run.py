@@ -20,6 +20,7 @@ from streams.settings.settings import Settings
 from tests.chaos.evidence import Evidence, Findings, keep
 from tests.chaos.faults import carry_out
 from tests.chaos.intruders import Intruder, intruding
+from tests.chaos.learning import learnt
 from tests.chaos.memories import check_memories
 from tests.chaos.memory_producers import MemoryProducer, memory_producers_of
 from tests.chaos.oracle import judge
@@ -123,7 +124,7 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
         evidence = await collect(made, log, acks)
         say("evidence is collected")
         outcome.findings = judge(evidence)
-        memories, wrong = await check_memories(made, evidence.log, memory_producers)
+        memories, wrong = await check_memories(made, evidence, memory_producers)
         outcome.findings.add(memories)
         outcome.trouble += wrong
         say("memories are checked")
@@ -143,7 +144,7 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
     asked = (
         f"{sum(p.unknown for p in producers)} unknown answers,"
         f" {sum(reader.reads for reader in readers)} reads meanwhile,"
-        f" {memories.acknowledged} memories saved"
+        f" {memories.acknowledged} memories saved, {learnt(evidence.log)} learnt"
     )
     outcome.told = _told(evidence, asked, intruder, made)
 

@@ -66,7 +66,9 @@ class Plan:
     """All that a seed decides. ``load`` is for how many seconds producers append, at least;
     ``pause`` how long each waits between two; ``rollbacks`` how many of about a hundred requests
     are some; ``garbage`` how many records are no events; ``patient``: with the time-outs that are
-    the defaults; ``shared_memory``: with the memory store in Redis, where it has the query engine.
+    the defaults; ``shared_memory``: with the memory store in Redis, where it has the query engine;
+    ``learning``: what the memory learns from by itself, ``learner``: the model's endpoint if that
+    says what, empty: the rules.
     """
 
     seed: int
@@ -91,6 +93,8 @@ class Plan:
     policy: dict[str, object]
     faults: tuple[Fault, ...]
     shared_memory: bool
+    learning: str
+    learner: str
 
     def __str__(self) -> str:
         extras = [
@@ -100,6 +104,7 @@ class Plan:
             *([f"{self.garbage} records of garbage"] if self.garbage else []),
             *(["default time-outs"] if self.patient else []),
             *(["memories in Redis"] if self.shared_memory else []),
+            *([self._learns] if self.learning != "off" else []),
             *([f"sleep after {self.hibernate_after:g} s"] if self.hibernate_after < HOUR else []),
         ]
         return (
@@ -107,6 +112,10 @@ class Plan:
             f" {self.tenants}x{self.conversations} conversations on {self.partitions} partitions,"
             f" {', '.join(extras)}; {', '.join(map(str, self.faults))}"
         )
+
+    @property
+    def _learns(self) -> str:
+        return f"learning from {self.learning} by {self.learner or 'rules'}"
 
 
 def plan_of(seed: int, *, load: float = 7.0) -> Plan:
@@ -129,6 +138,9 @@ def plan_of(seed: int, *, load: float = 7.0) -> Plan:
     budget = rng.choice((250, 400, 700))
     patient = rng.random() < 0.25
     summarizer = "model" if compacting or rng.random() < 0.5 else "extractive"
+    # Of a generator of its own: a seed of former releases stays what it was.
+    own = random.Random(f"learning {seed}")
+    learning = own.choice(("off", "sessions", "summaries", "summaries"))
     return Plan(
         seed=seed,
         workers=rng.randint(2, 3),
@@ -157,7 +169,10 @@ def plan_of(seed: int, *, load: float = 7.0) -> Plan:
             "min_messages": 4,
             "summary_max_tokens": 120,
             "summarizer": summarizer,
+            "memory_auto": learning,
         },
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
         shared_memory=rng.random() < 0.5,
+        learning=learning,
+        learner=own.choice(("", "", "model")),
     )

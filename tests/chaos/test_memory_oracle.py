@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.chaos.evidence import Findings, Row
+from tests.chaos.learning import conversations_of, due_to_learn, judge_learning
 from tests.chaos.memories import Told, judge_memories
 from tests.chaos.model import Conversation
 
@@ -29,6 +32,43 @@ class History:
         self.told.saved.add((KEY, name))
         return self.put("memory.saved", memory_id=name, text=text)
 
+    def learnt(self, number: int, rollback: str | None = None, **more: Any) -> int:
+        """A statement of the event at an offset is learnt; returns where that stands."""
+        text = f"The user does not eat tea @t0/c0@ n1x{number}."
+        data = {"memory_id": f"l{number}", "text": text, "positions": [f"0-{number}"]}
+        known = {} if rollback is None else {"rollback": rollback}
+        return self.put("memory.saved", **{**data, "origin": "rules", **known, **more})
+
+    def said(self) -> int:
+        """A user states something; returns where."""
+        text = f"I do not eat tea @t0/c0@ n1x{len(self.rows)}."
+        return self.put("message", role="user", content=text)
+
+    def topic(self, *offsets: int, **changes: Any) -> list[Row]:
+        """The events at these offsets as the topic of memories has them."""
+        rows = []
+        for offset in offsets:
+            event = json.loads(self.rows[offset].value)
+            event |= {"source": "/tenants/t0/conversations/c0", "position": f"0-{offset}"}
+            event["data"] |= changes
+            rows.append(Row(0, len(rows), "t0/~x", json.dumps(event).encode()))
+        return rows
+
+    def voided(self, by: int, to: int) -> Row:
+        """What the topic of memories says of a rollback."""
+        event = {
+            "type": "threadfold.memory.voided.v1",
+            "id": f"voided-{by}",
+            "source": "/tenants/t0/conversations/c0",
+            "position": f"0-{by}",
+            "data": {"by": f"0-{by}", "to": f"0-{to}"},
+        }
+        return Row(0, 99, "t0/~x", json.dumps(event).encode())
+
+    def compared(self, *topic: Row, learning: str = "sessions") -> Findings:
+        """What is found of the topic."""
+        return judge_learning(conversations_of(self.rows), topic, learning)
+
     def judged(self, *records: dict[str, Any], erased: tuple[str, ...] = ()) -> Findings:
         conversation = Conversation(0, frozenset())
         for row in self.rows:
@@ -37,9 +77,21 @@ class History:
         return judge_memories(self.rows, {KEY: conversation}, self.told, shown, erased)
 
 
-def record(name: str, text: str = "Likes tea @t0/c0@", succeeded: int = 0) -> dict[str, Any]:
-    use = {"succeeded": succeeded, "failed": 0}
-    return {"id": name, "text": text, "conversation": "c0", "use": use}
+def record(
+    name: str,
+    text: str = "Likes tea @t0/c0@",
+    succeeded: int = 0,
+    revision: int = 1,
+    duplicates: int = 0,
+) -> dict[str, Any]:
+    return {
+        "id": name,
+        "text": text,
+        "conversation": "c0",
+        "use": {"succeeded": succeeded, "failed": 0},
+        "revision": revision,
+        "duplicates": duplicates,
+    }
 
 
 def test_a_right_store_is_clean_after_rollbacks_deletions_and_outcomes() -> None:
@@ -53,7 +105,8 @@ def test_a_right_store_is_clean_after_rollbacks_deletions_and_outcomes() -> None
     history.told.outcomes["a"] = 1
     history.saved("d")
     history.put("memory.deleted", memory_id="d")
-    assert history.judged(record("a", succeeded=1), record("b", "Tea at nine. @t0/c0@")).clean
+    last = record("b", "Tea at nine. @t0/c0@", revision=2)
+    assert history.judged(record("a", succeeded=1), last).clean
 
 
 def test_what_is_missing_or_was_never_logged_is_lost() -> None:
@@ -88,3 +141,94 @@ def test_foreign_stale_rolled_back_deleted_and_erased_text_differs() -> None:
     assert "nothing in the log" in history.judged(record("a"), record("b")).differing[0]
     history.put("memory.deleted", memory_id="a", hard=True)
     assert "nothing in the log" in history.judged(record("a")).differing[0]
+
+
+# -- what is learnt
+
+
+def test_what_is_learnt_once_and_announced_is_clean() -> None:
+    history = History()
+    said = history.said()
+    history.put("session.closed", reason="explicit")
+    learnt = history.learnt(said)
+    again = history.said()
+    back = history.put("rollback", to=f"0-{learnt}")
+    late = history.learnt(again)  # it knew no rollback: the fold refuses it
+    topic = [*history.topic(learnt), history.voided(back, learnt)]
+    assert history.compared(*topic).clean
+    assert "not accepted" in history.compared(*topic, *history.topic(late)).differing[0]
+
+
+def test_what_is_not_learnt_or_not_announced_is_lost() -> None:
+    history = History()
+    said = history.said()
+    history.put("session.closed", reason="explicit")
+    assert "is not learnt" in history.compared().lost[0]
+    assert history.compared(learning="off").clean
+    learnt = history.learnt(said)
+    assert "is not on the topic" in history.compared().lost[0]
+    back = history.put("rollback", to=f"0-{learnt}")
+    assert "the rollback" in history.compared(*history.topic(learnt)).lost[0]
+    wrong = history.voided(back, said)
+    assert "the rollback" in history.compared(*history.topic(learnt), wrong).lost[0]
+
+
+@pytest.mark.parametrize(
+    ("learning", "due"), [("off", set()), ("sessions", {0}), ("summaries", {0})]
+)
+def test_what_comes_after_the_last_close_and_what_was_abandoned_is_not_due(
+    learning: str, due: set[int]
+) -> None:
+    history = History()
+    history.said()
+    history.said()
+    history.put("rollback", to="0-0")
+    history.put("session.closed", reason="explicit")
+    history.said()
+    found = due_to_learn(conversations_of(history.rows)["t0/c0"], learning)
+    assert set(found) == due
+
+
+def test_what_is_learnt_twice_or_private_or_another_on_the_topic_is_found() -> None:
+    history = History()
+    said = history.said()
+    one, two = history.learnt(said), history.learnt(said)
+    assert "learnt 2 times" in history.compared(*history.topic(one, two)).doubled[0]
+    other = history.topic(two, text="Likes gin")
+    assert "another" in history.compared(*history.topic(one), *other).differing[0]
+    private = history.learnt(7, text="The user hides unsaid things", positions=[f"0-{said}"])
+    found = history.compared(*history.topic(one, two, private)).differing
+    assert len(found) == 2 and all("private" in text for text in found)
+
+
+def test_what_was_learnt_stands_as_long_as_what_taught_it() -> None:
+    history = History()
+    history.said()
+    history.said()
+    history.learnt(0)
+    history.learnt(1)
+    history.put("rollback", to="0-0")
+    kept = record("l0", "The user does not eat tea @t0/c0@ n1x0.")
+    assert history.judged(kept).clean
+    gone = record("l1", "The user does not eat tea @t0/c0@ n1x1.")
+    assert "nothing in the log" in history.judged(kept, gone).differing[0]
+
+
+def test_what_is_superseded_or_fused_is_as_its_log_says() -> None:
+    history = History()
+    for _ in range(3):
+        history.said()
+    for number in range(3):
+        history.learnt(number)
+    text = "The user does not eat tea @t0/c0@ n1x{}."
+    fused = {"memory_id": "f", "text": "", "source_record_ids": ["l0", "l1", "l2"]}
+    history.put("memory.fused", **fused, positions=["0-2"], origin="rules")
+    history.put("memory.superseded", memory_id="l0", by="l1", positions=["0-1"], origin="rules")
+    records = [record(f"l{number}", text.format(number)) for number in (1, 2)]
+    both = record("f", f"{text.format(1)} {text.format(2)}")
+    assert history.judged(*records, both).clean
+    assert "is not shown" in history.judged(*records).lost[0]
+    stale = record("f", f"{text.format(0)} {text.format(1)}")
+    assert "another text" in history.judged(*records, stale).differing[0]
+    found = history.judged(record("l1", text.format(1), duplicates=1), records[1], both)
+    assert "duplicates" in found.doubled[0]

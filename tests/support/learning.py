@@ -96,9 +96,8 @@ class Learning:
         """Cuts are of no interest here."""
 
     async def publish(self, partition: int, effects: Effects, batch: Sequence[Raw]) -> None:
-        self.requests += [
-            request_of(key, partition, due, self.model) for key, due in effects.extractions
-        ]
+        asked = (request_of(key, partition, due, self.model) for key, due in effects.extractions)
+        self.requests += [request for request in asked if request is not None]
         rows = {raw.position.offset: raw for raw in batch}
         for key, offset, taught in effects.taught:
             news = read_news(key, announcement(key, rows[offset], taught))

@@ -41,6 +41,7 @@ class RecordingSink:
 
     accepted: list[tuple[Key, int, str]] = field(default_factory=list)
     voided: list[tuple[Key, int, str]] = field(default_factory=list)
+    refused: list[tuple[Key, int, str]] = field(default_factory=list)
     dead: list[tuple[int, str]] = field(default_factory=list)
 
     def report(self, *_: object) -> None:
@@ -52,6 +53,7 @@ class RecordingSink:
         assert {letter.position.offset for letter in effects.dead} <= offsets
         self.accepted += effects.accepted
         self.voided += effects.voided
+        self.refused += effects.refused
         self.dead += [(letter.position.offset, letter.cause) for letter in effects.dead]
 
 

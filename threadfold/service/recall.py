@@ -16,6 +16,7 @@ from typing import NamedTuple
 from projections.errors import EmbeddingsUnavailable, Healing, KafkaUnavailable, WaitTimedOut
 from projections.memory.latest import others_of_kind
 from projections.memory.planner import ActionState, Mode, SearchPlan, make_plan
+from projections.memory.private_text import without_private
 from projections.memory.recall import (
     CHANNELS,
     LATEST_AMONG,
@@ -32,7 +33,7 @@ from projections.memory.slots import named_slots
 from projections.memory.words import is_common, stems_of
 from projections.names import Key, make_key, parse_position
 from projections.policy.recall_weights import RecallWeights
-from streams.memory.search_models import Imagined, Planned, SearchModels
+from streams.memory.search_models import RULES, Imagined, Planned, SearchModels
 from streams.memory.store import Filter, Hit, MemoryStore
 from streams.memory.turn_feed import TurnFeed
 from streams.memory.turns import SqliteTurns, TurnHit
@@ -137,8 +138,18 @@ class Recall:
         self._since: float | None = None
 
     async def ask(self, question: Question, weights: RecallWeights = DEFAULT_WEIGHTS) -> Answer:
-        """What fits a question. The store must have caught up."""
+        """What fits a question; what is private in it is not looked for, and sent to no model. The
+        store must have caught up.
+        """
+        question = replace(
+            question,
+            query=without_private(question.query),
+            recent=without_private(question.recent),
+        )
         now = time.time_ns() // 1000 if question.only.as_of is None else question.only.as_of
+        if not question.query:
+            nothing = make_plan(ActionState(query="", now=now, mode=question.mode))
+            return Answer([], Sought(nothing, {}, RULES, None, {}))
         channels, sought = await self.channels(question, now)
         if not question.facts:
             shown = scored(joined(channels), sought.plan, weights, now)

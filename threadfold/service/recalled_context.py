@@ -10,6 +10,7 @@ from projections.errors import ThreadfoldError
 from projections.formats.background_message import with_background
 from projections.memory.background import Background, background
 from projections.memory.identity import Scope
+from projections.memory.private_text import without_private
 from projections.memory.recall import Recalled
 from projections.memory.resolution import Record
 from projections.names import Position, make_key
@@ -123,11 +124,12 @@ def _is_shown(one: Recalled, conversation: str, shown: set[str]) -> bool:
 
 
 def _said(entry: Entry) -> str:
+    """What a message says that the memory may be asked with."""
     content = _text_of(entry.body).get("content")
     if isinstance(content, list):
         texts = [part.get("text") for part in content if part.get("type") == "text"]
-        content = " ".join(text for text in texts if text)
-    return content or ""
+        content = "\n".join(text for text in texts if text)
+    return without_private(content or "")
 
 
 def _joined(

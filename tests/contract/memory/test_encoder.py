@@ -90,6 +90,71 @@ async def test_an_accepted_summary_teaches_what_it_covers() -> None:
     assert "The user has two kids." in world.texts()
 
 
+async def test_a_close_teaches_what_a_summary_that_is_under_way_leaves() -> None:
+    world = Learning(SUMMARIES)
+    await world.say(opened(), user("I live in Oslo."), *FILLER, user("I have two kids"))
+    due = (await world.window()).meta.due
+    assert due is not None
+    await world.say(closed())
+    assert [one.reason for one in world.requests] == ["tail"]
+    await world.learn()
+    # What the summary is asked for is learnt from with it.
+    assert world.texts() == ["The user has two kids."]
+    await world.summarise()
+    await world.learn()
+    assert world.texts() == ["The user has two kids.", "The user lives in Oslo."]
+    assert len(world.saved()) == 2
+
+
+async def test_a_close_asks_for_nothing_where_a_summary_is_asked_for_all() -> None:
+    policy = {"profile": "sliding", "memory_auto": "summaries", "close_summarizer": "extractive"}
+    world = Learning(policy)
+    await world.say(opened(), user("I live in Oslo."), *FILLER, closed())
+    assert (await world.window()).meta.due is not None and world.requests == []
+
+
+@pytest.mark.parametrize("policy", [SESSIONS, {"memory_auto": "summaries"}])
+async def test_what_a_rollback_brings_back_is_learnt_also_if_nobody_had_read_it(
+    policy: dict[str, Any],
+) -> None:
+    world = Learning(policy)
+    (_, kept, _, close) = await world.say(
+        opened(), user("hello there"), user("I live in Oslo."), closed()
+    )
+    await world.say({"type": "rollback", "to": str(kept)})
+    assert await world.learn() == [None] and world.texts() == []
+    await world.say({"type": "rollback", "to": str(close)})
+    await world.learn()
+    assert world.texts() == ["The user lives in Oslo."]
+    # Learnt in time, it is said once more, and counts once.
+    await world.say({"type": "rollback", "to": str(kept)})
+    assert world.texts() == [] and world.requests == []
+    await world.say({"type": "rollback", "to": str(close)})
+    await world.learn()
+    assert [(one.duplicates, one.revision) for one in world.known()] == [(0, 1)]
+
+
+async def test_a_summary_that_a_rollback_brings_back_is_learnt_from() -> None:
+    world = Learning(SUMMARIES)
+    said = await world.say(opened(), user("I live in Oslo."), *FILLER, user("I have two kids"))
+    await world.summarise()
+    (last,) = await world.say(user("ok"))
+    await world.say({"type": "rollback", "to": str(said[0])})
+    assert await world.learn() == [None] and world.texts() == []
+    await world.say({"type": "rollback", "to": str(last)})
+    await world.learn()
+    assert world.texts() == ["The user lives in Oslo."]
+
+
+async def test_a_rollback_that_brings_nothing_back_asks_for_nothing() -> None:
+    world = Learning({**SMALL, **SESSIONS})
+    said = await world.say(opened(), user("I live in Oslo."), closed(), *FILLER)
+    await world.summarise()
+    world.requests.clear()
+    await world.say({"type": "rollback", "to": str(said[4])})
+    assert world.requests == []
+
+
 async def test_what_leaves_a_sliding_window_leaves_its_gist() -> None:
     policy = {"profile": "sliding", "memory_auto": "summaries", "close_summarizer": "extractive"}
     world = Learning(policy)
@@ -210,6 +275,7 @@ async def test_spans_that_are_learnt_from_at_once_come_out_alike() -> None:
     world = Learning(SESSIONS)
     await world.say(opened(), user("I live in Oslo."), closed())
     request = request_of(KEY, 0, Extraction(2, "session", False))
+    assert request is not None
     async with world.folding():
         await asyncio.gather(*(world.encoder.answer_if_due(request) for _ in range(4)))
     assert [(one.text, one.duplicates) for one in world.known()] == [("The user lives in Oslo.", 0)]

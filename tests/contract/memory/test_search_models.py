@@ -176,6 +176,15 @@ async def test_a_model_makes_the_plan_and_the_answer_says_so() -> None:
     assert world.counted == [("plan", "cheap", "ok")]
 
 
+async def test_what_is_private_in_a_question_is_sent_to_no_model() -> None:
+    async with searched(plans(), memory_planner="cheap") as (world, server):
+        await world.ask("A cup <private>hidden</private> please", recent="Hi. <private>hidden")
+        (call,) = server.calls
+        assert "hidden" not in call["messages"][1]["content"]
+        assert (await world.ask("<private>hidden</private>")).found == []
+        assert len(server.calls) == 1
+
+
 async def test_the_same_question_of_the_same_tenant_is_asked_once() -> None:
     async with searched(plans(), memory_planner="cheap") as (world, server):
         for _ in range(3):

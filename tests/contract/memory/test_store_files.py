@@ -4,6 +4,7 @@ keeps nothing that must go.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from projections.errors import Healing
 from projections.memory.news import LogErased
+from streams.memory.sqlite_index import remove
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import LocalStore
 from tests.support.local_stores import contents
@@ -72,6 +74,23 @@ def test_a_built_store_lasts_and_a_copy_goes_its_own_way(
     assert again.checkpoints() == {0: 8} and texts(again, "tea") == []
     assert type(built).copied(tmp_path / "none") is None
     again.close()
+
+
+def test_another_store_takes_the_place_of_one_whose_file_was_deleted(
+    local: Callable[..., LocalStore],
+) -> None:
+    store, other = local(), local("other")
+    assert store.path is not None
+    store.apply([said(1, "Likes tea.")], {0: 1})
+    other.apply([said(1, "Likes tea."), said(2, "Likes gin.")], {0: 2})
+    digests, gone = other.digests(), store.path
+    if gone.is_dir():
+        shutil.rmtree(gone)
+    else:
+        remove(gone)
+    store.adopt(other)
+    assert store.digests() == digests and not gone.exists()
+    store.close()
 
 
 def test_a_store_that_is_damaged_says_so_and_can_be_fed_anew(

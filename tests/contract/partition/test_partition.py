@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from projections.events import types as events
@@ -23,7 +24,7 @@ from tests.support.partitions import (
     split,
 )
 from tests.support.taken_over import take_over
-from tests.support.talks import Talks, random_talks
+from tests.support.talks import Talks, random_talks, summary_of
 
 
 async def test_batches_of_any_split_give_the_windows_of_the_replay(parts: Parts) -> None:
@@ -46,6 +47,25 @@ async def test_a_small_cache_changes_nothing(parts: Parts) -> None:
         raws = await parts.put(talks.rows)
         await drive(parts.partition(cached_windows=2), split(random.Random(seed), raws, 6))
         assert await parts.images() == parts.expected(talks), f"seed {seed}"
+
+
+async def test_a_summary_that_its_window_does_not_take_is_named_with_the_reason(
+    parts: Parts,
+) -> None:
+    talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
+    key = parts.keys[0]
+    while not talks.requests[key]:
+        talks.say(key, events.Message("user", f"message {talks.next_offset} " * 40))
+    summary = summary_of(talks.requests[key][-1], talks.logs[key])
+    talks.say(key, msgspec.structs.replace(summary, summary_id="other", previous="nobody's"))
+    talks.say(key, summary)
+    talks.say(key, summary, id_="twice")
+    sink = RecordingSink()
+    await parts.partition(sink=sink).process(await parts.put(talks.rows))
+    last = parts.first + len(talks.rows) - 1
+    why = "its predecessor is not the summary in force"
+    assert sink.refused == [(key, last - 2, why), (key, last, why)]
+    assert [offset for _, offset, _ in sink.accepted] == [last - 1]
 
 
 async def test_what_is_no_event_becomes_a_dead_letter_with_its_cause_and_touches_no_window(

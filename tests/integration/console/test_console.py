@@ -312,6 +312,20 @@ def test_it_is_used_by_keyboard_alone(world: World) -> None:
     browser.shows("A journey to London")
 
 
+def test_an_approval_is_given_by_keyboard_alone(world: World) -> None:
+    append(world.acme, "by-keys", [*talk(1), *approval("pay-by-keys")])
+    browser = world.sign_in()
+    world.show("conversations/by-keys").shows("Waits for an approval")
+    browser.run("document.activeElement.blur()")
+    browser.tab_to("Comment")
+    browser.type("by keys")
+    browser.tab_to("Approve")
+    browser.press(ENTER)
+    browser.until(lambda: "Waits for an approval" not in browser.text(), "it still waits")
+    (event,) = world.acme.get("/v1/conversations/by-keys/history?limit=1").json()["events"]
+    assert (event["outcome"], event["content"]) == ("approved", "by keys")
+
+
 def test_the_operator_makes_and_revokes_a_key_and_erases_with_a_receipt(world: World) -> None:
     browser = world.sign_in()
     append(world.acme, "to-erase", talk(1))

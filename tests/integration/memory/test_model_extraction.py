@@ -91,5 +91,13 @@ async def test_what_a_model_found_in_a_session_is_found_by_a_planned_search(
             assert answer["plan"]["semantic_queries"] == ["how to travel", "prefers the ferry"]
             # One for the span, one for all searches that were alike.
             assert len(server.calls) == 2
+            # What is private in the newest message is sent to no model that a context asks.
+            flat = {"type": "message", "role": "user"}
+            said = {**flat, "content": "How to travel? <private>hidden</private>"}
+            (await http.post("/conversations/c1/events?wait=applied", json=said)).raise_for_status()
+            context = (await http.get("/conversations/c1/context?recall=on")).json()
+            assert "hidden" in str(context["messages"]) and "memories" not in context["away"]
+            assert len(server.calls) == 3 and "How to travel?" in str(server.calls[2])
+            assert "hidden" not in str(server.calls)
             page = (await http.get(platform.url + "/metrics")).text
-            assert 'questions_total{endpoint="cheap",kind="plan",outcome="ok"} 1.0' in page
+            assert 'questions_total{endpoint="cheap",kind="plan",outcome="ok"} 2.0' in page

@@ -19,6 +19,10 @@ from projections.memory.private_text import all_without_private, without_private
         ("a </private> b", "a </private> b"),
         ("a < b, private > c", "a < b, private > c"),
         ("<private>a</private>", ""),
+        ("a <private reason='health'>b</private> c", "a  c"),
+        ("a <privately>b</privately>", "a <privately>b</privately>"),
+        ("<pri<private>a</private>vate>b</private>c", ""),
+        ("a <private\n\n>b</private", "a"),
     ],
 )
 def test_a_text_loses_what_is_between_the_marks(text: str, left: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
+import subprocess
 
 import msgspec
 import pytest
@@ -20,6 +22,7 @@ from streams.metrics.declared import (
     QUOTA_REFUSALS,
     QUOTA_USED,
     TOKENS,
+    Service,
 )
 from streams.metrics.metrics import Metrics
 from streams.metrics.reports import reported_page
@@ -118,6 +121,32 @@ def test_names_and_help_follow_the_conventions() -> None:
         assert metric.name.endswith("_total") == (metric.kind == "counter")
         assert metric.help.endswith(".") and bool(metric.bounds) == (metric.kind == "histogram")
     assert len({(metric.name, metric.service) for metric in METRICS}) == len(METRICS)
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="no promtool: install Debian's package prometheus"
+)
+@pytest.mark.parametrize("service", ["worker", "gateway", "tenants"])
+def test_prometheus_own_tool_finds_nothing_wrong_with_a_page_that_has_every_metric(
+    service: Service,
+) -> None:
+    metrics = Metrics(service)
+    for metric in METRICS:
+        if metric.service == service:
+            labels = tuple("x" for _ in metric.labels)
+            if metric.kind == "histogram":
+                metrics.observe(metric, 1.0, *labels)
+            else:
+                metrics.set(metric, {labels: 1})
+    page = metrics.page()
+    assert len(read(page)) >= sum(metric.service == service for metric in METRICS)
+    found = subprocess.run(
+        ["promtool", "check", "metrics"], input=page, capture_output=True, check=False
+    )
+    # What the product makes are summaries; the tool means the kind of metric by that word.
+    said = [line for line in (found.stdout + found.stderr).decode().splitlines() if line]
+    assert [line for line in said if not line.endswith("not include type 'summary'")] == []
+    assert found.returncode == (3 if said else 0)
 
 
 def test_a_page_of_several_workers_says_whose_each_sample_is() -> None:

@@ -4,6 +4,7 @@ the rollback, though it was announced long ago itself; nothing is counted twice.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 import pytest
@@ -87,7 +88,9 @@ async def test_it_is_said_unless_the_rollback_itself_was_spoken_of_before(
     assert all(topic == "summaries" for topic, _ in publisher.sent)
 
 
-async def test_what_is_published_is_counted_and_what_was_published_before_is_not() -> None:
+async def test_what_is_published_is_counted_and_what_was_published_before_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     publisher = Heard(MemoryLog(1))
     publisher.announced_before[0] = 5
     dead = [
@@ -95,13 +98,18 @@ async def test_what_is_published_is_counted_and_what_was_published_before_is_not
         for offset, kind in ((4, "poison"), (5, "poison"), (6, "waiting"), (7, "record"))
     ]
     voided = [(KEY, 4, "before"), (KEY, 8, "s1"), (KEY, 9, "s2")]
-    await publisher.publish(0, Effects(voided=voided, dead=dead), [])
+    refused = [(KEY, 4, "before"), (KEY, 9, "it does not know the latest rollback")]
+    with caplog.at_level(logging.INFO):
+        await publisher.publish(0, Effects(voided=voided, dead=dead, refused=refused), [])
+    (line,) = [one for one in caplog.records if "takes no summary" in one.message]
+    assert line.message.endswith("at 0-9: it does not know the latest rollback")
+    assert (line.__dict__["tenant"], line.__dict__["position"]) == ("acme", "0-9")
     for at, utilization in ((4, 0.75), (10, 1.1), (11, 3.0)):
         publisher.report(0, KEY, Cut(at, utilization, ()))
     found = read(publisher.metrics.page())
     letters = {("poison",): 1, ("waiting",): 1, ("record",): 1}
     assert found["threadfold_dead_letters_total"] == letters
-    summaries = {("accepted",): 0, ("voided",): 2, ("restored",): 0}
+    summaries = {("accepted",): 0, ("refused",): 1, ("voided",): 2, ("restored",): 0}
     assert found["threadfold_summaries_total"] == summaries
     buckets = found["threadfold_cut_utilization_ratio_bucket"]
     assert buckets["1.0",] == 0 and buckets["1.25",] == 1 and buckets["4.0",] == 2

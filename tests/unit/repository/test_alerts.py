@@ -173,6 +173,32 @@ CASES = {
 }
 
 MORE = {
+    # It stands for 6 minutes, after it was folded: and for 4.
+    "ThreadfoldPartitionStuck": Case(
+        {
+            'threadfold_partition_behind{partition="3"}': "0x20 9x20",
+            'threadfold_events_total{partition="3",outcome="applied"}': "0+60x20 1200x20",
+        },
+        {
+            'threadfold_partition_behind{partition="3"}': "0x22 9x20",
+            'threadfold_events_total{partition="3",outcome="applied"}': "0+60x22 1320x20",
+        },
+        PARTITION,
+        at="26m",
+    ),
+    # The last summary was accepted 17 minutes ago: and 13.
+    "ThreadfoldDueForLong": Case(
+        {
+            'threadfold_conversations_due{partition="3"}': "0x20 4x40",
+            'threadfold_summaries_total{outcome="accepted"}': "0+1x20 20x40",
+        },
+        {
+            'threadfold_conversations_due{partition="3"}': "0x24 4x40",
+            'threadfold_summaries_total{outcome="accepted"}': "0+1x24 24x40",
+        },
+        {},
+        at="37m",
+    ),
     # Few summaries are due: the gauge is 0 from the end of a pause to the next trial.
     "ThreadfoldBreakerOpen": Case(
         {
@@ -184,7 +210,7 @@ MORE = {
             'threadfold_model_calls_total{endpoint="a",outcome="ok"}': "0+2x40",
         },
         {"endpoint": "a"},
-    )
+    ),
 }
 
 

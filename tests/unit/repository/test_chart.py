@@ -4,6 +4,8 @@ agrees with the product. Nothing is installed anywhere.
 
 from __future__ import annotations
 
+import re
+import textwrap
 import tomllib
 import typing
 from pathlib import Path
@@ -24,6 +26,7 @@ kubernetes_validate = pytest.importorskip("kubernetes_validate")
 
 ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "deploy" / "helm"
+PAGE = ROOT / "docs" / "deploy.md"
 LEAST = {"settings": {"kafka": "kafka:9092"}, "secret": "threadfold"}
 ALL = LEAST | {
     "settings": {"kafka": "kafka:9092", "max_event_bytes": 8_388_608, "append_timeout": 2.5},
@@ -91,6 +94,23 @@ def test_every_object_follows_the_schemas_of_kubernetes(values: dict[str, Any]) 
     for found in checked:
         for version in (versions[0], versions[-1]):
             kubernetes_validate.validate(found, version, strict=True)
+
+
+def test_the_values_on_the_page_give_objects_that_follow_the_schemas() -> None:
+    example = re.search(r"^    image: .*?(?=^\S)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert example is not None, "the page has values"
+    values = YAML(typ="safe", pure=True).load(textwrap.dedent(example[0]))
+    found = rendered(values)
+    for one in found:
+        if one["kind"] not in FOREIGN:
+            kubernetes_validate.validate(one, kubernetes_validate.latest_version(), strict=True)
+    assert {"PodMonitor", "PrometheusRule", "ConfigMap"} <= {one["kind"] for one in found}
+    (container,) = pods(found)["projector"]["spec"]["containers"]
+    environment = {pair["name"]: pair["value"] for pair in container["env"]}
+    settings = Settings.load(environment)
+    assert settings.partitions == 32 and settings.compress
+    windows = settings.partitions * settings.cached_windows * 0.27 / 1024 + 0.5
+    assert windows < int(container["resources"]["limits"]["memory"].removesuffix("Gi"))
 
 
 def test_an_object_that_does_not_follow_them_is_refused(objects: list[dict[str, Any]]) -> None:
