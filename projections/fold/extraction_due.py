@@ -59,9 +59,12 @@ def extraction_due(window: Window, event: AnyEvent, outcome: Outcome) -> list[Ex
 
 def _is_left(window: Window, close: int) -> bool:
     """Whether a close leaves anything that no summary is asked for. What one is asked for is learnt
-    from with that summary.
+    from with that summary. In profile ``sliding`` all of it leaves, and one is asked for it, if not
+    now, after the one that is under way.
     """
     due = window.meta.due
+    if due is not None and window.policy.profile == "sliding":
+        return False
     if due is None or due.kept:
         return True
     return any(due.last < entry.offset < close for entry in reversed(window.tail))

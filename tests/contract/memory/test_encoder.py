@@ -109,8 +109,19 @@ async def test_a_close_teaches_what_a_summary_that_is_under_way_leaves() -> None
 async def test_a_close_asks_for_nothing_where_a_summary_is_asked_for_all() -> None:
     policy = {"profile": "sliding", "memory_auto": "summaries", "close_summarizer": "extractive"}
     world = Learning(policy)
-    await world.say(opened(), user("I live in Oslo."), *FILLER, closed())
+    await world.say(opened(), user("I live in Oslo."), *FILLER, user("I have two kids"), closed())
     assert (await world.window()).meta.due is not None and world.requests == []
+    # Here one is under way of what left before.
+    world = Learning(policy)
+    await world.say(opened(), user("I live in Oslo."), *FILLER, *FILLER)
+    before = (await world.window()).meta.due
+    assert before is not None
+    await world.say(user("I have two kids"), closed())
+    assert (await world.window()).meta.due == before and world.requests == []
+    while (await world.window()).meta.due is not None:
+        await world.summarise()
+    await world.learn()
+    assert world.texts() == ["The user has two kids.", "The user lives in Oslo."]
 
 
 @pytest.mark.parametrize("policy", [SESSIONS, {"memory_auto": "summaries"}])
