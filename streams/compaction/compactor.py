@@ -43,6 +43,7 @@ from streams.metrics.declared import COMPACTIONS, FALLBACKS, SUMMARY_SECONDS
 from streams.metrics.metrics import Metrics
 from streams.runtime.log_fields import about
 from streams.runtime.processor import Here, Processor
+from streams.runtime.time_slices import TimeSlices
 from streams.runtime.tracing import present_traceparent, summary_span, trace_of
 from streams.settings.endpoints import EXTRACTIVE
 from streams.settings.settings import Settings
@@ -258,17 +259,18 @@ class Compactor:
                     f" {piece.first} on"
                 )
             return found
-        rows: list[Logged] = []
-        seen: dict[str, None] = {}
-        async for raw in self.log.scan(partition, piece.first, piece.last):
-            event = event_of(raw, key, self.log.seals)
-            # A repeat within the range is in the log twice and was applied once: of as many ids as
-            # the fold knows, in their order.
-            if event is not None and event.id not in seen:
-                seen[event.id] = None
-                if len(seen) > LIMIT:
-                    del seen[next(iter(seen))]
-                rows.append((raw.position.offset, event))
+        rows, seen = list[Logged](), dict[str, None]()
+        with TimeSlices().begin() as part:
+            async for raw in self.log.scan(partition, piece.first, piece.last):
+                if part.over:
+                    await part.rest()
+                event = event_of(raw, key, self.log.seals)
+                # A repeat within the range was applied once: of as many ids as the fold knows.
+                if event is not None and event.id not in seen:
+                    seen[event.id] = None
+                    if len(seen) > LIMIT:
+                        del seen[next(iter(seen))]
+                    rows.append((raw.position.offset, event))
         return rows
 
     async def _previous(self, request: CompactionRequest, key: Key) -> events.Summary | None:

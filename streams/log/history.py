@@ -13,6 +13,7 @@ from projections.names import Key, Position, parse_position
 from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher, read_event
 from streams.log.log import Log, Row
+from streams.runtime.time_slices import TimeSlices
 
 SCAN_PART = 2_000
 """Offsets read at once where only the bounds of a range are known."""
@@ -188,11 +189,16 @@ async def _scan_offsets(
 
 async def read_events(log: Log, key: Key, partition: int, offsets: Sequence[int]) -> list[Logged]:
     """The conversation's events at these offsets, ascending; what is not one of its events is left
-    out.
+    out. Others have their turns while they are decoded: a few large ones take seconds.
     """
-    return events_of(
-        await log.read(Position(partition, offset) for offset in offsets), key, log.seals
-    )
+    rows = await log.read(Position(partition, offset) for offset in offsets)
+    found: list[Logged] = []
+    with TimeSlices().begin() as part:
+        for position in sorted(rows):
+            if part.over:
+                await part.rest()
+            found += events_of({position: rows.pop(position)}, key, log.seals)
+    return found
 
 
 def events_of(rows: Mapping[Position, Row], key: Key, seals: PayloadCipher) -> list[Logged]:

@@ -41,6 +41,10 @@ logger = logging.getLogger(__name__)
 
 FETCH = 64 << 10
 """Bytes asked for at once; the broker sends one record batch at least."""
+LOOP_BYTES = 1 << 10
+"""Bytes of an answer from which on it is unpacked beside the event loop: compressed, a
+record of some megabytes may have a few thousand.
+"""
 AT_ONCE = 8
 """Requests of one call under way."""
 AGAIN = 0.1
@@ -117,7 +121,10 @@ class RandomReads:
                     begin = await self._beginning(client, partition)
                     left = left[bisect_left(left, begin) :] if left[0] < begin else []
                     continue
-                end = self._take(partition, left, records, found)
+                if len(records) <= LOOP_BYTES:
+                    end = self._take(partition, left, records, found)
+                else:
+                    end = await asyncio.to_thread(self._take, partition, left, records, found)
             left = left[max(1, bisect_left(left, end)) :]
         return found
 

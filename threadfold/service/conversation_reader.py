@@ -33,13 +33,14 @@ from streams.projector.tracing import compaction_span
 from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
+from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.processor import Processor, Threads
 from streams.settings.settings import Settings
 from threadfold.service.checkpoint_waits import CheckpointWaits
-from threadfold.service.documents import check_format, document_of, rendered
+from threadfold.service.documents import check_format, document_beside, rendered
 from threadfold.service.lag import Lag, explained, name_halt, refuse_halted
 from threadfold.service.ledger import Ledger
-from threadfold.service.pages import MAX_PAGE, check_types, flat_event, page
+from threadfold.service.pages import MAX_PAGE, PAGES, check_types, flat_event_beside, page
 from threadfold.service.past_windows import PastWindows
 from threadfold.service.spill import check_page, unfold
 from threadfold.service.stored_windows import StoredWindows
@@ -77,6 +78,7 @@ class ConversationReader:
             self.store, lambda: self.control.state.live_generation.number
         )
         self._rules: Rules | None = None
+        self._turns_to_page = KeyedLimit(PAGES)
         self.windows = StoredWindows(
             self._reader, self.control, lambda: self.log, settings.read_cache_bytes
         )
@@ -257,13 +259,9 @@ class ConversationReader:
         window = await self.window(key.tenant, key.conversation)
         render = rendered(window, max_tokens)
         if render.made:
-            compaction_span(
-                key,
-                round(render.made[0].tokens_before / window.limits.ceiling, 6),
-                render.made,
-                where="render",
-            )
-        return document_of(window, render, fmt)
+            share = round(render.made[0].tokens_before / window.limits.ceiling, 6)
+            compaction_span(key, share, render.made, where="render")
+        return await document_beside(window, render, fmt)
 
     async def history(
         self,
@@ -301,7 +299,8 @@ class ConversationReader:
             if end:
                 await self.wait_for(Position(partition, end - 1), key=key)
         window = await self.window(tenant, conversation, after=after)
-        return await page(self.log, window, before, limit, types)
+        async with self._turns_to_page.of(tenant):
+            return await page(self.log, window, before, limit, types)
 
     async def event_at(
         self,
@@ -336,7 +335,7 @@ class ConversationReader:
         if HEAD in fields:
             head_of(key, fields)
         raw = (await self.log.read([at])).get(at)
-        flat = None if raw is None else flat_event(raw, key, self.log.seals)
+        flat = None if raw is None else await flat_event_beside(raw, key, self.log.seals)
         if flat is None:
             raise _not_its_position(key, position)
         return await unfold(self.log, key, flat, offset, limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
@@ -19,6 +20,8 @@ from streams.recovery.callable_failures import check_rendered
 
 Format = Literal["openai", "anthropic", "events", "rendered"]
 FORMATS: tuple[str, ...] = get_args(Format)
+LOOP_BYTES = 256 << 10
+"""Bytes of a window's tail from which on its document is not made in the event loop."""
 
 
 def check_format(name: str, known: tuple[str, ...] = FORMATS) -> str:
@@ -66,6 +69,13 @@ def document_of(window: Window, render: Render, fmt: str) -> bytes:
         bodies = [msgspec.json.encode(event) for event in rendered_events(window, render)]
         render = Render(bodies, render.tokens, render.trace, render.offsets)
     return context_document(window, render)
+
+
+async def document_beside(window: Window, render: Render, fmt: str) -> bytes:
+    """:func:`document_of`, of a large window in a thread: others' requests go on meanwhile."""
+    if sum([len(entry.body) for entry in window.tail]) <= LOOP_BYTES:
+        return document_of(window, render, fmt)
+    return await asyncio.to_thread(document_of, window, render, fmt)
 
 
 class Messages(NamedTuple):

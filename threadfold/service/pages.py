@@ -7,6 +7,7 @@ pages cost the same.
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
@@ -30,6 +31,16 @@ PAGE_TYPES = tuple(sorted(set(DATA_TYPES) - {"tool.result.chunk"}))
 """The types of events that a page may be asked for."""
 MAX_LOOKED = 2_000
 """Events that a page of some types reads."""
+PAGE_BYTES = 4 << 20
+"""Bytes of records after which a page ends: it has one event at least."""
+FIRST, MOST = 8, 32
+"""Places that are read at first, before it is known how large a conversation's records are, and at
+most; of some types, ten times as many.
+"""
+PAGES = 4
+"""Pages that are read at a time for one tenant: the records of each may be large."""
+LOOP_BYTES = 64 << 10
+"""Bytes of a record from which on it is not decoded in the event loop."""
 _PLACE = struct.Struct(">qq")
 _ENVELOPE = ("id", "time", "type", "position", "traceparent")
 
@@ -79,8 +90,8 @@ async def page(
 
     Returns ``{"events": […], "next_before": cursor or None}``; None after the oldest event.
     Repeated events and the pieces of spilled results are left out. A result names its pieces and
-    comes before them, so most pieces are not read. A page of ``types`` reads 2,000 events at most:
-    it may be short, or empty, and still name a next one.
+    comes before them, so most pieces are not read. A page of ``types`` reads 2,000 events at most,
+    and each page ends after 4 MiB: it may be short, or empty, and still name a next one.
 
     Raises:
         InvalidPosition: the cursor is not one of this conversation.
@@ -121,14 +132,25 @@ class _Reading:
     pieces: set[int] = field(default_factory=set)
     last: Place | None = None
     looked: int = 0
+    size: int = 0
 
     def goes_on(self, limit: int) -> bool:
         """Whether the page reads more: one event more than it shows, to know of a next page."""
-        return len(self.found) <= limit and (self.types is None or self.looked < MAX_LOOKED)
+        return (
+            len(self.found) <= limit
+            and (self.types is None or self.looked < MAX_LOOKED)
+            and (self.size < PAGE_BYTES or not self.looked)
+        )
 
     async def some(self, count: int) -> None:
-        """Read up to ``count`` places; of ``types``, more at a time."""
+        """Read up to ``count`` places; of ``types``, more at a time, and fewer of large records."""
         count = count if self.types is None else max(count, MAX_PAGE)
+        if self.looked:
+            fit = (PAGE_BYTES - self.size) * self.looked // max(1, self.size)
+            most = MOST if self.types is None else 10 * MOST
+            count = min(count, 1 + fit, 2 * self.looked, most)
+        else:
+            count = min(count, FIRST)
         places: list[Place] = []
         while self.waiting and len(places) < count:
             place = self.waiting.pop(0)
@@ -136,11 +158,15 @@ class _Reading:
                 places.append(place)
         number, key = self.window.partition, self.window.key
         rows = await self.log.read(Position(number, place.offset) for place in places)
-        self.looked += len(places)
         for place in places:
+            if self.looked and self.size >= PAGE_BYTES:
+                break
+            self.looked += 1
             self.last = place
-            raw = rows.get(Position(number, place.offset))
-            flat = None if raw is None else flat_event(raw, key, self.log.seals)
+            raw = rows.pop(Position(number, place.offset), None)
+            flat = None if raw is None else await flat_event_beside(raw, key, self.log.seals)
+            if raw is not None and raw.value is not None:
+                self.size += len(raw.value)
             if flat is None or flat["type"] == "tool.result.chunk":
                 continue
             self.pieces.update(_pieces_of(flat))
@@ -178,6 +204,13 @@ def check_types(types: Collection[str] | None) -> None:
             f"type {(wrong or '')[:60]!r} is not one of {', '.join(PAGE_TYPES)}: several are"
             " separated by commas"
         )
+
+
+async def flat_event_beside(raw: Raw, key: Key, seals: PayloadCipher) -> dict[str, Any] | None:
+    """:func:`flat_event`, of a large record in a thread: others' requests go on meanwhile."""
+    if raw.value is None or len(raw.value) <= LOOP_BYTES:
+        return flat_event(raw, key, seals)
+    return await asyncio.to_thread(flat_event, raw, key, seals)
 
 
 def flat_event(raw: Raw, key: Key, seals: PayloadCipher) -> dict[str, Any] | None:

@@ -45,6 +45,12 @@ class CountingLog(MemoryLog):
     """A log that counts the offsets scanned."""
 
     scanned = 0
+    most_read = 0
+
+    async def read(self, positions):  # type: ignore[no-untyped-def]
+        wanted = list(positions)
+        self.most_read = max(self.most_read, len(wanted))
+        return await super().read(wanted)
 
     async def scan(self, partition, first, last):  # type: ignore[no-untyped-def]
         async for raw in super().scan(partition, first, last):
@@ -52,15 +58,17 @@ class CountingLog(MemoryLog):
             yield raw
 
 
-async def filled(count: int) -> tuple[CountingLog, Window]:
-    """Messages of one conversation among another's, and the window that nobody compacted."""
+async def filled(count: int, more: str = "") -> tuple[CountingLog, Window]:
+    """Messages of one conversation among another's, and the window that nobody compacted; ``more``
+    stands behind each text.
+    """
     log = CountingLog(1)
     records: list[Record] = []
     drafter = Drafter(KEY.tenant, Rules(POLICY), 1, 1 << 20)
     items = [
         (
             KEY.conversation if i % 2 else "other",
-            {"type": "message", "role": "user", "content": f"message {i}"},
+            {"type": "message", "role": "user", "content": f"message {i}{more}"},
         )
         for i in range(count * 2)
     ]
@@ -88,6 +96,22 @@ async def test_a_held_range_without_positions_is_paged_in_parts() -> None:
         if cursor is None:
             break
     assert found == [f"message {i}" for i in range(6000 * 2) if i % 2][::-1]
+
+
+async def test_a_page_of_large_events_ends_early_and_names_the_next() -> None:
+    log, window = await filled(20, " " + "word " * 100_000)
+    found, sizes, cursor = [], [], None
+    while True:
+        answer = await page(log, window, cursor, 100)
+        found += [event["content"].split(" word")[0] for event in answer["events"]]
+        sizes.append(len(answer["events"]))
+        cursor = answer["next_before"]
+        if cursor is None:
+            break
+    assert found == [f"message {i}" for i in range(20 * 2) if i % 2][::-1]
+    assert max(sizes) == 9, sizes  # of half a megabyte each
+    assert log.most_read < 20
+    assert len((await page(log, window, None, 3))["events"]) == 3
 
 
 async def test_a_page_that_ends_with_the_oldest_event_has_no_next() -> None:
