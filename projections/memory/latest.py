@@ -131,10 +131,10 @@ def corrections(statements: Sequence[Statement], asked: Collection[str]) -> list
     as a question goes. In the order of time.
 
     A statement corrects an earlier one that is much alike, if it has all of the question's stems
-    that the earlier one has. One that says that something changed needs less: to be alike, or,
-    where both are short, a telling stem that both have or that each of them shares with the
-    question, or to be alike but for the weekday or month. One that begins as a correction corrects
-    what was said right before.
+    that the earlier one has. One that says that something changed needs less. To be alike is
+    enough, but where both are long it has the question's stems. Where both are short, a telling
+    stem that both have or that each of them shares with the question is enough, or to be alike but
+    for the weekday or month. One that begins as a correction corrects what was said right before.
     """
     words = frozenset(asked)
     ordered = sorted(statements, key=attrgetter("at", "number"))
@@ -175,7 +175,7 @@ def others_of_kind(stems: Collection[str]) -> frozenset[str]:
 def _of_one_thing(one: Statement, other: Statement, asked: frozenset[str]) -> bool:
     mine, others = one.about(other), other.about(one)
     if _alike(mine, others):
-        return True
+        return min(len(mine), len(others)) <= SHORT or one.stems & asked <= other.stems
     return max(len(mine), len(others)) <= SHORT and (
         _telling(mine & others)
         or (_telling(mine & asked) and _telling(others & asked))

@@ -29,8 +29,10 @@ COVERED = 0.5
 """The power of how much of the question is covered, where there are no vectors: nothing else finds
 what answers in other words, and a few words of it are better than none.
 """
-NEAR = 6.0
-"""What the square of a cosine counts, beside a fit of 1."""
+NEAR, OPEN = 0.5, 10.0
+"""What a cosine counts beside a fit of 1: where words fit the question wholly, and how much more
+where none fits.
+"""
 
 
 @dataclass(slots=True)
@@ -124,16 +126,20 @@ def _fuse(found: Sequence[Recalled]) -> None:
 
     A fit counts for as much of the question as any text of its channel has: of a question whose
     telling words nobody said, the others say little. Else a record that has no more of it than a
-    name came before the turns that answer. A cosine counts as its square above the least one: much
-    if it stands out. Both were measured better than the sum of distances from the mean, which takes
-    a chance match for a good one where all are poor (docs/memory.md). Where turns have no vectors,
-    their words count alone.
+    name came before the turns that answer. A cosine counts, above the least one, the more the best
+    words leave open: little beside words that fit, much where all are poor. It is a plain sum, so
+    that how many were found changes little. Distances from the mean, summed, take a chance match
+    for a good one where all are poor (docs/memory.md). Where turns have no vectors, their words
+    count alone.
     """
     near = [one.cosine for one in found if one.cosine is not None]
     least, covered = min(near, default=0.0), 1.0 if near else COVERED
     for one in found:
-        above = 0.0 if one.cosine is None else one.cosine - least
-        one.fit = one.fit * one.coverage**covered + NEAR * above**2
+        one.fit *= one.coverage**covered
+    left = 1 - min(1.0, max((one.fit for one in found), default=0.0))
+    for one in found:
+        if one.cosine is not None:
+            one.fit += (NEAR + OPEN * left**2) * (one.cosine - least)
 
 
 def _without_repeats(found: list[Recalled]) -> list[Recalled]:

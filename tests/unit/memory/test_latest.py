@@ -70,6 +70,20 @@ def test_a_change_corrects_what_answers_the_same_question_in_other_words() -> No
     assert not corrected(before, after, "What does she collect?")
 
 
+def test_a_long_turn_that_returns_to_a_subject_corrects_nothing_that_answers_better() -> None:
+    before = turn(
+        "Painting the desert is a great way to relax, I began after a friend gave me brushes.",
+        1,
+        NOW - 9 * DAY,
+    )
+    lately = (
+        "Last week I was painting a cactus and lizards in the desert, a great way to rest a bit."
+    )
+    after = turn(lately, 2, NOW)
+    assert not corrected(before, after, "Who gave her the brushes?")
+    assert corrected(before, after, "What is she painting?")
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -228,10 +228,20 @@ def test_meaning_is_added_to_words_and_a_chance_word_does_not_decide() -> None:
         return {one.found.text: one.fit for one in found}
 
     whole, little = fits(1.0), fits(0.1)
-    assert sorted(whole, key=whole.__getitem__) == ["none", "a turn", "near", "words", "both"]
+    assert sorted(whole, key=whole.__getitem__) == ["none", "near", "a turn", "words", "both"]
     # Hardly any of the question's words are known: those that are may be there by chance.
     assert sorted(little, key=little.__getitem__) == ["none", "a turn", "words", "both", "near"]
     assert whole["none"] == little["none"] == 0
+
+
+def test_looking_deeper_puts_no_chance_meaning_before_what_fits_the_question() -> None:
+    def first(least: float) -> str:
+        cosines = [("near", 0.5), ("words", 0.2), ("far", least)]
+        vectors = [Recalled(record(text), cosine=cosine) for text, cosine in cosines]
+        found = joined([("text", [Recalled(record("words"), 1.0)]), ("vectors", vectors)])
+        return max(found, key=lambda one: one.fit).found.text
+
+    assert [first(0.4), first(0.0), first(-0.2)] == ["words"] * 3
 
 
 def test_without_vectors_the_words_alone_count() -> None:
