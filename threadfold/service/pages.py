@@ -33,7 +33,7 @@ MAX_LOOKED = 2_000
 """Events that a page of some types reads."""
 PAGE_BYTES = 4 << 20
 """Bytes of records after which a page ends: it has one event at least."""
-FIRST, MOST = 8, 32
+FIRST, MOST = 20, 32
 """Places that are read at first, before it is known how large a conversation's records are, and at
 most; of some types, ten times as many.
 """

@@ -547,7 +547,8 @@ export interface paths {
          *
          *     History is read by the window, which follows an acknowledged append within milliseconds. With
          *     `after` or `wait` the page waits for it, up to 10 s, then it answers 503. A page of some types
-         *     reads 2,000 events at most: it may be short and still have a `next_before`.
+         *     reads 2,000 events at most, and each page ends after 4 MiB: it may be short and still have a
+         *     `next_before`.
          *
          *     Scope: `read`. Also for end users.
          */

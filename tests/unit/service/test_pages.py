@@ -99,7 +99,7 @@ async def test_a_held_range_without_positions_is_paged_in_parts() -> None:
 
 
 async def test_a_page_of_large_events_ends_early_and_names_the_next() -> None:
-    log, window = await filled(20, " " + "word " * 100_000)
+    log, window = await filled(40, " " + "word " * 100_000)
     found, sizes, cursor = [], [], None
     while True:
         answer = await page(log, window, cursor, 100)
@@ -108,9 +108,9 @@ async def test_a_page_of_large_events_ends_early_and_names_the_next() -> None:
         cursor = answer["next_before"]
         if cursor is None:
             break
-    assert found == [f"message {i}" for i in range(20 * 2) if i % 2][::-1]
+    assert found == [f"message {i}" for i in range(40 * 2) if i % 2][::-1]
     assert max(sizes) == 9, sizes  # of half a megabyte each
-    assert log.most_read < 20
+    assert log.most_read <= 20
     assert len((await page(log, window, None, 3))["events"]) == 3
 
 
