@@ -186,7 +186,7 @@ class TopicFeed(ABC):
         await self._advance(offsets)
 
     async def _begin_anew(self) -> None:
-        """Empty the store. Readers wait from before that on until it is fed: none finds it empty."""
+        """Empty the store. Readers wait from before that on, so none finds it empty."""
         async with self._advanced:
             self._begun, self._next = {}, {}
         await asyncio.to_thread(self._drop)
