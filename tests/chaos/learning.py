@@ -141,7 +141,7 @@ def _went_back(
 def _once(key: str, conversation: Conversation, findings: Findings) -> None:
     """The rules say the same of the same events once, unless a rollback came in between."""
     counted = Counter(
-        json.dumps([event.type, data["memory_id"], data["positions"], data.get("rollback")])
+        json.dumps([event.type, *map(data.get, ("memory_id", "by", "positions", "rollback"))])
         for event in _accepted(conversation)
         if (data := event.data).get("origin") == "rules"
     )
