@@ -16,48 +16,33 @@ from typing import Any
 
 import msgspec
 
-from projections.errors import InvalidPolicy, ThreadfoldError
+from projections.errors import InvalidPolicy
 from projections.events import types as events
 from projections.events.times import present
-from projections.events.token_cost import trusted_tokens
-from projections.events.types import AnyEvent, absolute, delta
+from projections.events.types import absolute, delta
 from projections.events.validation import Record, make_record
 from projections.fold.apply import id_hash_of
 from projections.fold.replay import Logged
 from projections.names import Key, Position
-from projections.window.recent_ids import LIMIT
-from streams.compaction.requests import (
-    Asked,
-    CompactionRequest,
-    Piece,
-    piece_offsets,
-    what_is_asked,
-)
+from streams.compaction.requests import Asked, CompactionRequest, what_is_asked
+from streams.compaction.span import Span, SpanLost, read_span
 from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
 from streams.compaction.summarizers.registry import Summarizers
 from streams.compaction.summarizers.segments import summarize
 from streams.compaction.summarizers.span_messages import messages_of
-from streams.log.history import event_of, read_events
+from streams.log.history import read_events
 from streams.log.log import Log
 from streams.metrics.declared import COMPACTIONS, FALLBACKS, SUMMARY_SECONDS
 from streams.metrics.metrics import Metrics
 from streams.runtime.log_fields import about
 from streams.runtime.processor import Here, Processor
-from streams.runtime.time_slices import TimeSlices
 from streams.runtime.tracing import present_traceparent, summary_span, trace_of
 from streams.settings.endpoints import EXTRACTIVE
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-Read = list[Logged]
 _TRUST = ("user", "model", "tool")
-
-
-class SpanLost(ThreadfoldError):
-    """The log does not hold the events a request names; a newer request will name others, or the
-    log lost its past.
-    """
 
 
 class Compactor:
@@ -153,15 +138,14 @@ class Compactor:
                 the same ids).
         """
         key = Key(request.tenant, request.conversation)
-        span, logged, whole = await self._read_span(request, key)
-        traces = (trace_of(event) for _, event in logged)
+        most = self.settings.summary_input_tokens
+        span = await read_span(self.log, request, key, most_tokens=most)
+        traces = (trace_of(event) for _, event in span.summarised)
         how = {"threadfold.reason": request.reason, "threadfold.summarizer": request.summarizer}
         with summary_span(key, request.traceparent, traces, how):
-            return await self._append_summary(request, key, span, logged, whole=whole)
+            return await self._append_summary(request, key, span)
 
-    async def _append_summary(
-        self, request: CompactionRequest, key: Key, span: Read, logged: Read, *, whole: bool
-    ) -> Position:
+    async def _append_summary(self, request: CompactionRequest, key: Key, span: Span) -> Position:
         previous = await self._previous(request, key)
         summarizer = self._summarizer(request.summarizer)
         begun = time.perf_counter()
@@ -171,7 +155,7 @@ class Compactor:
                 previous=previous.text if previous else None,
                 messages=tuple(
                     m
-                    for offset, event in logged
+                    for offset, event in span.summarised
                     for m in messages_of(event, str(Position(request.partition, offset)))
                 ),
                 max_tokens=request.max_tokens,
@@ -180,7 +164,7 @@ class Compactor:
                 conversation=request.conversation,
             ),
         )
-        flat = _summary_event(request, span, logged, previous, answer)
+        flat = _summary_event(request, span, previous, answer)
         made_by = answer.summarizer or summarizer.name
         self.metrics.observe(SUMMARY_SECONDS, time.perf_counter() - begun, made_by)
         flat |= {"summarizer": made_by, "model": answer.model, "cost": answer.cost}
@@ -194,8 +178,8 @@ class Compactor:
                 reason,
                 extra={**about(key), "summarizer": name, "reason": reason},
             )
-        if not whole:
-            _shorten(flat, request, span[-1][0])
+        if not span.whole:
+            _shorten(flat, request, span.events[-1][0])
         record = await self._processor.run(
             request.tenant, _record_of, key, flat, request.encoding, self.settings.max_event_bytes
         )
@@ -212,66 +196,6 @@ class Compactor:
         except InvalidPolicy as error:
             logger.warning("%s; %s is used instead", error, EXTRACTIVE)
             return self._summarizers(EXTRACTIVE)
-
-    async def _read_span(
-        self, request: CompactionRequest, key: Key
-    ) -> tuple[list[Logged], list[Logged], bool]:
-        """All events of the span, those of them to be summarised, and whether the cap on one input
-        left the span whole.
-
-        A span that is cut ends where the window takes a summary to end (``request.ends``), if need
-        be beyond the cap.
-        """
-        span: list[Logged] = []
-        logged: list[Logged] = []
-        tokens, end = 0, request.last
-        for piece in request.pieces:
-            dead = set(absolute(piece.gone))
-            for offset, event in await self._read_piece(piece, key, request.partition):
-                out = offset in dead or any(first <= offset <= last for first, last in piece.voids)
-                if piece.live and not out and offset <= end:
-                    tokens += _tokens(event, request.encoding)
-                    if (
-                        tokens > self.settings.summary_input_tokens
-                        and logged
-                        and end == request.last
-                    ):
-                        end = _cut(request, logged[-1][0])
-                    logged.append((offset, event))
-                span.append((offset, event))
-            if piece.last > end:
-                break
-        if not span:
-            raise SpanLost(
-                f"the log holds no event of {key} between offsets {request.first} and"
-                f" {request.last}"
-            )
-        span = [item for item in span if item[0] <= end]
-        return span, [item for item in logged if item[0] <= end], end == request.last
-
-    async def _read_piece(self, piece: Piece, key: Key, partition: int) -> list[Logged]:
-        offsets = piece_offsets(piece)
-        if offsets is not None:
-            found = await read_events(self.log, key, partition, offsets)
-            if len(found) != len(offsets):
-                raise SpanLost(
-                    f"the log holds {len(found)} of {len(offsets)} events of {key} from offset"
-                    f" {piece.first} on"
-                )
-            return found
-        rows, seen = list[Logged](), dict[str, None]()
-        with TimeSlices().begin() as part:
-            async for raw in self.log.scan(partition, piece.first, piece.last):
-                if part.over:
-                    await part.rest()
-                event = event_of(raw, key, self.log.seals)
-                # A repeat within the range was applied once: of as many ids as the fold knows.
-                if event is not None and event.id not in seen:
-                    seen[event.id] = None
-                    if len(seen) > LIMIT:
-                        del seen[next(iter(seen))]
-                    rows.append((raw.position.offset, event))
-        return rows
 
     async def _previous(self, request: CompactionRequest, key: Key) -> events.Summary | None:
         if request.previous_offset is None:
@@ -301,25 +225,17 @@ def _record_of(key: Key, flat: dict[str, Any], encoding: str, max_bytes: int) ->
     )
 
 
-def _tokens(event: AnyEvent, encoding: str) -> int:
-    if isinstance(event, events.MessageEvent | events.ToolResultEvent):
-        return trusted_tokens(event.data, event.tokens, encoding)
-    return 0
-
-
 def _summary_event(
     request: CompactionRequest,
-    span: list[Logged],
-    logged: list[Logged],
+    span: Span,
     previous: events.Summary | None,
     answer: SummaryText,
 ) -> dict[str, Any]:
     """The flat summary event that answers a request whole."""
     ids = sha256()
-    for _, event in span:
-        ids.update(id_hash_of(event.id))
-    before = sum(_tokens(event, request.encoding) for _, event in logged)
-    summarised = {offset for offset, _ in logged}
+    for _, id_ in span.events:
+        ids.update(id_hash_of(id_))
+    summarised = {offset for offset, _ in span.summarised}
     return {
         "type": "summary",
         "summary_id": request.request_id,
@@ -328,10 +244,10 @@ def _summary_event(
         "span": {
             "from": str(Position(request.partition, request.first)),
             "to": str(Position(request.partition, request.last)),
-            "count": len(span),
-            "positions": delta([offset for offset, _ in span]),
+            "count": len(span.events),
+            "positions": delta([offset for offset, _ in span.events]),
             "digest": ids.hexdigest(),
-            "stands": "".join("1" if offset in summarised else "0" for offset, _ in span),
+            "stands": "".join("1" if offset in summarised else "0" for offset, _ in span.events),
             **({"kept": request.kept} if request.kept else {}),
             "survives_rollbacks": True,
         },
@@ -347,26 +263,10 @@ def _summary_event(
         "reason": request.reason,
         "summarizer": request.summarizer,
         "policy": request.policy,
-        "trust": _trust(logged, previous),
-        "tokens_before": before,
+        "trust": _trust(span.summarised, previous),
+        "tokens_before": span.tokens,
         "tokens_after": answer.tokens,
     }
-
-
-def _cut(request: CompactionRequest, last: int) -> int:
-    """Where a span of which no more than up to offset ``last`` fits one input may end: at the last
-    place before, else at the next.
-    """
-    ends = absolute(request.ends)
-    if any(
-        piece.live and piece.offsets is None and piece.first <= last <= piece.last
-        for piece in request.pieces
-    ):
-        return last
-    return max(
-        (end for end in ends if end <= last),
-        default=min((end for end in ends if end > last), default=request.last),
-    )
 
 
 def _shorten(flat: dict[str, Any], request: CompactionRequest, last: int) -> None:

@@ -15,13 +15,12 @@ from projections.fold.replay import Logged
 from projections.names import Key, Position, parse_position
 from projections.window.entry import Kind
 from projections.window.window import Window
-from streams.log.history import event_of, read_events
+from streams.log.history import read_events
 from streams.log.log import Log
+from streams.log.said import said_at, said_between
 
 MAX_EVENTS = 20_000
 """Events of one span; of a longer session, the latest."""
-AT_ONCE = 500
-"""Events that are read at once."""
 CONTEXT = 32
 """Events before a summary's span that are read with it, for a call whose failure stands there."""
 
@@ -37,8 +36,10 @@ async def span_of_summary(log: Log, key: Key, at: Position) -> tuple[list[Logged
         if previous is not None:
             offsets = standing(previous)[-CONTEXT:]
             before = await read_events(log, key, at.partition, offsets)
-    offsets = standing(event)[-MAX_EVENTS:]
-    return before, await read_events(log, key, at.partition, offsets)
+    offsets, found = standing(event)[-MAX_EVENTS:], list[Logged]()
+    async for step in said_at(log, key, at.partition, offsets):
+        found += step
+    return before, found
 
 
 async def span_of_session(
@@ -74,11 +75,8 @@ async def _session(log: Log, window: Window, below: int, *, summarised: bool) ->
         if await _read(log, key, known, session):
             return session.events()
         known = []
-        rows = [
-            (raw.position.offset, event)
-            async for raw in log.scan(partition, entry.start, min(entry.offset, below - 1))
-            if (event := event_of(raw, key, log.seals)) is not None
-        ]
+        last = min(entry.offset, below - 1)
+        rows = [one async for one in said_between(log, key, partition, entry.start, last)]
         if session.take(rows):
             return session.events()
     over = await _read(log, key, known, session)
@@ -96,9 +94,8 @@ async def _session(log: Log, window: Window, below: int, *, summarised: bool) ->
 
 async def _read(log: Log, key: Key, offsets: Sequence[int], session: _Session) -> bool:
     """Take the events at these offsets, newest first; returns whether the session is whole."""
-    for at in range(0, len(offsets), AT_ONCE):
-        some = sorted(offsets[at : at + AT_ONCE])
-        if session.take(await read_events(log, key, session.partition, some)):
+    async for step in said_at(log, key, session.partition, offsets):
+        if session.take(step):
             return True
     return False
 

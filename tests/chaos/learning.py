@@ -15,6 +15,10 @@ from tests.chaos.model import LEARNT, NUMBER, Conversation, Logged, logged, offs
 from tests.chaos.statements import PLANTED, SECRET
 
 _VOIDED = "memory.voided"
+_SAYS = ("memory_id", "by", "child_composite_ids", "positions", "rollback")
+"""What two events of the rules differ in: two later statements may supersede one record, and a
+composite may take in one that was not there when it was made.
+"""
 
 
 def conversations_of(rows: Iterable[Row], taken: Iterable[str] = ()) -> dict[str, Conversation]:
@@ -141,7 +145,7 @@ def _went_back(
 def _once(key: str, conversation: Conversation, findings: Findings) -> None:
     """The rules say the same of the same events once, unless a rollback came in between."""
     counted = Counter(
-        json.dumps([event.type, data["memory_id"], data["positions"], data.get("rollback")])
+        json.dumps([event.type, *map(data.get, _SAYS)])
         for event in _accepted(conversation)
         if (data := event.data).get("origin") == "rules"
     )

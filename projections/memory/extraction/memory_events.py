@@ -179,7 +179,15 @@ def _relations(
             **_learnt(taught, min(new, key=_anchor).offsets, origin, found.model),
         )
         fused.memory_id = id_of(taught.key, fused) or ""
-        yield _flat("memory.fused", taught.key, fused, max(new, key=_anchor).time)
+        flat = _flat("memory.fused", taught.key, fused, max(new, key=_anchor).time)
+        # The time and the trust follow from which of the sources are new: another extraction finds
+        # the same cluster from another one.
+        yield {**flat, "id": _id_of(["memory.fused", str(taught.key), _named(fused)])}
+
+
+def _named(fused: MemoryFused) -> list[object]:
+    """What names the event of a composite: its first record, its sources and what it takes in."""
+    return [fused.positions, fused.rollback, fused.memory_id, fused.child_composite_ids]
 
 
 def _anchor(found: Candidate) -> tuple[int, ...]:

@@ -4,15 +4,19 @@ summarise.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import msgspec
 import pytest
 
 from projections.events import types as events
 from projections.events.codec import decode_event
 from projections.events.types import SummaryEvent
-from projections.names import partition_of
+from projections.names import Position, partition_of
 from projections.policy.policy import Rules
-from streams.compaction.compactor import Compactor, SpanLost
+from streams.compaction.compactor import Compactor
 from streams.compaction.requests import Piece, request_for
+from streams.compaction.span import SpanLost, read_span
 from streams.log.log import Raw
 from streams.settings.settings import Settings
 from tests.support.compaction import KEY, SMALL, Terse, append, fold
@@ -110,6 +114,36 @@ async def test_a_backlog_over_one_input_is_summarised_in_a_chain_and_never_betwe
     assert window.tail_tokens <= window.policy.budget(0)
 
 
+class Weighed(MemoryLog):
+    """A log that keeps how many bytes of records were read at once."""
+
+    most = 0
+
+    async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
+        rows = await super().read(positions)
+        self.most = max(self.most, sum(len(raw.value or b"") for raw in rows.values()))
+        return rows
+
+
+async def test_a_span_of_large_images_is_read_in_steps_and_kept_without_them() -> None:
+    log = Weighed(1)
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * (1 << 20)}}
+    await append(
+        log,
+        [
+            {**flat, "content": [{"type": "text", "text": flat["content"]}, image]}
+            for flat in talk(60)
+        ],
+    )
+    large = {"model_window": 100_000, "working_budget": 40_000, "keep_recent_tokens": 2_000}
+    request = request_for(await fold(log, Rules(SMALL | large)), 1)
+    assert request is not None
+    span = await read_span(log, request, KEY, most_tokens=SETTINGS.summary_input_tokens)
+    assert span.whole and len(span.events) == len(span.summarised) > 40
+    assert log.most < 18 << 20  # in one go it is more than 40 MiB
+    assert sum(len(msgspec.json.encode(event)) for _, event in span.summarised) < 1 << 16
+
+
 def _position(text: str):  # type: ignore[no-untyped-def]
     from projections.names import parse_position
 
@@ -124,7 +158,7 @@ async def test_a_span_that_the_log_does_not_hold_is_refused_and_nothing_is_appen
     partition = partition_of(KEY, 3)
     ends = await log.end_offsets()
     request.pieces = [Piece(10_000, 10_001, [10_000, 1])]
-    with pytest.raises(SpanLost, match="the log holds 0 of 2 events"):
+    with pytest.raises(SpanLost, match=r"no event of .+ at offset 10000"):
         await Compactor(SETTINGS, log).answer(request)
     assert (await log.end_offsets())[partition] == ends[partition]
 

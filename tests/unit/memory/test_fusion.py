@@ -184,6 +184,16 @@ def test_what_fuses_names_its_sources_and_has_none_of_their_text() -> None:
     assert fused["trust"] == "model"
 
 
+def test_a_composite_found_again_from_another_of_its_sources_is_the_same_event() -> None:
+    one = candidate(TEXTS[0], 3, trust="model", time="2024-05-15T10:00:00Z")
+    other = candidate(TEXTS[1], 5, time="2024-05-16T10:00:00Z")
+    first, second, fused = events_of([one, other])
+    there = Statement(second["memory_id"], "fact", TEXTS[1], 0, "user")
+    again = events_of([one], Near({first["memory_id"]: [there]}))[-1]
+    assert again["source_record_ids"] == fused["source_record_ids"]
+    assert (again["id"], again["time"]) == (fused["id"], "2024-05-15T10:00:00Z")
+
+
 def test_what_supersedes_has_the_time_and_place_of_the_later_statement() -> None:
     one = candidate("The user is vegetarian.", 3, time="2024-05-15T10:00:00Z")
     other = candidate("The user is not vegetarian anymore.", 5, time="2024-05-16T10:00:00Z")
