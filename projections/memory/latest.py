@@ -57,6 +57,7 @@ _CHANGED = re.compile(
     re.IGNORECASE,
 )
 """What says that something holds since lately."""
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n")
 _LOOKED_AT = 300
 """Characters of a statement in which it says that something changed."""
 
@@ -94,7 +95,8 @@ def statement(number: int, found: Record | Turn, taught_by: Turn | None = None) 
     """A record or turn as a statement; None for what is none.
 
     Args:
-        taught_by: the turn that taught the record, in the speaker's own words.
+        taught_by: the turn that taught the record, in the speaker's own words. Its sentences that
+            share no word with the record are about something else.
     """
     if not is_stated(found):
         return None
@@ -103,9 +105,10 @@ def statement(number: int, found: Record | Turn, taught_by: Turn | None = None) 
         stems = frozenset(stems_of(found.text)) - _OF_USER
         noted = found.trust != "user"
         one = Statement(number, found.confirmed_at, "", found.conversation, stems, noted=noted)
-        if said is None:
+        if said is None or taught_by is None:
             return one
-        return said._replace(at=one.at, speaker="", stems=stems | said.stems)
+        about = said.stems & _told_with(stems, taught_by.text)
+        return said._replace(at=one.at, speaker="", stems=stems | about)
     corrected = _CORRECTED.match(found.text)
     text = found.text if corrected is None else found.text[corrected.end() :]
     begin, rest = text[:_LOOKED_AT], text[_LOOKED_AT:]
@@ -124,6 +127,13 @@ def statement(number: int, found: Record | Turn, taught_by: Turn | None = None) 
         corrects=corrected is not None,
         changes=same != begin,
     )
+
+
+def _told_with(stems: frozenset[str], text: str) -> frozenset[str]:
+    """The stems of a text's sentences that have one of some stems; of all, where none has."""
+    sentences = [frozenset(stems_of(one)) for one in _SENTENCE_END.split(text)]
+    own = [one for one in sentences if not one.isdisjoint(stems)]
+    return frozenset[str]().union(*(own or sentences))
 
 
 def corrections(statements: Sequence[Statement], asked: Collection[str]) -> list[tuple[int, int]]:

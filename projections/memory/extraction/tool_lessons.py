@@ -14,6 +14,7 @@ from msgspec import Struct
 from projections.events.content import ToolCall
 from projections.events.memories import MemoryTags
 from projections.memory.extraction.candidate import Candidate
+from projections.memory.extraction.clauses import instructs
 
 MAX_OPEN = 256
 """Calls that wait for their result; of more, the oldest are forgotten."""
@@ -70,6 +71,9 @@ class ToolLessons:
         tool, arguments = made.call.name, _object(made.call.arguments)
         answer = _object(text)
         error = _error_of(text, answer) if is_error or _fails(text, answer) else None
+        if error is not None and instructs(error):
+            self._failed.pop(tool, None)
+            return
         if error is not None:
             self._failed[tool] = _Failed(made.offset, offset, error, arguments)
             while len(self._failed) > MAX_FAILED:

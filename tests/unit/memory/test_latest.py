@@ -152,6 +152,21 @@ def test_a_record_changes_what_the_words_that_taught_it_say_has_changed() -> Non
     assert first(said) == new.id
 
 
+def test_a_record_is_not_corrected_by_what_another_sentence_of_its_turn_is_about() -> None:
+    asked = "What is my sister's name?"
+    taught_by = turn("Yesterday I visited Porto. My sister's name is Clara.", 1, NOW - DAY)
+    clara = record("The user's sister's name is Clara.", NOW - DAY, taught_by.position)
+    moved = turn("I live in Porto now.", 2, NOW, "c2")
+    plan = make_plan(ActionState(query=asked, now=NOW))
+    hits = [Recalled(clara, 0.9), Recalled(taught_by, 0.8), Recalled(moved, 0.2)]
+    found = scored(joined([("text", hits)]), plan, RecallWeights(), NOW)
+    assert [one.found for one in found] == [clara, moved]
+    renamed = turn("My sister is called Chiara now.", 2, NOW, "c2")
+    hits[2] = Recalled(renamed, 0.2)
+    found = scored(joined([("text", hits)]), plan, RecallWeights(), NOW)
+    assert [one.found for one in found] == [renamed, clara]
+
+
 def test_what_a_model_saved_takes_back_what_a_model_saved_and_nothing_that_a_user_said() -> None:
     def saved(text: str, at: int, trust: str, origin: str = "explicit") -> Record:
         return replace(record(text, at, "0-1"), trust=trust, origin=origin, positions=[])
