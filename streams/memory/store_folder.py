@@ -90,14 +90,17 @@ class StoreFolder:
 
     def hold(self) -> bool:
         """Become the one process that feeds the live store; False while another one is. A folder
-        that has no store gets an empty one, and one that was deleted is made again.
+        that has no store, or whose live one is not named any more, gets an empty one, and one that
+        was deleted is made again.
         """
         if not self.path.is_dir():
             self._make_again()
         if self._lock is None:
             self._lock = self._locked("feeding.lock")
         if self._lock is not None and self.live is None:
-            with self._new(self._live_name, exclusive=True) as file:
+            # A name that is none is no other gateway's: nobody writes one.
+            damaged = (self.path / self._live_name).exists()
+            with self._new(self._live_name, exclusive=not damaged) as file:
                 file.write_text(self._following().name)
         return self._lock is not None
 

@@ -172,12 +172,18 @@ def _on_memories(
     *,
     new: bool = False,
 ) -> T:
-    """The result of ``work`` on the memories; ``new``: of a tenant that may have to be created."""
+    """The result of ``work`` on the memories; ``new``: of a tenant that may have to be created.
+
+    Raises:
+        UnknownTenant: there is no such tenant.
+    """
     check_name("tenant", tenant)
 
     async def on(service: ConversationService) -> T:
         if new:
             await ensure_tenant(service.control, tenant)
+        else:
+            service.control.state.tenant(tenant)
         opened = Memories(service)
         try:
             return await work(opened)

@@ -6,6 +6,7 @@ from msgspec.structs import astuple, replace
 
 from projections.errors import InvalidRequest
 from projections.events import types as events
+from projections.fold.memory_acceptance import MAX_TEXT
 from projections.memory.identity import id_of, normalize
 from projections.memory.private_text import all_without_private, without_private
 from projections.memory.valid_times import valid_times
@@ -22,13 +23,16 @@ def filled(
     """What is saved, without what is private, in its scope and with its id.
 
     Raises:
-        InvalidRequest: nothing is left of its text, or it speaks of a time that is none.
+        InvalidRequest: nothing is left of its text, it is too long, or it speaks of a time that is
+            none.
     """
     data = _public_record(data, what) if isinstance(data, events.MemorySaved) else _public(data)
     named = data.text if isinstance(data, events.MemorySaved) else data.intent
     data = replace(data, normalized_text=normalize(named), user=user, channel=channel)
     if not data.normalized_text:
         raise InvalidRequest(f"{what}: nothing of its text is left that may be kept")
+    if len(named) > MAX_TEXT:
+        raise InvalidRequest(f"{what}: {len(named)} characters: a text has at most {MAX_TEXT}")
     data.memory_id = id_of(key, data) or ""
     return data
 

@@ -45,6 +45,18 @@ def test_a_folder_that_was_deleted_is_made_again_and_one_process_holds_it(tmp_pa
     assert (tmp_path / "m").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.parametrize("left", ["", "memor", "memories-1.lance"])
+def test_a_folder_whose_live_store_is_not_named_any_more_gets_a_new_one(
+    tmp_path: Path, left: str
+) -> None:
+    (tmp_path / "live").write_text(left)
+    (tmp_path / "memories-3.db").write_bytes(b"a store")
+    folder = StoreFolder(tmp_path)
+    assert folder.live is None and folder.hold()
+    assert folder.live == tmp_path / "memories-4.db"
+    folder.close()
+
+
 def test_a_built_store_becomes_the_live_one_and_the_former_goes(tmp_path: Path) -> None:
     folder = StoreFolder(tmp_path)
     first = built(folder)

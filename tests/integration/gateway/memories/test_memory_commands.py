@@ -48,6 +48,8 @@ async def test_the_commands_do_what_the_routes_do(world: World, user: str, tmp_p
     missing = await cli("memories", "show", "acme", saved["id"], *at)
     assert (missing.code, missing.said) == (1, f"threadfold: memory {saved['id']} is not known")
     assert (await cli("memories", "search", "acme", "x", "--as-of", "noon", *at)).code == 2
+    nobody = await cli("memories", "list", f"nobody-{user}", *at)
+    assert nobody.code == 1 and f"tenant nobody-{user} is not known" in nobody.said
 
 
 async def test_save_takes_type_topic_and_conversation_and_search_what_was_known(
@@ -76,6 +78,8 @@ async def test_save_takes_type_topic_and_conversation_and_search_what_was_known(
     assert await found("--as-of", then) == ["Likes oolong tea."]
     shown = await ok("memories", "show", "acme", first["id"], "--as-of", then, *at)
     assert json.loads(shown.out)["text"] == "Likes oolong tea."
+    long = await cli("memories", "save", "acme", "x" * 8_193, "--user", user, *at)
+    assert long.code == 2 and "8193 characters: a text has at most 8192" in long.said
     wrong = await cli("memories", "save", "acme", "x", "--type", "guess", *at)
     assert wrong.code == 2 and "guess" in wrong.said
 
