@@ -16,7 +16,9 @@ import msgspec
 from projections.events.memories import Learnt, MemoryFused, MemorySaved, SkillSaved
 from projections.names import Key
 
-_ASCII = re.compile("[a-z0-9]+")
+_ASCII = re.compile(r"[a-z0-9]+|[$%+<=>]|(?<=[a-z0-9])#|(?<![a-z0-9])-(?=[0-9])")
+_NO_SIGNS = "~|"
+"""Of the mathematical signs those that people write for other ends."""
 
 
 class Scope(NamedTuple):
@@ -39,12 +41,41 @@ def scope_of(key: Key, user: str | None, channel: str | None) -> Scope:
 
 
 def normalize(text: str) -> str:
-    """A text without what makes no difference: case, punctuation, blanks, forms of letters."""
+    """A text without what makes no difference: case, punctuation, blanks, forms of letters. Signs
+    of currencies and of mathematics stay, and so do "C#" and "-5". Empty where it has no letters.
+    """
     if text.isascii():
-        return " ".join(_ASCII.findall(text.lower()))
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    letters = "".join(c if c.isalnum() or unicodedata.combining(c) else " " for c in folded)
-    return " ".join(letters.split())
+        found = _ASCII.findall(text.lower())
+        return " ".join(found) if any(map(str.isalnum, found)) else ""
+    folded = _folded(text)
+    kept = "".join(
+        c if _is_letter(c) else f" {c} " if _is_sign(folded, i) else " "
+        for i, c in enumerate(folded)
+    )
+    return " ".join(kept.split()) if any(map(_is_letter, kept)) else ""
+
+
+def letters_of(text: str) -> str:
+    """The letters and digits of a text as :func:`normalize` writes them, and a blank for others."""
+    return "".join(c if _is_letter(c) else " " for c in _folded(text))
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+
+def _is_letter(char: str) -> bool:
+    return char.isalnum() or unicodedata.combining(char) > 0
+
+
+def _is_sign(text: str, at: int) -> bool:
+    """Whether what stands there makes another text: "$5" is not "\u20ac5", "C++" not "C"."""
+    char, after_letter = text[at], at > 0 and text[at - 1].isalnum()
+    if char == "#":
+        return after_letter
+    if char == "-":
+        return not after_letter and text[at + 1 : at + 2].isdigit()
+    return char == "%" or (unicodedata.category(char) in ("Sc", "Sm") and char not in _NO_SIGNS)
 
 
 def memory_id(scope: Scope, kind: str, name: str) -> str:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_MARK = re.compile(r"<(/?)\s{0,9}private(?:\s[^<>]{0,200})?>", re.IGNORECASE)
+_GAP = r"[\s\x00-\x1f\u00ad\u200b-\u200f\u2060\ufeff]"
+"""What is not seen, or seen as a blank."""
+_MARK = re.compile(
+    rf"<{_GAP}*private(?:>|(?:{_GAP}|/)[^<>]*>?)|<{_GAP}*(/){_GAP}*private(?:{_GAP}[^<>]*)?>",
+    re.IGNORECASE,
+)
+"""A mark that opens, however it goes on; or one that closes."""
 
 
 def without_private(text: str) -> str:

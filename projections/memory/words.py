@@ -10,7 +10,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from projections.memory.identity import normalize
+from projections.memory.identity import letters_of
 
 _STOP_WORDS = """
 a an and are as at be been but by can could did do does for from had has have he her him his how i
@@ -61,7 +61,7 @@ def words_of(text: str) -> list[str]:
     """
     if text.isascii():
         return _ASCII.findall(text.lower())
-    plain = unicodedata.normalize("NFD", normalize(text))
+    plain = unicodedata.normalize("NFD", letters_of(text))
     plain = "".join(c for c in plain if not unicodedata.combining(c))
     found: list[str] = []
     for word in plain.split():

@@ -176,7 +176,7 @@ class TopicFeed(ABC):
             ends = await consumer.end_offsets(self._places)
             if any(at >= ends.get(TopicPartition(self._topic, p), 0) for p, at in done.items()):
                 logger.warning("%s is of another topic: it is fed anew", self._what)
-                await asyncio.to_thread(self._drop)
+                await self._begin_anew()
                 done = {}
             offsets = {tp.partition: done.get(tp.partition, -1) + 1 for tp in self._places}
             for tp in self._places:
@@ -184,6 +184,12 @@ class TopicFeed(ABC):
             self._begun = {tp.partition: end for tp, end in ends.items()}
             self.reason = ""
         await self._advance(offsets)
+
+    async def _begin_anew(self) -> None:
+        """Empty the store. Readers wait from before that on, so none finds it empty."""
+        async with self._advanced:
+            self._begun, self._next = {}, {}
+        await asyncio.to_thread(self._drop)
 
     async def _close(self) -> None:
         if self._consumer is not None:

@@ -68,7 +68,7 @@ class TurnFeed(TopicFeed):
         """
         if self.store.damaged:
             logger.warning("the index of turns in %s is damaged: it is fed anew", self.store.path)
-            await asyncio.to_thread(self._drop)
+            await self._begin_anew()
         async with kafka_errors(self._settings, f"reading topic {self._topic}"):
             found = await topic_id(consumer, self._topic)
             begins = await consumer.beginning_offsets(self._places)
@@ -78,7 +78,7 @@ class TurnFeed(TopicFeed):
             missed = True
         if missed:
             logger.warning("the index of turns is of another log: it is fed anew")
-            await asyncio.to_thread(self._drop)
+            await self._begin_anew()
             if found is not None:
                 await asyncio.to_thread(self.store.belongs_to, str(found))
         await super()._go_on(consumer)

@@ -7,6 +7,7 @@ an operator fixed one. Lists are short, and texts are cut; ``mem_get`` has the w
 from __future__ import annotations
 
 import inspect
+from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -44,7 +45,11 @@ def mcp_server(callers: Callers, user: str | None = None) -> MCPServer[Any]:
     """The server, for any transport. ``user``: every call is about this user's memory alone."""
     tools = _Tools(callers, user)
     made = _Server(
-        "threadfold", title="threadfold memory", instructions=INSTRUCTIONS, log_level="WARNING"
+        "threadfold",
+        title="threadfold memory",
+        instructions=INSTRUCTIONS,
+        version=version("threadfold"),
+        log_level="WARNING",
     )
     for tool, hints in (
         (tools.mem_save, _WRITES),
@@ -86,6 +91,8 @@ class _Server(MCPServer[Any]):
                     for one in error.__cause__.errors(include_input=False)
                 )
                 raise ToolError(f"tool {name}: {wrong}") from None
+            if isinstance(error.__cause__, ToolError):
+                raise error.__cause__ from None  # without what the SDK puts before the line
             raise
 
 

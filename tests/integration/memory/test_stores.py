@@ -19,6 +19,8 @@ from streams.log.topics import create_topics
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter
 from streams.memory.store_folder import StoreFolder
+from streams.memory.topic_feed import TopicFeed
+from streams.memory.turns import SqliteTurns
 from streams.settings.endpoints import ModelSettings
 from streams.settings.settings import Settings
 from tests.support.commands import Ran, cli
@@ -234,6 +236,40 @@ async def test_a_store_whose_file_is_damaged_is_fed_anew(world: World) -> None:
         await until(whole)
         await memories.stop()
     assert (await world.run("verify")).code == 0
+
+
+async def test_readers_wait_while_a_damaged_store_is_fed_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ConversationService(world.settings) as backend:
+        memories = Memories(backend, hold=True)
+        whose = Whose("rival", "u-8")
+        await save(memories, whose, "Fact of the damaged store.")
+        await memories.ask(Question(whose.filter(), "Which fact?"))
+        turns, feed = memories.turns, memories.turn_feed
+        assert turns is not None and feed is not None
+        dropped: list[bool] = []
+
+        def watch(store: SqliteMemories | SqliteTurns, fed: TopicFeed) -> None:
+            drop = store.drop
+
+            def watched() -> None:
+                drop()
+                dropped.append(fed.is_ready)
+
+            monkeypatch.setattr(store, "drop", watched)
+
+        watch(memories.store, memories.feed)
+        watch(turns, feed)
+        memories.store.damaged = turns.damaged = True
+
+        async def both_dropped() -> bool:
+            return len(dropped) == 2
+
+        await until(both_dropped)
+        assert dropped == [False, False]
+        assert (await memories.stats(whose)).records == 1
+        await memories.stop()
 
 
 async def test_a_topic_made_anew_from_the_logs_gives_an_equal_store(world: World) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from projections.memory.private_text import all_without_private, without_private
@@ -23,6 +25,14 @@ from projections.memory.private_text import all_without_private, without_private
         ("a <privately>b</privately>", "a <privately>b</privately>"),
         ("<pri<private>a</private>vate>b</private>c", ""),
         ("a <private\n\n>b</private", "a"),
+        ("a <private/>b</private> c", "a  c"),
+        ("a <private\x00>b</private> c", "a  c"),
+        ("a <\u200bprivate\ufeff>b< / private> c", "a  c"),
+        ("a <" + " " * 30 + "private" + " " * 300 + ">b</private> c", "a  c"),
+        ("a <private why='" + "x" * 300 + "'>b</private> c", "a  c"),
+        ("a <private why='1<2'>b</private> c", "a  c"),
+        ("a <private b</private> c", "a  c"),
+        ("a <private b", "a"),
     ],
 )
 def test_a_text_loses_what_is_between_the_marks(text: str, left: str) -> None:
@@ -31,3 +41,12 @@ def test_a_text_loses_what_is_between_the_marks(text: str, left: str) -> None:
 
 def test_of_several_texts_those_of_which_something_is_left_stay() -> None:
     assert all_without_private(["a", "<private>b</private>", "c<private>d"]) == ["a", "c"]
+
+
+@pytest.mark.parametrize("part", ["<", "< ", "<private ", "</private ", "<private/", "<\x00"])
+def test_a_long_text_of_marks_is_read_in_one_go(part: str) -> None:
+    begun = time.process_time()
+    without_private("<private>" + part * (400_000 // len(part)))
+    without_private(part * (400_000 // len(part)))
+    without_private("<" + " " * 400_000)
+    assert time.process_time() - begun < 30  # what looks back at each letter takes hours

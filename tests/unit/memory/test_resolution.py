@@ -53,6 +53,35 @@ def test_case_punctuation_and_forms_of_letters_make_no_difference(text: str, pla
     assert normalize(text) == plain
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Writes C++.", "Writes C#."),
+        ("Writes C#.", "Writes C."),
+        ("The budget is $100.", "The budget is \u20ac100."),
+        ("Keep it at -5 degrees.", "Keep it at 5 degrees."),
+        ("Tip 10%.", "Tip 10."),
+        ("Wants x < y.", "Wants x > y."),
+    ],
+)
+def test_signs_that_make_another_statement_make_another_record(one: str, other: str) -> None:
+    assert saved(C1, one).memory_id != saved(C1, other).memory_id
+    assert saved(C1, f"{one} \u00e9").memory_id != saved(C1, f"{other} \u00e9").memory_id
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("On 2026-01-31: tea - green!", "on 2026 01 31 tea green"),
+        ("# Likes *tea* ~ ❤", "likes tea"),
+        ("It costs $ 5.", "it costs $5"),
+    ],
+)
+def test_other_signs_make_no_difference(one: str, other: str) -> None:
+    assert normalize(one) == normalize(other)
+    assert normalize("$ + - %") == normalize("\u20ac \u2212 -") == ""
+
+
 def test_an_id_is_the_same_in_every_release() -> None:
     found = memory_id(Scope("acme", "u-1", None, None), "record", "likes tea")
     assert found == "06db9518037712510946a36386c3abd8667454341be3c802bd8185411ca5280d"
