@@ -50,7 +50,8 @@ class UserCalls:
         """
         if user in (".", ".."):
             raise Invalid(
-                f"user {user} cannot be named in a URL: use `threadfold erase TENANT --user {user}`",
+                f"user {user} cannot be named in a URL: `threadfold erase TENANT --user {user}`"
+                " erases it",
                 status=422,
                 type="invalid-name",
             )

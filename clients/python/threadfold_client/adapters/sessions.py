@@ -90,8 +90,8 @@ class SessionLog:
             return None
         last, before = found
         left_out = await self._left_out_to()
-        if left_out is not None and _order(before or "-1") < _order(left_out) < _order(_place(last)):
-            before = left_out
+        if left_out is not None and _order(left_out) < _order(_place(last)):
+            before = max(before or left_out, left_out, key=_order)
         return last, before, window.position
 
     async def _left_out_to(self) -> str | None:
