@@ -8,7 +8,10 @@ whatever order they arrive; and a rollback of a rollback brings back what that o
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+from projections.errors import InvalidPosition
+from projections.names import parse_position
 
 
 class Branches:
@@ -32,3 +35,13 @@ class Branches:
                 return False
             last = bisect_right(self._by, reached, 0, last) - 1
         return reached is None or offset <= reached
+
+
+def target_of(to: str, offsets: Mapping[str, int]) -> int | None:
+    """Where a rollback goes back to: a position's offset, or that of an event's id, None where that
+    is not among ``offsets``.
+    """
+    try:
+        return parse_position(to).offset
+    except InvalidPosition:
+        return offsets.get(to)

@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from projections.errors import InvalidPosition, ThreadfoldError, UnknownConversation
+from projections.errors import ThreadfoldError, UnknownConversation
 from projections.events.memories import MemorySaved
 from projections.events.times import parse_micros
 from projections.events.types import AnyEvent, RollbackEvent
 from projections.fold.outcomes import Outcome, Status
 from projections.fold.replay import Logged
-from projections.memory.branches import Branches
+from projections.memory.branches import Branches, target_of
 from projections.memory.extraction.candidate import Candidate
 from projections.memory.extraction.extractor import Extractor
 from projections.memory.extraction.memory_events import Taught, memory_events
 from projections.memory.extraction.model_records import Whose
 from projections.memory.news import Fact
-from projections.names import Key, parse_position, partition_of
+from projections.names import Key, partition_of
 from projections.policy.policy import Rules
 from projections.window.window import Window
 from streams.log.log import Log
@@ -60,10 +60,8 @@ class _Talk:
     def hear(self, event: AnyEvent, offset: int) -> None:
         """Take an event that was applied."""
         if isinstance(event, RollbackEvent):
-            try:
-                to = parse_position(event.data.to).offset
-            except InvalidPosition:
-                to = self.offsets[event.data.to]
+            to = target_of(event.data.to, self.offsets)
+            assert to is not None, "it was applied"
             self.rollbacks.append((offset, to))
         self.offsets[event.id] = offset
         if self.heard is None:

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from projections.events.types import (
     AnyEvent,
     MessageEvent,
+    RollbackEvent,
     SessionClosedEvent,
     SummaryEvent,
     absolute,
 )
 from projections.fold.replay import Logged
+from projections.memory.branches import Branches, target_of
 from projections.names import Key, Position, parse_position
 from projections.window.entry import Kind
 from projections.window.window import Window
@@ -34,9 +36,10 @@ async def span_of_summary(log: Log, key: Key, at: Position) -> tuple[list[Logged
     if event.data.previous_position is not None:
         previous = await _summary(log, key, parse_position(event.data.previous_position))
         if previous is not None:
-            offsets = standing(previous)[-CONTEXT:]
+            offsets = (await _standing(log, key, at.partition, previous))[-CONTEXT:]
             before = await read_events(log, key, at.partition, offsets)
-    offsets, found = standing(event)[-MAX_EVENTS:], list[Logged]()
+    offsets = (await _standing(log, key, at.partition, event))[-MAX_EVENTS:]
+    found: list[Logged] = []
     async for step in said_at(log, key, at.partition, offsets):
         found += step
     return before, found
@@ -85,8 +88,9 @@ async def _session(log: Log, window: Window, below: int, *, summarised: bool) ->
         summary = await _summary(log, key, Position(partition, at))
         if summary is None:
             break
-        offsets = [offset for offset in standing(summary) if offset < below]
-        over = await _read(log, key, offsets[::-1], session)
+        offsets = await _standing(log, key, partition, summary)
+        earlier = [offset for offset in reversed(offsets) if offset < below]
+        over = await _read(log, key, earlier, session)
         previous = summary.data.previous_position
         at = None if previous is None else parse_position(previous).offset
     return session.events()
@@ -112,13 +116,25 @@ def stands(window: Window, offset: int) -> bool:
     return True
 
 
-def standing(event: SummaryEvent) -> list[int]:
-    """The offsets of a summary's span that count, where its writer says."""
+async def _standing(log: Log, key: Key, partition: int, event: SummaryEvent) -> list[int]:
+    """The offsets of a summary's span that count. Where its writer does not say which, the span's
+    rollbacks do.
+    """
     span = event.data.span
     offsets = absolute(span.positions)
-    if span.stands is None:
-        return offsets
-    return [offset for offset, stood in zip(offsets, span.stands, strict=False) if stood == "1"]
+    if span.stands is not None:
+        return [offset for offset, stood in zip(offsets, span.stands, strict=False) if stood == "1"]
+    names: dict[str, int] = {}
+    rollbacks: list[tuple[int, int]] = []
+    async for step in said_at(log, key, partition, offsets):
+        for offset, one in step:
+            if isinstance(one, RollbackEvent):
+                target = target_of(one.data.to, names)
+                # An id that the span does not have stands before it.
+                rollbacks.append((offset, -1 if target is None else target))
+            names.setdefault(one.id, offset)
+    branches = Branches(rollbacks)
+    return [offset for offset in offsets if branches.stands(offset)]
 
 
 class _Session:

@@ -134,9 +134,12 @@ class Preview:
         self._left_out = False
         self._tenants: set[str] = set()
         self._costs: list[float] = []
+        self._begins: dict[int, int] = {}
 
     async def run(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Fold the log up to where it ends now; raises ``KafkaUnavailable``."""
+        begins = await self._log.beginning_offsets()
+        self._begins = {number: offset for number, offset in sorted(begins.items()) if offset}
         ends = await self._log.end_offsets()
         total, done = sum(ends.values()), 0
         async with aclosing(
@@ -255,6 +258,7 @@ class Preview:
                 ),
             },
             "losses": totals.lost,
+            "log_begins": self._begins,
             "summaries_cut": totals.cut,
             "left_out": {
                 "conversations": _sides(totals.leaving_out),
@@ -350,7 +354,9 @@ def _room(side: _Side) -> tuple[int, int]:
     while name is not None and (summary := side.accepted.get(name)) is not None:
         if used + tokens + summary.tokens_before > window.limits.mark:
             break
-        events, tokens = events + summary.span.count, tokens + summary.tokens_before
+        stands = summary.span.stands
+        events += summary.span.count if stands is None else stands.count("1")
+        tokens += summary.tokens_before
         name = summary.previous
     return events, tokens
 

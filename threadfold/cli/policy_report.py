@@ -39,7 +39,7 @@ def policy_report(document: dict[str, Any]) -> list[str]:
     lines += _cost(document)
     lines += _compactions(document["compactions"])
     lines += _left_out(document)
-    lines += _losses(document["losses"])
+    lines += _losses(document["losses"], document["log_begins"])
     lines += failure_lines([CallableFailure(**one) for one in document["callable_failures"]])
     for example in document["examples"]:
         before, after = example["tokens"]["before"], example["tokens"]["after"]
@@ -107,9 +107,26 @@ def _left_out(document: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _losses(losses: list[dict[str, str]]) -> list[str]:
-    if not losses:
+def _losses(losses: list[dict[str, str]], log_begins: dict[int, int]) -> list[str]:
+    if not losses and not log_begins:
         return ["lost by a switch: nothing"]
+    return [*_named_losses(losses), *_unknown_losses(log_begins)]
+
+
+def _unknown_losses(log_begins: dict[int, int]) -> list[str]:
+    """Both sides of the report are folded from the log; the live windows may know more than it."""
+    if not log_begins:
+        return []
+    where = ", ".join(f"{number} (begins at offset {at})" for number, at in log_begins.items())
+    return [
+        "lost by a switch: not known where the log has lost its beginning, in partition"
+        f"{'s' * (len(log_begins) > 1)} {where}: the switch compares the windows themselves"
+    ]
+
+
+def _named_losses(losses: list[dict[str, str]]) -> list[str]:
+    if not losses:
+        return []
     return [
         f"lost by a switch: what the summaries of {len(losses)} conversations hold"
         " (a switch needs --accept-loss)",

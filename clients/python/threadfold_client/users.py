@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from threadfold_client.caller import Caller, conversation_path
 from threadfold_client.calls import Call
+from threadfold_client.errors import Invalid
 from threadfold_client.models import MintedToken, Verb
 
 
@@ -42,5 +43,16 @@ class UserCalls:
         return await self._caller.document(Call("DELETE", conversation_path(conversation)))
 
     async def erase_user(self, user: str) -> dict[str, Any]:
-        """Erase all conversations that belong to this user now; answers a receipt for each."""
+        """Erase all conversations that belong to this user now; answers a receipt for each.
+
+        Raises:
+            Invalid: the user is named ``.`` or ``..``, which a URL cannot carry.
+        """
+        if user in (".", ".."):
+            raise Invalid(
+                f"user {user} cannot be named in a URL: `threadfold erase TENANT --user {user}`"
+                " erases it",
+                status=422,
+                type="invalid-name",
+            )
         return await self._caller.document(Call("DELETE", f"/users/{quote(user, safe='')}"))

@@ -148,6 +148,16 @@ async def test_pop_takes_the_newest_item_until_none_is_left(session: ThreadfoldS
     assert await session.get_items() == [user("again")]
 
 
+async def test_pop_brings_back_what_the_popped_item_left_no_room_for(
+    session: ThreadfoldSession,
+) -> None:
+    items = [user("a"), said("b"), user("word " * 1_500)]
+    await session.add_items(items)
+    assert "earlier messages left out" in (await session.get_items())[0]["content"]
+    assert await session.pop_item() == items[-1]
+    assert await session.get_items() == items[:-1]
+
+
 async def test_pop_takes_one_item_of_an_answer_of_several(session: ThreadfoldSession) -> None:
     reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "AA=="}
     spoken = assistant_message("done", item_id="m1").model_dump(exclude_unset=True)

@@ -23,6 +23,7 @@ def report(*, losses: list[dict[str, str]] | None = None, **compactions: Any) ->
             "cost": None,
             "compactions": {"due": SIDES, "cost_of_due_estimated": None, **compactions},
             "losses": losses or [],
+            "log_begins": {},
             "summaries_cut": 0,
             "left_out": {"conversations": SIDES, "messages": SIDES},
             "room": {"conversations": 0, "events": 0, "tokens": 0},

@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from projections.events.types import SummaryEvent
+import pytest
+
+from projections.events.types import MessageEvent, SummaryEvent
 from projections.fold.replay import Logged, replay
 from projections.names import Key
 from projections.policy.policy import Rules
@@ -209,10 +211,45 @@ async def test_a_report_says_what_a_larger_budget_has_room_for() -> None:
     document, lines = await report(talk, Rules({**BOUNDED, "working_budget": 12_000}))
     room = document["room"]
     reach = talk.window.covered_to
-    said = sum(at <= reach for at, _ in talk.log)
+    said = sum(at <= reach for at, event in talk.log if isinstance(event, MessageEvent))
     assert room["events"] == said > some["events"]
     assert any(
         line.startswith(f"room for more: in 1 conversations {said} summarised") for line in lines
     )
     document, _ = await report(talk, Rules(SMALLER))
     assert document["room"]["conversations"] == 0
+
+
+async def test_room_counts_no_event_that_a_rollback_abandoned() -> None:
+    talk = Talk(BOUNDED)
+    stays = talk.chat(1)[0] + 1
+    talk.chat(3)
+    talk.say("rollback", to=talk.window.position_of(stays))
+    while talk.window.meta.due is None:
+        talk.chat(1)
+    await talk.summarise()
+    document, _ = await report(talk, Rules({**BOUNDED, "working_budget": 12_000}))
+    reach = talk.window.covered_to
+    said = {at for at, event in talk.log if isinstance(event, MessageEvent) and at <= reach}
+    abandoned = {at for at in said if stays < at <= stays + 6}
+    assert len(abandoned) == 6
+    assert document["room"]["events"] == len(said - abandoned)
+
+
+async def test_a_report_claims_nothing_of_losses_where_the_log_has_lost_its_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    talk = await summarised(BOUNDED)
+
+    async def begins() -> dict[int, int]:
+        return {0: 3}
+
+    monkeypatch.setattr(talk.messages, "beginning_offsets", begins)
+    document, lines = await report(talk, Rules(SMALLER))
+    assert document["log_begins"] == {0: 3}
+    assert "lost by a switch: nothing" not in lines
+    assert any(
+        line.startswith("lost by a switch: not known")
+        and "partition 0 (begins at offset 3)" in line
+        for line in lines
+    )

@@ -4,6 +4,7 @@ it and pop from it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from threadfold_client import Appended, AsyncClient, Conflict, NotFound
 OPENED = "session-opened"
 """The id of the event that a session's conversation begins with; clearing goes back to it."""
 MAX_ITEMS = 500
+LEFT_OUT = re.compile(r"\[\d+ earlier messages left out: \S+ to (\S+)\]")
+"""The line for messages that a window leaves out."""
 
 
 class SessionLog:
@@ -83,7 +86,25 @@ class SessionLog:
             if event["type"] in ("message", "tool.result"):
                 found = (event, before)
             before = _place(event)
-        return None if found is None else (*found, window.position)
+        if found is None:
+            return None
+        last, before = found
+        left_out = await self._left_out_to()
+        if left_out is not None and _order(left_out) < _order(_place(last)):
+            before = max(before or left_out, left_out, key=_order)
+        return last, before, window.position
+
+    async def _left_out_to(self) -> str | None:
+        """The position of the last message that the window has no room for: it stands as a line in
+        the place of it and of those before it.
+        """
+        window = await self.client.context(self.conversation, format="rendered")
+        lines = (
+            LEFT_OUT.fullmatch(message["content"])
+            for message in window.messages
+            if message.get("position") is None and isinstance(message.get("content"), str)
+        )
+        return max((line[1] for line in lines if line), key=_order, default=None)
 
     async def replace_last(
         self, before: str, rest: Sequence[dict[str, Any]], expect: str | None

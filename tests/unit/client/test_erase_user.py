@@ -1,0 +1,15 @@
+"""A user whom a URL cannot carry is refused by name: "not found" would say that nothing is theirs."""
+
+from __future__ import annotations
+
+import pytest
+
+from threadfold_client import AsyncClient
+from threadfold_client.errors import Invalid
+
+
+@pytest.mark.parametrize("user", [".", ".."])
+async def test_erasing_a_user_that_a_url_cannot_carry_is_refused(user: str) -> None:
+    async with AsyncClient("http://127.0.0.1:1", "key", retries=1) as client:
+        with pytest.raises(Invalid, match="cannot be named in a URL"):
+            await client.erase_user(user)
