@@ -71,6 +71,9 @@ class SharedFeed(MemoryFeed):
         done = await asyncio.to_thread(self._checkpoints)
         positions = {place.partition: done.get(place.partition, -1) + 1 for place in self._places}
         if positions != self._next:
+            if any(at < self._next.get(partition, 0) for partition, at in positions.items()):
+                # Redis lost some of it: readers wait until all that was there is there again.
+                self._begun = {p: max(at, self._begun.get(p, 0)) for p, at in self._next.items()}
             await self._advance(positions)
         await asyncio.sleep(LOOK_EVERY)
 

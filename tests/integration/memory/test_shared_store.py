@@ -126,6 +126,35 @@ async def test_a_store_that_redis_lost_is_fed_anew(world: World) -> None:
     assert (await world.run("verify")).code == 0
 
 
+async def test_readers_wait_while_another_process_has_not_yet_fed_what_redis_lost(
+    world: World,
+) -> None:
+    async with ConversationService(world.settings) as backend:
+        first, second = Memories(backend, hold=True), Memories(backend, hold=True)
+        ida = Whose("acme", "ida")
+        await save(first, ida, "Likes tea.")
+        assert isinstance(first.store, RedisMemories) and feeds(first)
+        place = first.store.place
+        assert await texts_of(second, "ida") == ["Likes tea."]
+        before = first.store.checkpoints()
+        await save(first, ida, "Likes gin.")
+        await save(second, ida, "Likes rum.")
+        await first.feed.stop()  # it has the lease for some seconds still
+        place.hold()
+        name, kept = place.keys("c"), {str(p): at for p, at in before.items()}
+        place.server.call(lambda client: client.delete(name))
+        place.server.call(lambda client: client.hset(name, mapping=kept))
+
+        async def waits() -> bool:
+            place.hold()
+            return not second.feed.is_ready
+
+        await until(waits)
+        await first.stop()
+        assert len(await texts_of(second, "ida")) == 3
+        await second.stop()
+
+
 async def test_doctor_says_where_the_store_is_and_what_a_server_lacks(
     world: World, settings: Settings, tmp_path: Path
 ) -> None:
