@@ -39,6 +39,8 @@ class TopicFeed(ABC):
         """Args: ``what`` names the store in errors and log lines."""
         self.reason = "it is starting"
         """Why the store is not fed; empty while it is."""
+        self.emptied = 0
+        """How often the store was emptied, to be fed anew."""
         self._settings = settings
         self._name, self._topic, self._what = topic, settings.topic(topic), what
         self._places: list[TopicPartition] = []
@@ -189,6 +191,7 @@ class TopicFeed(ABC):
         """Empty the store. Readers wait from before that on, so none finds it empty."""
         async with self._advanced:
             self._begun, self._next = {}, {}
+            self.emptied += 1
         await asyncio.to_thread(self._drop)
 
     async def _close(self) -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from projections.errors import (
     Conflict,
     Forbidden,
+    Healing,
     InvalidRequest,
     UnknownMemory,
 )
@@ -44,6 +45,7 @@ _EVENTS: dict[type, str] = {
     events.MemoryDeleted: "memory.deleted",
     events.MemoryOutcome: "memory.outcome",
 }
+T = TypeVar("T")
 Charge = Callable[[Sequence[Appended]], None]
 
 
@@ -329,9 +331,8 @@ class Memories:
             UnknownMemory: there is none that the caller may see.
             WaitTimedOut: the store is still being fed.
         """
-        await self._fed()
         only = whose.filter(kinds=KINDS, expired=True, as_of=as_of)
-        found = await asyncio.to_thread(self.store.get, only, memory_id)
+        found = await self._read(self.store.get, only, memory_id)
         if found is None or found.deleted:
             raise _unknown(memory_id)
         return found
@@ -340,7 +341,7 @@ class Memories:
         """A record between its neighbours in time, oldest first. Raises like :meth:`get`."""
         await self.get(whose, memory_id)
         only = whose.filter(kinds=KINDS, expired=True)
-        found = await asyncio.to_thread(self.store.neighbours, only, memory_id, before, after)
+        found = await self._read(self.store.neighbours, only, memory_id, before, after)
         return found or []
 
     async def page(
@@ -349,9 +350,8 @@ class Memories:
         """A page of records, newest first, and the cursor of the next; raises
         :class:`InvalidPosition` for a cursor of another list.
         """
-        await self._fed()
         after = None if before is None else place_of(only, before)
-        found = await asyncio.to_thread(self.store.page, only, after, limit + 1)
+        found = await self._read(self.store.page, only, after, limit + 1)
         cursor = None
         if len(found) > limit:
             cursor = cursor_of(only, found[limit - 1].created, found[limit - 1].id)
@@ -360,7 +360,8 @@ class Memories:
     async def ask(self, question: Question) -> Answer:
         """What fits a question, best first. The tenant's policy weighs it."""
         await self._fed()
-        return await self.recall.ask(question, self._policy(question.only.tenant).recall_weights)
+        before, weights = self._emptied, self._policy(question.only.tenant).recall_weights
+        return self._whole(await self.recall.ask(question, weights), before)
 
     def _policy(self, tenant: str) -> Policy:
         state = self._backend.control.state
@@ -368,8 +369,22 @@ class Memories:
 
     async def stats(self, whose: Whose) -> Stats:
         """How many records a caller may see."""
+        return await self._read(self.store.stats, whose.filter(kinds=KINDS))
+
+    async def _read(self, work: Callable[..., T], *args: object) -> T:
         await self._fed()
-        return await asyncio.to_thread(self.store.stats, whose.filter(kinds=KINDS))
+        before = self._emptied
+        return self._whole(await asyncio.to_thread(work, *args), before)
+
+    @property
+    def _emptied(self) -> int:
+        return self.feed.emptied + (self.turn_feed.emptied if self.turn_feed else 0)
+
+    def _whole(self, found: T, emptied: int) -> T:
+        """What was read; raises :class:`Healing` if what it was read of was emptied meanwhile."""
+        if self._emptied != emptied:
+            raise Healing("the long-term memory is fed anew: try again shortly")
+        return found
 
     async def _fed(self) -> None:
         self.feed.start()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from projections.memory.identity import Scope
 from streams.log.clients import admin_client
 from streams.log.topics import create_topics
 from streams.memory.sqlite_store import SqliteMemories
-from streams.memory.store import Filter
+from streams.memory.store import Filter, Stats
 from streams.memory.store_folder import StoreFolder
 from streams.memory.topic_feed import TopicFeed
 from streams.memory.turns import SqliteTurns
@@ -269,6 +270,19 @@ async def test_readers_wait_while_a_damaged_store_is_fed_anew(
         await until(both_dropped)
         assert dropped == [False, False]
         assert (await memories.stats(whose)).records == 1
+
+        stats, emptied = memories.store.stats, threading.Event()
+
+        def meanwhile_emptied(only: Filter) -> Stats:
+            memories.store.damaged = True
+            assert emptied.wait(60)
+            return stats(only)
+
+        drop = memories.store.drop
+        monkeypatch.setattr(memories.store, "drop", lambda: (drop(), emptied.set()))
+        monkeypatch.setattr(memories.store, "stats", meanwhile_emptied)
+        with pytest.raises(Healing, match="fed anew"):
+            await memories.stats(whose)
         await memories.stop()
 
 
