@@ -52,6 +52,13 @@ class OwnedPartition(ABC):
             raise Fenced(f"{self.label} is not as this process left it")
         return stored
 
+    def check_loaded(self, stored: Checkpoint | None) -> None:
+        """Raise :class:`Fenced` if what was loaded with this checkpoint is not what was written
+        last. A fold of windows that the store lost would tell subscribers what is not so.
+        """
+        if stored is not None or self.checkpoint.revision:
+            self.check_revision(stored)
+
     def written_by_another(self) -> Fenced:
         """The error of a write that was refused."""
         return Fenced(f"{self.label} was written by another process")

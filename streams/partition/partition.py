@@ -10,9 +10,8 @@ batch goes through these steps:
    asks for that (``streams.partition.restores``); what a window has already is passed over; what
    cannot be decoded or fails quarantines its conversation (``streams.partition.step``), and no
    other;
-4. publish: accepted and voided summaries and dead letters go out *before* the checkpoint moves, so
-   a crash repeats them and never loses them (whether a summary is accepted is a fact of the log, so
-   even a fenced writer never tells subscribers anything untrue);
+4. publish: summaries accepted and voided, dead letters and so on go out *before* the checkpoint
+   moves: a crash repeats them. Whoever is not the owner any more is fenced before that;
 5. apply: windows, checkpoint and due set in one atomic call, fenced by the revision.
 """
 
@@ -161,10 +160,9 @@ class Partition(PartitionWindows):
             offsets = [row.offset for row in rows if row.offset not in aside]
             self.excess = self._share.count(self.number, offsets, effects.failing)
         if effects:
-            batch = [
-                Raw(Position(self.number, row.offset), row.key, row.value, row.timestamp)
-                for row in rows
-            ]
+            self.check_loaded(await self.stored_checkpoint())
+            at = partial(Position, self.number)
+            batch = [Raw(at(row.offset), row.key, row.value, row.timestamp) for row in rows]
             await self._sink.publish(self.number, effects, batch)
         self._last, self._batch = self._top, ()
 
@@ -300,7 +298,8 @@ class Partition(PartitionWindows):
         quarantine it there.
         """
         key, offset = slot.window.key, spoiled.offset
-        _, (stored,) = await self.store.reader.read(self.generation, self.number, [key])
+        checkpoint, (stored,) = await self.store.reader.read(self.generation, self.number, [key])
+        self.check_loaded(checkpoint)
         base, mark = (
             (Window(key, self.number, self.rules), NOTHING)
             if stored is None

@@ -197,7 +197,8 @@ class PartitionWindows(OwnedPartition):
             return
         await self.known({key.tenant for key in keys.values()})
         wanted = list(keys.values())
-        _, stored = await self.store.reader.read(self.generation, self.number, wanted)
+        checkpoint, stored = await self.store.reader.read(self.generation, self.number, wanted)
+        self.check_loaded(checkpoint)
         with self._slices.begin() as slice_:
             for (name, key), parts in zip(keys.items(), stored, strict=True):
                 opened = (
@@ -312,10 +313,6 @@ class PartitionWindows(OwnedPartition):
         answer = await self.store.apply(self.generation, self.number, checkpoint, writes)
         if answer.verdict is Verdict.FENCED:
             raise self.written_by_another()
-        if answer.verdict is Verdict.DUPLICATE:
-            # Another owner may have written it before some of these windows were loaded: then they
-            # folded the batch twice.
-            self._slots.clear()
         self.checkpoint = replace(checkpoint, revision=answer.revision, unverified=False)
         return answer.verdict
 

@@ -180,7 +180,7 @@ async def test_two_owners_that_interleave_at_random_end_in_the_right_windows(par
         assert await parts.images() == parts.expected(talks), f"seed {seed}"
 
 
-async def test_an_owner_whose_batch_another_has_written_does_not_keep_windows_folded_twice(
+async def test_an_owner_whose_batch_another_has_written_folds_it_into_no_window_again(
     parts: Parts,
 ) -> None:
     talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
@@ -192,9 +192,11 @@ async def test_an_owner_whose_batch_another_has_written_does_not_keep_windows_fo
     for owner in (mine, other):
         await parts.readopt(owner)
     await other.process(raws[10:20])
-    # `mine` loads the window as the other has left it, and folds the same ten events into it again.
-    await mine.process(raws[10:20])
-    await mine.process(raws[20:])
+    # The window in the store has the ten events already.
+    with pytest.raises(Fenced):
+        await mine.process(raws[10:20])
+    await parts.readopt(mine)
+    await mine.process(raws[10:])
     assert await parts.images() == parts.expected(talks)
 
 
@@ -215,6 +217,45 @@ async def test_an_owner_from_before_a_wipe_is_fenced_however_many_writes_came_si
         zombie.adopt(zombie.checkpoint)
     await owner.process(raws[4:])
     assert await parts.images() == parts.expected(talks)
+
+
+async def test_what_is_folded_into_windows_that_the_store_lost_is_published_to_nobody(
+    parts: Parts,
+) -> None:
+    talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
+    key = parts.keys[0]
+    while not talks.requests[key]:
+        talks.say(key, events.Message("user", f"message {talks.next_offset} " * 40))
+    talks.say(key, summary_of(talks.requests[key][-1], talks.logs[key]))
+    raws = await parts.put(talks.rows)
+    sink = RecordingSink()
+    owner = parts.partition(sink=sink)
+    await owner.process(raws[:-1])
+    owner.adopt(owner.checkpoint)  # its windows are cached no more
+    await parts.store.drop_partition(parts.generation, NUMBER)
+    with pytest.raises(Fenced):
+        await owner.process(raws[-1:])
+    assert sink.refused == [] and sink.accepted == []
+
+
+async def test_an_owner_from_before_another_publishes_nothing_of_windows_it_still_has(
+    parts: Parts,
+) -> None:
+    talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
+    key = parts.keys[0]
+    while not talks.requests[key]:
+        talks.say(key, events.Message("user", f"message {talks.next_offset} " * 40))
+    talks.say(key, summary_of(talks.requests[key][-1], talks.logs[key]))
+    talks.say(key, events.Rollback(f"{NUMBER}-{parts.first}"))
+    raws = await parts.put(talks.rows)
+    sink = RecordingSink()
+    late, owner = parts.partition(sink=sink), parts.partition()
+    await late.process(raws[:-2])
+    await parts.readopt(owner)
+    await owner.process(raws[-2:])  # the summary is taken, and void again
+    with pytest.raises(Fenced):
+        await late.process(raws[-2:-1])
+    assert sink.accepted == []
 
 
 async def test_an_owner_says_of_a_server_that_took_over_whether_it_has_the_latest(
