@@ -54,14 +54,16 @@ def memory_events(
 
     Args:
         asked: the request that a model answered. Asked again, it would say it in other words: the
-            ids follow from the request (:func:`answer_id`), so that its first answer counts.
+            ids of what it said follow from the request (:func:`answer_id`), so that its first
+            answer counts. Where rules answered in its place, they say the same again.
     """
-    events = _events(taught, candidates)
-    if asked is None:
-        yield from events
-        return
-    for number, flat in enumerate(events):
-        yield {**flat, "id": answer_id(taught, asked, number)}
+    number = 0
+    for flat in _events(taught, candidates):
+        if asked is None or flat.get("model") is None:
+            yield flat
+        else:
+            yield {**flat, "id": answer_id(taught, asked, number)}
+            number += 1
 
 
 def answer_id(taught: Taught, asked: str, number: int) -> str:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from projections.memory.extraction.candidate import Candidate
 from projections.memory.extraction.memory_events import (
     Taught,
+    answer_id,
     memory_events,
     relation_events,
     said,
@@ -201,6 +202,13 @@ def test_what_supersedes_has_the_time_and_place_of_the_later_statement() -> None
     assert over["type"] == "memory.superseded" and over["reason"] == "conflict"
     assert (over["memory_id"], over["by"]) == (first["memory_id"], second["memory_id"])
     assert (over["positions"], over["time"]) == (["0-5"], "2024-05-16T10:00:00.000Z")
+
+
+def test_what_rules_say_in_a_models_place_is_the_same_event_for_every_request() -> None:
+    by_rules, by_model = candidate(TEXTS[0], 3), candidate(TEXTS[1], 5, model="small")
+    one, other = (list(memory_events(TAUGHT, [by_rules, by_model], asked)) for asked in ("a", "b"))
+    assert one[0]["id"] == other[0]["id"] == events_of([by_rules])[0]["id"]
+    assert one[1]["id"] == answer_id(TAUGHT, "a", 0) != other[1]["id"]
 
 
 @given(st.lists(st.tuples(st.sampled_from(TEXTS), st.integers(0, 30)), max_size=12), st.randoms())
