@@ -126,7 +126,8 @@ async def _standing(log: Log, key: Key, partition: int, event: SummaryEvent) -> 
         return [offset for offset, stood in zip(offsets, span.stands, strict=False) if stood == "1"]
     names: dict[str, int] = {}
     rollbacks: list[tuple[int, int]] = []
-    async for step in said_at(log, key, partition, offsets):
+    kept = absolute(span.kept) if span.kept else []
+    async for step in said_at(log, key, partition, sorted({*offsets, *kept})):
         for offset, one in step:
             if isinstance(one, RollbackEvent):
                 target = target_of(one.data.to, names)

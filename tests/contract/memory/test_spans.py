@@ -63,3 +63,16 @@ async def test_a_session_leaves_out_what_was_abandoned_under_such_a_summary() ->
     await world.say(closed())
     await world.learn()
     assert world.texts() == ["The user lives in Bergen."]
+
+
+async def test_a_rollback_to_a_message_that_the_summary_goes_around_abandons_what_came_after_it() -> (
+    None
+):
+    world = Learning({**SMALL, "memory_auto": "summaries"})
+    said = await world.say(opened(), user("I have two kids"), user("hello"))
+    # The newest user's message stays in the window.
+    answers = [{**flat, "role": "assistant"} for flat in FILLER]
+    await world.say(*answers[:1], {"type": "rollback", "to": f"e{said[2].offset}"}, *answers)
+    await summarise(world)
+    await world.learn()
+    assert world.texts() == ["The user has two kids."]
