@@ -172,6 +172,16 @@ def test_numbers_of_the_facts_line_keep_the_words_that_say_what_they_are() -> No
         assert summary.tokens <= 120
 
 
+@pytest.mark.parametrize("tool", ["find_orders", None])
+def test_long_numbers_of_a_bare_list_are_no_facts_without_words(tool: str | None) -> None:
+    rows = json.dumps([number * 1000 for number in range(4704, 4740)])
+    text = summary_of(said("user", "Which?"), said("tool", rows, tool), max_tokens=60).text
+    facts = [line for line in text.splitlines() if line.startswith("Facts: ")]
+    for item in "".join(facts).removeprefix("Facts: ").split("; "):
+        assert not item.isdigit()
+    assert bool(facts) == bool(tool)
+
+
 def test_its_own_form_is_read_back_as_it_was_written() -> None:
     text = summary_of(*BOOKING, max_tokens=300).text
     lines, facts = read_summary(text)
