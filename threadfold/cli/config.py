@@ -36,7 +36,9 @@ def config() -> None:
 
 
 @config.command()
-@click.option("--set", "only_set", is_flag=True, help="Leave out settings with their default values.")
+@click.option(
+    "--set", "only_set", is_flag=True, help="Leave out settings with their default values."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on each line.")
 @data_option
 def show(only_set: bool, as_json: bool, data: Path | None) -> None:

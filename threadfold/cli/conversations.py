@@ -22,9 +22,21 @@ FAR = 1 << 52
 
 
 @click.command()
-@click.option("--over-budget", "kind", flag_value="over-budget", help="Conversations that are due for a summary.")
-@click.option("--parked", "kind", flag_value="parked", help="Conversations that are parked at a poison event.")
-@click.option("--waiting", "kind", flag_value="waiting", help="Conversations that wait for an approval or an answer.")
+@click.option(
+    "--over-budget",
+    "kind",
+    flag_value="over-budget",
+    help="Conversations that are due for a summary.",
+)
+@click.option(
+    "--parked", "kind", flag_value="parked", help="Conversations that are parked at a poison event."
+)
+@click.option(
+    "--waiting",
+    "kind",
+    flag_value="waiting",
+    help="Conversations that wait for an approval or an answer.",
+)
 @click.option("--tenant", metavar="T", help="Only this tenant's.")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=MOST, show_default=True, help="Lines at most."

@@ -183,8 +183,8 @@ async def _headers(settings: Settings, at: Position) -> list[tuple[str, str]]:
 @data_option
 @click.pass_context
 def retry(ctx: click.Context, what: str | None, everything: bool, data: Path | None) -> None:
-    """Fold parked conversations from the log again, with the code of this release. Exit 1 if one stays
-    parked.
+    """Fold parked conversations from the log again, with the code of this release. Exit 1 if one
+    stays parked.
 
     A conversation whose event still fails does not change. Workers may run: the partition's owner
     loads the result.
@@ -245,8 +245,8 @@ def _again(letters: DeadLetters, key: Key, quarantine: Quarantine, folded: int) 
 def drop(
     ctx: click.Context, position: str, reason: str | None, seconds: float, data: Path | None
 ) -> None:
-    """Drop the event at POSITION: append an event that says so. The fold skips it and continues with
-    the waiting events.
+    """Drop the event at POSITION: append an event that says so. The fold skips it and continues
+    with the waiting events.
 
     The record stays in the log. A record that belongs to no conversation is only removed from
     the list. Exit 1 if the conversation is parked again, or no worker folds the drop in time.
@@ -291,7 +291,8 @@ def accept(partition: int, data: Path | None) -> None:
             halt = (await stack.control.sync()).halted().get(partition)
             if halt is None:
                 raise InvalidPosition(
-                    f"partition {partition} is not halted: `threadfold doctor` names halted partitions"
+                    f"partition {partition} is not halted: `threadfold doctor` names halted"
+                    " partitions"
                 )
             await stack.control.write({f"halt/{partition}": halt.accept()})
             print_line(
