@@ -129,7 +129,6 @@ class Reduction:
         """Whether a call of the group may still be answered, or waits for somebody."""
         return group.waits(self.waiting)
 
-
     # -- parts
 
     def _shown(self) -> list[Group]:

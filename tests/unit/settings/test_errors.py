@@ -55,5 +55,5 @@ def test_a_kafka_with_a_scheme_says_what_is_supported(scheme: str) -> None:
 
 @pytest.mark.parametrize("address", ["a:99999", "a:0", "a:1,b", "a"])
 def test_an_address_of_kafka_that_nothing_can_listen_at_is_named(address: str) -> None:
-    with pytest.raises(InvalidSettings, match="THREADFOLD_KAFKA has '[ab].*must be host:port"):
+    with pytest.raises(InvalidSettings, match=r"THREADFOLD_KAFKA has '[ab].*must be host:port"):
         Settings.load(env={"THREADFOLD_KAFKA": address})

@@ -42,8 +42,8 @@ class ThreadfoldChatMessageHistory(BaseChatMessageHistory):  # type: ignore[misc
     tail; system messages stand where they were added, those that are older than the tail before
     the summary. What nobody added has ``additional_kwargs["threadfold_stored"] = False``: the
     summary, the line for what was left out, the answer to a call without a result, the last message
-    where a late result has come. Adding returns once the window holds the messages. ``clear`` goes back to the beginning; the log keeps
-    everything.
+    where a late result has come. Adding returns once the window holds the messages. ``clear`` goes
+    back to the beginning; the log keeps everything.
 
     Args:
         session_id: the conversation.
