@@ -13,6 +13,7 @@ import msgspec
 
 from projections.errors import (
     Conflict,
+    Erased,
     Forbidden,
     Healing,
     InvalidRequest,
@@ -310,7 +311,12 @@ class Memories:
         key = make_key(tenant, conversation)
         if names is not None and conversation not in names:
             raise unknown(key)
-        state = (await self._backend.window(tenant, conversation)).state
+        try:
+            state = (await self._backend.window(tenant, conversation)).state
+        except Erased:
+            if whose.bound:  # it may have been another user's
+                raise unknown(key) from None
+            raise
         if whose.bound and state.user != user:
             raise unknown(key)
         for name, given, own in (("user", user, state.user), ("channel", channel, state.channel)):
