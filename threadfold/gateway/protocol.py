@@ -265,11 +265,7 @@ class BoundedProtocol(HttpToolsProtocol):
             )
             raise _Refused
         if len(self.pipeline) >= MAX_WAITING:
-            self._refuse(
-                503,
-                f"{MAX_WAITING} requests wait for their answers on this connection: wait for them"
-                " before the next",
-            )
+            self._refuse(503, f"{MAX_WAITING} requests wait here for their answers: wait for them")
             raise _Refused
         super().on_headers_complete()
         self._place()

@@ -11,14 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from projections.errors import (
-    Conflict,
-    Erased,
-    Forbidden,
-    Healing,
-    InvalidRequest,
-    UnknownMemory,
-)
+from projections.errors import Conflict, Erased, Forbidden, Healing, InvalidRequest, UnknownMemory
 from projections.events import types as events
 from projections.memory.resolution import Record
 from projections.names import Key, Position, make_key, users_log
