@@ -8,7 +8,7 @@ from projections.errors import InvalidRequest
 from projections.events import types as events
 from projections.fold.memory_acceptance import MAX_TEXT
 from projections.memory.identity import id_of, normalize
-from projections.memory.private_text import all_without_private, without_private
+from projections.memory.private_text import all_without_private, is_marked, without_private
 from projections.memory.valid_times import valid_times
 from projections.names import Key
 
@@ -44,7 +44,7 @@ def _public_record(data: events.MemorySaved, what: str) -> events.MemorySaved:
     except ValueError as error:
         raise InvalidRequest(f"{what}: field temporal.{error}") from None
     topic, tags = data.topic, data.tags
-    if topic is not None and "<" in topic:
+    if topic is not None and is_marked(topic):
         topic = without_private(topic)
         if not topic:
             raise InvalidRequest(f"{what}: field topic: nothing of it is left that may be kept")

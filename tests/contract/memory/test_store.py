@@ -191,6 +191,26 @@ def test_tags_find_a_record_and_others_texts_change_no_score(store: MemoryStore)
     assert store.search(ACME, ["tea"], 10) == before and before[0].relevance > 0.6
 
 
+def test_a_text_that_is_said_again_is_found_by_what_it_is_now_in_whatever_order_it_came(
+    store: MemoryStore,
+) -> None:
+    tags = events.MemoryTags(tool=["web search"])
+    news = [
+        said(1, "Ask it in English."),
+        said(2_000, "Ask it in English.", C2, tags=tags, memory_type="constraint"),
+    ]
+    asked = [tag_word("tool", "web search")], ["english"], ["1970"]
+    typed = Filter("acme", types=["constraint"])
+    found = []
+    for ordered in (news, news[::-1]):
+        store.drop()
+        for one in ordered:
+            feed(store, one)
+        found.append([store.search(only, words, 10) for only in (ACME, typed) for words in asked])
+    assert found[0] == found[1]
+    assert all(len(hits) == 1 for hits in found[0])
+
+
 def test_pages_and_neighbours_are_in_the_order_of_time(store: MemoryStore) -> None:
     feed(store, *(said(n, f"Fact {n}.") for n in (5, 1, 4, 2, 3)))
     feed(store, said(3, "Of another.", C2, user="u-2"))
