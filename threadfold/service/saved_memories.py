@@ -29,6 +29,8 @@ def filled(
     data = _public_record(data, what) if isinstance(data, events.MemorySaved) else _public(data)
     named = data.text if isinstance(data, events.MemorySaved) else data.intent
     data = replace(data, normalized_text=normalize(named), user=user, channel=channel)
+    if isinstance(data, events.SkillSaved) and not data.doc_markdown:
+        raise InvalidRequest(f"{what}: field doc_markdown: nothing of it is left that may be kept")
     if not data.normalized_text:
         raise InvalidRequest(f"{what}: nothing of its text is left that may be kept")
     if len(named) > MAX_TEXT:
