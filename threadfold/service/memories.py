@@ -167,6 +167,8 @@ class Memories:
         made = []
         for i, (whose, data) in enumerate(items, 1):
             key, user, channel = await self._log_of(whose, f"memory {i}")
+            if key.of_user and self._backend.keys.is_erased(str(key).encode()):
+                raise Erased(f"memory {i}: {key.shown} was erased")
             made.append((key, filled(key, user, channel, data, f"memory {i}")))
         before = await self._texts_of(made) if wait else {}
         # A key may have given ids to messages of the same log: those are no saves.
