@@ -88,12 +88,12 @@ def read_address(url: str) -> Address:
     except ValueError:
         # Its text may hold a part of the password.
         raise InvalidSettings(
-            f"{VARIABLE} is {shown(url)!r}: its port or its query cannot be read; it must be like"
+            f"{VARIABLE} is {shown(url)!r}: its port or its query is not valid; it must be like"
             f" {_FORMS}"
         ) from None
     if not url.startswith("unix://") and not re.fullmatch(r"[0-9]{0,5}", path):
         raise InvalidSettings(
-            f"{VARIABLE} is {shown(url)!r}: what follows the host must be a database's number,"
+            f"{VARIABLE} is {shown(url)!r}: the part after the host must be a database number,"
             " like /0"
         )
     return Address(Kind.ONE, (url,))
@@ -119,8 +119,8 @@ def _many(
     service, _, db = path.strip("/").partition("/")
     if kind == "cluster" and path.strip("/") not in ("", "0"):
         raise InvalidSettings(
-            f"{VARIABLE} is {shown(url)!r}: a cluster has database 0 only, so nothing follows the"
-            " hosts"
+            f"{VARIABLE} is {shown(url)!r}: a cluster has only database 0, so nothing may follow"
+            " the hosts"
         )
     if kind == "sentinel" and (not service or not re.fullmatch(r"[0-9]{0,5}", db)):
         raise InvalidSettings(

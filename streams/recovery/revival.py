@@ -263,7 +263,7 @@ class Revival:
             tasks.pop(place)
         if not done.cancelled() and (error := done.exception()) is not None:
             # Whoever waited gets the error, but may have left.
-            logger.warning("bringing sleeping windows back: %s", error)
+            logger.warning("reviving hibernating windows: %s", error)
             if isinstance(error, CallableUnavailable):
                 if len(self._refused) >= MOST_REFUSED:
                     self._refused.clear()

@@ -105,8 +105,8 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             )
         if key and not _KEY.fullmatch(key):
             raise InvalidSettings(
-                f"{self.title(name)}: its key has blanks, line breaks or characters beyond ASCII;"
-                " check what was pasted"
+                f"{self.title(name)}: its key has spaces, line breaks or non-ASCII characters;"
+                " check the key"
             )
         return key
 

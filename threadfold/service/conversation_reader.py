@@ -169,7 +169,7 @@ class ConversationReader:
         """The conversation's window as it is now, or (``after``) once it includes that position.
 
         Raises:
-            UnknownConversation: nothing was appended to it, or nothing is folded yet.
+            UnknownConversation: it has no events, or nothing is folded yet.
             Erased: the conversation was erased.
             InvalidPosition: ``after`` is not of this conversation's partition.
             WaitTimedOut: the window does not include ``after`` within ``timeout`` seconds.

@@ -179,8 +179,7 @@ async def _appended(
     turns = await standing(backend, tenant, conversation)
     if applied.status == "rejected" and not may_fail:
         raise Conflict(
-            f"turn {flat['turn_id']} of conversation {conversation} is not under"
-            f" way{_holder(turns)}"
+            f"turn {flat['turn_id']} of conversation {conversation} is not active{_holder(turns)}"
         )
     return turns, str(applied.position)
 

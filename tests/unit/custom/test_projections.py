@@ -368,7 +368,7 @@ async def test_a_lost_partition_is_not_read_as_an_empty_one() -> None:
     view = MemoryProjection(Each(), partitions=2)
     await view.append("acme", "c", HELLO)
     view.store.lose_everything()
-    with pytest.raises(Healing, match="folded anew"):
+    with pytest.raises(Healing, match="folded again"):
         await view.reader.get("acme", "all")
     with pytest.raises(Healing, match="verify it when that is done"):
         await verify_view(view.log, view.store, MemoryProjectionStore(), view.projection, 1)

@@ -232,7 +232,7 @@ def test_summarizers_must_be_known_where_they_are_named() -> None:
     for layer in ({"summarizer": "small"}, {"close_summarizer": "small"}):
         with pytest.raises(
             InvalidPolicy,
-            match="'small' is none of this deployment's summarisers \\(big, extractive\\)",
+            match="'small' is not one of this deployment's summarisers \\(big, extractive\\)",
         ):
             rules.check(layer)
     assert Rules().check({"summarizer": "anything"}).summarizer == "anything"

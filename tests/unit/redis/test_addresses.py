@@ -54,7 +54,7 @@ def test_sentinels_and_clusters_are_read_with_everything_that_belongs_to_them() 
     ("url", "said"),
     [
         ("http://u:secret@h:1", "must be a URL like"),
-        ("redis://u:secret@h:port/0", "its port or its query cannot be read"),
+        ("redis://u:secret@h:port/0", "its port or its query is not valid"),
         ("redis://u:secret@h:1/zero", "a database's number"),
         ("redis://u:secret@h:1/0?socket_timeout=soon", "cannot be read"),
         ("redis+sentinel://u:secret@h:1", "the name of the service follows"),
