@@ -105,7 +105,7 @@ async def test_one_that_is_away_is_left_alone_after_failures_in_a_row() -> None:
     for _ in range(3):
         with pytest.raises(EmbeddingsUnavailable, match=r"cannot be reached|circuit"):
             await found.current.embed(["a"], "acme")
-    with pytest.raises(EmbeddingsUnavailable, match="circuit of .* is open"):
+    with pytest.raises(EmbeddingsUnavailable, match=r"circuit of .* is open"):
         await embed(found, ["a"])
 
 
