@@ -156,7 +156,7 @@ def test_unknown_and_newer_types_are_taken_with_any_fields(name: str) -> None:
         ({"type": "suspension", "suspension_id": "s", "kind": "nap"}, "'nap' is not one of approval, external, input"),
         ({"type": "resolution", "suspension_id": "s", "outcome": "z"}, "'z' is not one of answered, approved, cancelled, expired, rejected"),
         ({"type": "threadfold.message.v1"}, "field type: 'threadfold.message.v1' is not one of"),
-        ({"type": "event.dropped", "position": "3-4"}, "field type: 'event.dropped' is written by an operator"),
+        ({"type": "event.dropped", "position": "3-4"}, "field type: 'event.dropped' may be written only by an operator"),
         ({"type": "conversation.erased"}, "operator"),
         ({"type": "message", "role": "user"}, "field content: null is allowed only"),
         ({"type": "message", "content": "x"}, "field role: missing"),
