@@ -94,7 +94,7 @@ async def why_other(
         return None
     if checkpoint.latest >= end:
         return (
-            f"the log ends at offset {end}, and its windows were folded up to {checkpoint.latest}"
+            f"the log ends at offset {end}, but its windows were folded up to {checkpoint.latest}"
         )
     if not await is_of(log, number, checkpoint, end):
         return (

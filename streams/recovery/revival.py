@@ -298,6 +298,6 @@ def _kids(rows: Iterable[Raw]) -> list[tuple[bytes | None, bytes]]:
 def _busy(missing: Mapping[Key, Stub]) -> Healing:
     names = ", ".join(key.conversation for key in list(missing)[:3])
     return Healing(
-        f"conversation {names} slept and its snapshot is gone: it is being folded from the log: try"
-        " again shortly"
+        f"conversation {names} was hibernated and its snapshot is missing: it is being folded"
+        " from the log: try again shortly"
     )

@@ -391,7 +391,7 @@ def head_of(key: Key, fields: Mapping[bytes, bytes]) -> Head:
 def unknown(key: Key) -> UnknownConversation:
     """The error for a conversation that is not there, or that the caller may not know of."""
     return UnknownConversation(
-        f"conversation {key.conversation} is not known: nothing of it is there, or applied yet"
+        f"conversation {key.conversation} is not known: it has no events, or none is applied yet"
     )
 
 

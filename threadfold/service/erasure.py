@@ -311,7 +311,7 @@ def _stores(opaque: bool, since: datetime, configs: dict[str, dict[str, str]]) -
         ),
         "windows": Store("deleted", None, "in all generations; they record only the erasure"),
         "snapshots": (
-            Store("opaque", None, f"what may be left is {sealed}")
+            Store("opaque", None, f"remaining records are {sealed}")
             if opaque
             else Store(
                 "deleted",

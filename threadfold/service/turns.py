@@ -203,8 +203,7 @@ def stale_fence(fence: int, token: int | None) -> Conflict:
     """The error for token ``fence`` if ``token`` is the current one (None: no turn)."""
     now = "no turn is" if token is None else f"that of token {token} is"
     return Conflict(
-        f"header Fencing-Token: the turn of token {fence} is not in force, {now}: nothing was"
-        " changed"
+        f"header Fencing-Token: the turn of token {fence} is not active, {now}: nothing was changed"
     )
 
 

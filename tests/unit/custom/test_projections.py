@@ -235,7 +235,9 @@ def test_a_projection_without_an_apply_of_its_own_is_refused() -> None:
     class Idle(Projection):
         name = "idle"
 
-    with pytest.raises(InvalidProjection, match="projection idle: Idle does not define a method apply"):
+    with pytest.raises(
+        InvalidProjection, match="projection idle: Idle does not define a method apply"
+    ):
         MemoryProjection(Idle())
 
 
