@@ -124,8 +124,8 @@ def _many(
         )
     if kind == "sentinel" and (not service or not re.fullmatch(r"[0-9]{0,5}", db)):
         raise InvalidSettings(
-            f"{VARIABLE} is {shown(url)!r}: the name of the service follows the sentinels, then"
-            " perhaps a database's number, like redis+sentinel://host:26379/mymaster/0"
+            f"{VARIABLE} is {shown(url)!r}: after the sentinels give the name of the service and"
+            " optionally a database number, like redis+sentinel://host:26379/mymaster/0"
         )
     options = parse_qs(query)
     user, password = (options.pop(f"sentinel_{name}", [""])[0] for name in ("username", "password"))
@@ -144,7 +144,7 @@ def _many(
         parse_url(address.url_of(nodes[0]))
     except ValueError:
         raise InvalidSettings(
-            f"{VARIABLE} is {shown(url)!r}: its user, password or query cannot be read"
+            f"{VARIABLE} is {shown(url)!r}: its user, password or query is not valid"
         ) from None
     return address
 
