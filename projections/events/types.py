@@ -80,12 +80,10 @@ class Message(Struct, omit_defaults=True):
     def __post_init__(self) -> None:
         if self.tool_calls and self.role != "assistant":
             raise ValueError(
-                f"tool_calls: only an assistant's message may have them, not role {self.role!r}"
+                f"tool_calls: they belong to an assistant's message, not to role {self.role!r}"
             )
         if self.content is None and not (self.role == "assistant" and self.tool_calls):
-            raise ValueError(
-                "content: null is allowed only in an assistant's message with tool_calls"
-            )
+            raise ValueError("content: may be null only in an assistant's message with tool_calls")
 
 
 class Spill(Struct, omit_defaults=True):

@@ -164,7 +164,7 @@ def test_a_version_or_type_nobody_knows_is_kept_and_skipped(full: str) -> None:
             {"from": "secret role", "text": "x"},
             r"what the upcaster from threadfold\.message\.v0 gave is no event: Invalid enum value",
         ),
-        ({"from": "user", "text": None}, "gave is no event: content: null is allowed only"),
+        ({"from": "user", "text": None}, "gave is no event: content: may be null only"),
         ("text", r"the data of threadfold\.message\.v0 is not an object"),
         (None, "is not an object"),
     ],

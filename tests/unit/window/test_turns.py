@@ -177,7 +177,7 @@ def test_a_turn_without_a_lease_keeps_nobody_out() -> None:
 def test_a_renewal_needs_the_token_and_moves_the_time_not_the_token() -> None:
     talk = Talk()
     talk.begin("a")
-    assert talk.begin("a", "interrupt").reason == "turn a is active already"
+    assert talk.begin("a", "interrupt").reason == "turn a is already active"
     before = talk.turns.live
     assert before is not None
     assert talk.begin("a", fence=before.token).status is Status.APPLIED
