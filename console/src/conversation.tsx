@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { PartialText, Turns } from "../../clients/typescript/dist/models.js";
-import { type Me, get, v1 } from "./api";
+import { type Me, Problem, get, v1 } from "./api";
 import { CallsView } from "./calls";
 import { newClient } from "./client";
 import { messageOf } from "./load";
@@ -23,7 +23,9 @@ const TABS: [string, string, boolean][] = [
   ["calls", "Model calls", false],
   ["memories", "Memories", true],
 ];
+/** Milliseconds between two reads of the window, and after one that failed for a while. */
 const PAUSE = 500;
+const AWAY = 2000;
 
 interface Live {
   shown: WindowShown | null;
@@ -33,10 +35,12 @@ interface Live {
   partial: string;
   events: LoggedEvent[];
   connected: boolean;
+  /** Whether the stream was open at all: from then on no event is missed. */
+  joined: boolean;
   error: string;
 }
 
-const NOTHING: Live = { shown: null, turns: null, leased: null, partial: "", events: [], connected: false, error: "" };
+const NOTHING: Live = { shown: null, turns: null, leased: null, partial: "", events: [], connected: false, joined: false, error: "" };
 
 /** The window, kept up with the stream: it is read again once a batch of events is over, twice a second at most. */
 function useLive(name: string, own: boolean): [Live, () => void] {
@@ -57,18 +61,23 @@ function useLive(name: string, own: boolean): [Live, () => void] {
       reading = true;
       while (stale && !end.signal.aborted) {
         stale = false;
-        const fresh = received.splice(0);
+        let pause = PAUSE;
         try {
           const [shown, turns] = await Promise.all([
             get<WindowShown>(v1(["conversations", name, "window"]), end.signal),
             own ? null : client.turns(name), // not for end users
           ]);
           const leased = turns?.live ? new Date(Date.now() + turns.live.seconds * 1000) : null;
+          const fresh = received.splice(0);
           change((old) => ({ shown, turns, leased, error: "", events: [...old.events, ...fresh].slice(-KEPT) }));
         } catch (problem) {
           change(() => ({ error: messageOf(problem) }));
+          // The gateway, or what it reads, is away: it is tried again, whether events come or not.
+          const away = problem instanceof Problem && (problem.status === 0 || problem.status >= 500);
+          stale ||= away;
+          pause = away ? AWAY : PAUSE;
         }
-        await new Promise((resolve) => setTimeout(resolve, PAUSE));
+        await new Promise((resolve) => setTimeout(resolve, pause));
       }
       reading = false;
     };
@@ -80,7 +89,8 @@ function useLive(name: string, own: boolean): [Live, () => void] {
         if (event === "partial") {
           change(({ partial }) => ({ partial: grown(partial, data) }));
         } else {
-          if (event !== "state") received.push(data as LoggedEvent);
+          if (event === "state") change(() => ({ joined: true }));
+          else received.push(data as LoggedEvent);
           void read();
         }
       }
@@ -143,7 +153,7 @@ export function ConversationPage({ name, tab: asked, me }: Props): JSX.Element {
         </section>
       ) : null}
       {tab === "then" ? <PastView conversation={name} live={live.events} /> : null}
-      {tab === "log" ? <LogView conversation={name} live={live.events} /> : null}
+      {tab === "log" ? <LogView conversation={name} live={live.events} joined={live.joined} /> : null}
       {tab === "calls" ? <CallsView conversation={name} /> : null}
       {tab === "memories" ? <MemoriesView conversation={name} /> : null}
     </>

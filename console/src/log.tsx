@@ -1,6 +1,7 @@
 // The log of a conversation, newest first, down to its first event.
 
 import type { JSX } from "preact";
+import { useEffect, useRef } from "preact/hooks";
 import { v1 } from "./api";
 import { usePages } from "./load";
 import { Notice, textOf, when } from "./parts";
@@ -16,14 +17,26 @@ interface Page {
 export const KEPT = 2000;
 const BESIDE = new Set(["type", "time", "position", "role", "content", "text", "tool_calls"]);
 
-/** `live` are the events that came since the view was opened, oldest first. */
-export function LogView({ conversation, live }: { conversation: string; live: LoggedEvent[] }): JSX.Element {
+interface LogProps {
+  conversation: string;
+  /** The events that came since the conversation was opened, oldest first. */
+  live: LoggedEvent[];
+  /** Whether those are all that came: the stream was open. */
+  joined: boolean;
+}
+
+export function LogView({ conversation, live, joined }: LogProps): JSX.Element {
   const path = (before?: string): string => v1(["conversations", conversation, "history"], { before, limit: 50 });
   const { first, items, more, again, error } = usePages<Page, LoggedEvent>(
     path,
     (page) => page.events,
     (event) => event.position,
   );
+  // A page that was read before the stream was open lacks what came between the two.
+  const begun = useRef(joined);
+  useEffect(() => {
+    if (joined && !begun.current) again();
+  }, [joined]);
   const known = new Set(items.map((event) => event.position));
   const last = live.findLastIndex((event) => known.has(event.position));
   const fresh = first ? live.slice(last + 1).reverse() : [];

@@ -8,6 +8,15 @@ from tests.support.console_traffic import append, approval, talk
 from tests.support.console_world import World, rows
 
 pytestmark = pytest.mark.long
+HOLD_STREAMS = """
+    const send = window.fetch;
+    const held = new Promise((release) => (window.release = release));
+    window.fetch = async (request, init) => {
+        if (request instanceof Request && request.headers.get("Accept") === "text/event-stream") await held;
+        return send(request, init);
+    };
+"""
+"""Let no stream open before it is released."""
 MANY = 2_100
 """More events than the page keeps of those that come while a log is open."""
 
@@ -33,10 +42,20 @@ def test_a_log_shows_nothing_of_the_conversation_that_was_open_before(world: Wor
     assert "day 3 of the month" not in browser.text()
 
 
+def test_a_log_has_what_came_before_its_stream_was_open(world: World) -> None:
+    append(world.acme, "slow", [{"type": "message", "role": "user", "content": "At first."}])
+    browser = world.sign_in()
+    browser.run(HOLD_STREAMS)
+    world.show("conversations/slow/log").shows("At first.", "This is the first event.", "not live")
+    append(world.acme, "slow", [{"type": "message", "role": "user", "content": "Meanwhile."}])
+    browser.run("window.release()")
+    browser.shows("Meanwhile.")
+
+
 def test_a_log_that_grew_too_fast_says_so_and_is_read_again(world: World) -> None:
     append(world.acme, "fast", [{"type": "conversation.opened", "policy": {"compaction": False}}])
     browser = world.sign_in()
-    world.show("conversations/fast/log").shows("This is the first event.", "live")
+    world.show_live("conversations/fast/log").shows("This is the first event.")
     for first in range(0, MANY, 500):
         numbers = range(first, min(first + 500, MANY))
         append(world.acme, "fast", [{"type": "message", "role": "user", "content": f"no. {n}."} for n in numbers])  # fmt: skip
@@ -56,7 +75,7 @@ def test_a_log_that_grew_too_fast_says_so_and_is_read_again(world: World) -> Non
 def test_the_slider_grows_with_the_conversation_and_stays_where_it_is(world: World) -> None:
     append(world.acme, "growing", [{"type": "message", "role": "user", "content": "One."}])
     browser = world.sign_in()
-    world.show("conversations/growing/then").shows("Event 1 of 1", "The window after 1 events")
+    world.show_live("conversations/growing/then").shows("Event 1 of 1", "The window after 1 events")
     append(world.acme, "growing", [{"type": "message", "role": "user", "content": "Two."}])
     browser.shows("Event 1 of 2")
     browser.button("Later")
