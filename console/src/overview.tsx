@@ -171,7 +171,9 @@ function Partitions({ gateway, workers }: { gateway: Sample[]; workers: Sample[]
           .sort((a, b) => Number(a) - Number(b))
           .map((partition) => (
             <tr key={partition}>
-              <th scope="row">{partition}</th>
+              <th scope="row" class="short">
+                {partition}
+              </th>
               <td class="number">{number(at(gateway, "threadfold_partition_behind", partition))}</td>
               <td class="number">{reported("threadfold_partition_seconds_behind", partition)}</td>
               <td class="number">{reported("threadfold_conversations_due", partition)}</td>

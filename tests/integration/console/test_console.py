@@ -194,7 +194,7 @@ def test_a_conversation_says_whose_turn_it_is_and_what_it_taught(world: World) -
 
 def test_the_bar_has_a_colour_for_each_lane_and_names_it(world: World) -> None:
     browser = world.sign_in()
-    world.show("conversations/journey").shows("the end is the ceiling")
+    world.show("conversations/journey").shows("the right end is the ceiling")
     names = browser.run(
         "return [...document.querySelectorAll('.legend span')].map((e) => e.innerText)"
     )
