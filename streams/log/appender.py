@@ -11,6 +11,9 @@ aiokafka has one request under way to a broker, with a batch of each partition t
 batch that is closed while another partition's is under way would wait for that and miss what comes
 meanwhile, so partitions of one broker fill theirs together, when it has nothing under way
 (:class:`Brokers`): as many rows a request as there can be.
+
+For the same reason a request of 16 MiB would hold up every caller for as long as it takes, so large
+lists go out by a producer of their own (:class:`Appenders`).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from aiokafka.errors import OutOfOrderSequenceNumber, ProducerClosed
 
 from projections.errors import Overloaded
 from projections.events.codec import CONTENT_TYPE
+from streams.log.clients import LOST_PLACE, SharedProducer
 from streams.runtime.tasks import end_tasks
 
 HEADERS = [("content-type", CONTENT_TYPE.encode())]
@@ -264,3 +268,31 @@ class Appender:
         for job in jobs:
             if not job.done.done():
                 job.done.set_exception(error)
+
+
+class Appenders:
+    """An appender for each partition, all with one producer."""
+
+    def __init__(self, topic: str, partitions: int, producer: SharedProducer) -> None:
+        self._producer = producer
+        brokers = Brokers()
+        self._of = [Appender(topic, partition, brokers) for partition in range(partitions)]
+
+    async def append(self, partition: int, rows: Sequence[Pair]) -> list[int]:
+        """Append rows to a partition as :meth:`Appender.append` does, with another producer where
+        one has lost its place.
+
+        What it had under way may be in already: then it is in twice, and the fold recognises the
+        repeat.
+        """
+        while True:
+            producer = await self._producer.get()
+            try:
+                return await self._of[partition].append(producer, rows)
+            except LOST_PLACE as error:
+                self._producer.retire(producer, error)
+
+    async def stop(self) -> None:
+        """Send nothing more, and close the producer."""
+        await asyncio.gather(*(appender.stop() for appender in self._of))
+        await self._producer.stop()

@@ -22,9 +22,8 @@ from projections.errors import EventTooLarge, KafkaUnavailable
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from streams.encryption.payload_cipher import PayloadCipher, Unsealed
-from streams.log.appender import Appender, Brokers, Load, Pair
+from streams.log.appender import Appenders, Load, Pair
 from streams.log.clients import (
-    LOST_PLACE,
     MAX_REQUEST,
     SharedProducer,
     kafka_errors,
@@ -46,6 +45,10 @@ GAP = 200
 """Records between two wanted ones that are read over: it is cheaper than another request."""
 APPEND = "append (unknown whether it is in: repeat it with the same ids)"
 READ = "reading the log"
+LARGE = 1 << 20
+"""Bytes of a partition's rows above which they go out by a producer of their own: other callers' do
+not wait for them.
+"""
 APPEND_SHARE = 0.85
 WHY_SHARE = 0.1
 """The parts of the append time-out in which the brokers have to acknowledge, and in which they may
@@ -80,11 +83,8 @@ class KafkaLog:
         self.settings = settings
         self.partitions = partitions
         self.topic = settings.topic(topic)
-        self._producer = producer or SharedProducer(settings)
-        brokers = Brokers()
-        self._appenders = [
-            Appender(self.topic, partition, brokers) for partition in range(partitions)
-        ]
+        self._appenders = Appenders(self.topic, partitions, producer or SharedProducer(settings))
+        self._large = Appenders(self.topic, partitions, SharedProducer(settings))
         self._load = load or Load()
         self._replicas = Replicas(settings, topic)
         self._points = RandomReads(settings, self.topic, READ, gap=GAP)
@@ -104,10 +104,7 @@ class KafkaLog:
 
     async def stop(self) -> None:
         """Close the clients; an append that is still under way fails, unknown whether it is in."""
-        await asyncio.gather(
-            *(appender.stop() for appender in self._appenders), self._replicas.stop()
-        )
-        await self._producer.stop()
+        await asyncio.gather(self._appenders.stop(), self._large.stop(), self._replicas.stop())
         await self._points.stop()
         if self._consumer is not None:
             await stop_client(self._consumer, self.settings)
@@ -174,17 +171,8 @@ class KafkaLog:
             ) from None
 
     async def _append_to(self, partition: int, rows: list[Pair]) -> list[int]:
-        """Append rows to a partition, with another producer where one has lost its place.
-
-        What it had under way may be in already: then it is in twice, and the fold recognises the
-        repeat.
-        """
-        while True:
-            producer = await self._producer.get()
-            try:
-                return await self._appenders[partition].append(producer, rows)
-            except LOST_PLACE as error:
-                self._producer.retire(producer, error)
+        large = sum(len(value) for _, value in rows) > LARGE
+        return await (self._large if large else self._appenders).append(partition, rows)
 
     # -- reading
 

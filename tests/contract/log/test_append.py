@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator
 
 import pytest
@@ -45,6 +46,29 @@ def records(conversation: str, *ids: str, size: int = 0) -> list[Record]:
         Record(Key("acme", conversation), id_, "threadfold.message.v1", id_.encode() + b" " * size)
         for id_ in ids
     ]
+
+
+async def test_single_events_do_not_wait_for_another_callers_large_list(
+    settings: Settings,
+) -> None:
+    log = KafkaLog(settings, 1)
+    await asyncio.gather(
+        log.append(records("small", "first")), log.append(records("large", "first", size=2 << 20))
+    )
+    noise = [os.urandom(1 << 20) for _ in range(28)]  # which does not become smaller by a codec
+    large = [
+        Record(Key("acme", "large"), str(i), "threadfold.message.v1", value)
+        for i, value in enumerate(noise)
+    ]
+    sending = asyncio.create_task(log.append(large))
+    acknowledged = 0
+    while not sending.done():
+        await log.append(records("small", str(acknowledged)))
+        acknowledged += 1
+    assert len(await sending) == len(large)
+    await log.stop()
+    # The list goes out as two batches; who waits for them has a turn before, between and after.
+    assert acknowledged > 6
 
 
 async def test_five_hundred_callers_on_one_partition_are_all_served_each_list_in_order_and_unmixed(
