@@ -11,14 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from projections.errors import (
-    Conflict,
-    Erased,
-    Forbidden,
-    Healing,
-    InvalidRequest,
-    UnknownMemory,
-)
+from projections.errors import Conflict, Erased, Forbidden, Healing, InvalidRequest, UnknownMemory
 from projections.events import types as events
 from projections.events.codec import MEMORY_NAMES
 from projections.events.times import parse_micros, present, time_at
@@ -296,7 +289,12 @@ class Memories:
         key = make_key(tenant, conversation)
         if names is not None and conversation not in names:
             raise unknown(key)
-        state = (await self._backend.window(tenant, conversation)).state
+        try:
+            state = (await self._backend.window(tenant, conversation)).state
+        except Erased:
+            if whose.bound:  # it may have been another user's
+                raise unknown(key) from None
+            raise
         if whose.bound and state.user != user:
             raise unknown(key)
         for name, given, own in (("user", user, state.user), ("channel", channel, state.channel)):
