@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import astuple, replace
 
 from projections.errors import InvalidRequest
@@ -11,6 +13,14 @@ from projections.memory.identity import id_of, normalize
 from projections.memory.private_text import all_without_private, is_marked, without_private
 from projections.memory.valid_times import valid_times
 from projections.names import Key
+
+Save = tuple[Key, str | None, str | None, events.MemorySaved | events.SkillSaved]
+"""What is saved, before the log, the user and the channel that it belongs to."""
+
+
+def all_filled(saves: Sequence[Save]) -> list[tuple[Key, events.MemorySaved | events.SkillSaved]]:
+    """:func:`filled` of each, with its log; errors count them from 1."""
+    return [(save[0], filled(*save, f"memory {i}")) for i, save in enumerate(saves, 1)]
 
 
 def filled(
