@@ -95,8 +95,8 @@ def add_vectors(db: sqlite3.Connection, model: str, vectors: Sequence[NewVector]
     ).fetchone()
     if any(len(one.vector) != known for one in vectors):
         raise EmbeddingsUnavailable(
-            f"model {model} makes vectors of {size} numbers now, they were of {known}: give the"
-            " endpoint another name"
+            f"model {model} now makes vectors of {size} numbers; the stored ones have {known}:"
+            " give the endpoint another name"
         )
     added = db.executemany(
         "INSERT OR IGNORE INTO vectors (model, text, tenant, user, signs, vector)"

@@ -380,7 +380,7 @@ class Memories:
     def _whole(self, found: T, emptied: int) -> T:
         """What was read; raises :class:`Healing` if what it was read of was emptied meanwhile."""
         if self._emptied != emptied:
-            raise Healing("the long-term memory is fed anew: try again shortly")
+            raise Healing("the long-term memory is being rebuilt: try again shortly")
         return found
 
     async def _fed(self) -> None:

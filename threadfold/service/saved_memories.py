@@ -42,7 +42,7 @@ def filled(
     if isinstance(data, events.SkillSaved) and not data.doc_markdown:
         raise InvalidRequest(f"{what}: field doc_markdown: nothing of it is left that may be kept")
     if not data.normalized_text:
-        raise InvalidRequest(f"{what}: nothing of its text is left that may be kept")
+        raise InvalidRequest(f"{what}: after removing private text, nothing is left to save")
     if len(named) > MAX_TEXT:
         raise InvalidRequest(f"{what}: {len(named)} characters: a text has at most {MAX_TEXT}")
     data.memory_id = id_of(key, data) or ""
@@ -59,7 +59,9 @@ def _public_record(data: events.MemorySaved, what: str) -> events.MemorySaved:
     if topic is not None and is_marked(topic):
         topic = without_private(topic)
         if not topic:
-            raise InvalidRequest(f"{what}: field topic: nothing of it is left that may be kept")
+            raise InvalidRequest(
+                f"{what}: field topic: after removing private text, nothing is left"
+            )
     if tags is not None:
         tags = events.MemoryTags(*map(all_without_private, astuple(tags)))
     return replace(data, text=without_private(data.text), topic=topic, tags=tags, temporal=temporal)

@@ -198,7 +198,7 @@ async def test_what_cannot_be_saved_is_refused_by_name(world: World, user: str) 
     for body, status, says in (
         ({"text": "x", "type": "rumour"}, 422, "type"),
         ({"text": "t" * 9_000}, 422, "text"),
-        ({"text": "<private>all of it</private> …"}, 422, "nothing of its text"),
+        ({"text": "<private>all of it</private> …"}, 422, "nothing is left to save"),
         ({"text": "x", "memory_id": "1"}, 422, "memory_id"),
         ({"text": "x", "temporal": {"t_ref": "soon"}}, 422, "memory 1: field temporal.t_ref"),
         (
