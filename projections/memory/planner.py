@@ -10,12 +10,15 @@ from msgspec import Struct
 
 from projections.events.times import micros_of, moment
 from projections.memory.extraction.dates import resolve_dates
+from projections.memory.private_text import without_private
 from projections.memory.words import MONTHS, stems_of, words_of
 
 Mode = Literal["answer", "action", "mixed"]
 DEPTH = 5
 FEW = 2
 """Telling words up to which a query is read together with what was said just before."""
+MAX_QUERY = 8_192
+"""Characters of a query that are read: of a longer one its head and tail."""
 _SLOTS = {
     "when": "time",
     "where": "place",
@@ -87,6 +90,13 @@ class SearchPlan(Struct):
     temporal_filter: TemporalFilter | None
     depth: int
     reasoning: str
+
+
+def asked_text(text: str) -> str:
+    """What of a query may be looked for: no more than is read, and nothing that is private."""
+    text = without_private(text)
+    half = MAX_QUERY // 2
+    return text if len(text) <= MAX_QUERY else f"{text[:half]} {text[-half:]}"
 
 
 def make_plan(state: ActionState) -> SearchPlan:

@@ -5,20 +5,33 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_GAP = r"[\s\x00-\x1f\u00ad\u200b-\u200f\u2060\ufeff]"
+_BEGINS = ("<", "\uff1c", "&lt;", "&LT;", "\\u003c", "\\u003C")
+"""How a mark begins: also as a wide letter, and as encoders of HTML and JSON write it."""
+_OPENS = r"(?:[<\uff1c]|&lt;|\\u003c)"
+_CLOSES = r"(?:[>\uff1e]|&gt;|\\u003e)"
+_UNSEEN = r"[\x00-\x1f\u00ad\u200b-\u200f\u2060\ufeff]"
+_GAP = rf"(?:\s|{_UNSEEN})"
 """What is not seen, or seen as a blank."""
+_WORD = f"{_UNSEEN}*".join("private")
+_REST = r"[^<>\uff1c\uff1e&\\]*"
 _MARK = re.compile(
-    rf"<{_GAP}*private(?:>|(?:{_GAP}|/)[^<>]*>?)|<{_GAP}*(/){_GAP}*private(?:{_GAP}[^<>]*)?>",
+    rf"{_OPENS}{_GAP}*{_WORD}(?:{_CLOSES}|(?:{_GAP}|/){_REST}(?:{_CLOSES})?)"
+    rf"|{_OPENS}{_GAP}*\\?(/){_GAP}*{_WORD}(?:{_GAP}{_REST})?{_CLOSES}",
     re.IGNORECASE,
 )
 """A mark that opens, however it goes on; or one that closes."""
+
+
+def is_marked(text: str) -> bool:
+    """Whether a text may have such a mark."""
+    return any(begin in text for begin in _BEGINS)
 
 
 def without_private(text: str) -> str:
     """A text without its parts between ``<private>`` and ``</private>``, and what these hold
     themselves; one that is not closed reaches to the end.
     """
-    if "<" not in text:
+    if not is_marked(text):
         return text.strip()
     left = _without_marked(text)
     # What stood around may be a mark by now.

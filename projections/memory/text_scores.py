@@ -30,6 +30,12 @@ words they have the common ones, each in one of ten texts.
 """
 
 
+WORDS = 128
+"""Words of a question that are looked for, the first ones: each costs every store time, and others
+wait for it.
+"""
+
+
 class Place(NamedTuple):
     """A text by its number, with what its score needs: how many words it has together with the text
     before it, its session (empty: none), the text before it, and its speaker's stems.

@@ -82,6 +82,11 @@ def tag_word(kind: str, tag: str) -> str:
     return f"{kind}={'_'.join(words_of(tag))}"
 
 
+def is_tag_word(word: str) -> bool:
+    """Whether a word is that of a tag: no stem is."""
+    return "=" in word
+
+
 def date_words(time: str) -> str:
     """The words for the day of an RFC 3339 time: year, month, day."""
     year, month, day = time[:10].split("-")

@@ -213,7 +213,7 @@ class Words(NamedTuple):
     session: str
     text: str
     kind: str
-    type: str
+    types: tuple[str, ...]
     speaker: str = ""
     tags: tuple[str, ...] = ()
 
@@ -224,14 +224,16 @@ class Words(NamedTuple):
 
 
 def texts_of(facts: Collection[Fact]) -> dict[str, Words]:
-    """The texts that facts state, each as it was first said."""
+    """The texts that facts state, each as it was first said, with the types and tags of all that
+    state it.
+    """
     found: dict[str, Words] = {}
     for fact in sorted(facts, key=order_of):
         if not states(fact) or is_fused(fact):
             continue
         data, session = fact.data, "" if fact.log.of_user else fact.log.conversation
         if isinstance(data, SkillSaved):
-            one = Words(fact.scope, fact.at, session, data.intent, "skill", "procedure")
+            one = Words(fact.scope, fact.at, session, data.intent, "skill", ("procedure",))
         else:
             assert isinstance(data, MemorySaved)
             tags = {} if data.tags is None else msgspec.to_builtins(data.tags)
@@ -241,11 +243,16 @@ def texts_of(facts: Collection[Fact]) -> dict[str, Words]:
                 session,
                 data.text,
                 "record",
-                data.memory_type,
+                (data.memory_type,),
                 data.role or "",
                 tag_words(tags),
             )
-        found.setdefault(one.text, one)
+        known = found.setdefault(one.text, one)
+        if (one.types, one.tags) != (known.types, known.tags):
+            found[one.text] = known._replace(
+                types=tuple(dict.fromkeys((*known.types, *one.types))),
+                tags=tuple(dict.fromkeys((*known.tags, *one.tags))),
+            )
     return found
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from projections.events.times import time_at
 from projections.memory.identity import Scope
 from projections.memory.resolution import Record, digest
-from projections.memory.text_scores import Corpus, text_scores
+from projections.memory.text_scores import WORDS, Corpus, text_scores
 from projections.memory.text_scores import Place as Scored
 from projections.memory.words import date_words, stems_of
 from projections.names import Key
@@ -36,8 +36,6 @@ from streams.memory.store import Filter, Hit, Stats, by_log
 T = TypeVar("T")
 CANDIDATES = 300
 """Records that the engine ranks first, which are then scored."""
-WORDS = 64
-"""Words of a question that are looked for."""
 
 
 class Ranked(NamedTuple):

@@ -166,7 +166,7 @@ def _rows_of_place(place: Place, renewed: Renewed | None) -> Iterator[Row]:
         texts = renewed.texts.values()
         fields |= {
             "kind": next(iter(texts)).kind,
-            "types": sorted({code_of(one.type) for one in texts}),
+            "types": sorted({code_of(name) for one in texts for name in one.types}),
             "stands": any(record.stands for record in renewed.records),
             "words": " ".join(indexed_words(texts).values()),
         }

@@ -20,7 +20,7 @@ from streams.memory.key_words import code_of
 from streams.memory.lance_reads import LanceReads
 from streams.memory.lance_rows import SCHEMA, UNWIPED, Row, table_of
 
-VERSION = 1
+VERSION = 2
 """Raised whenever the rows, or what is made of the same records, change."""
 ROWS = f"rows-{VERSION}"
 COMMITS, WRITTEN = 50, 20_000

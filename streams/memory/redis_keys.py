@@ -175,6 +175,6 @@ def _fields(tenant: str, renewed: Renewed) -> dict[str, Any]:
         "user": ",".join(code_of(one.user) for one in scopes if one.user is not None),
         "channel": ",".join(code_of(one.channel) for one in scopes if one.channel is not None),
         "kind": ",".join({one.kind for one in renewed.texts.values()}),
-        "type": ",".join({code_of(one.type) for one in renewed.texts.values()}),
+        "type": ",".join({code_of(name) for one in renewed.texts.values() for name in one.types}),
         "stands": str(int(any(record.stands for record in renewed.records))),
     }

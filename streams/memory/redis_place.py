@@ -57,6 +57,8 @@ class StorePlace:
         self._keys: StoreKeys | None = None
         self._looked = 0.0
         self._leased = False
+        self._asked: set[str] = set()
+        """The leases that this process may hold."""
         self._done: dict[int, int] | None = None
 
     @property
@@ -155,6 +157,7 @@ class StorePlace:
         while another is.
         """
         name, milliseconds = f"{self.base}:{what}", int(LEASE * 1000)
+        self._asked.add(name)
         held = bool(
             self.server.call(lambda c: c.eval(_HOLD, 1, name, self._token, str(milliseconds)))
         )
@@ -164,15 +167,18 @@ class StorePlace:
         return held
 
     def let_go(self) -> None:
-        """Let another process feed at once, and make vectors."""
+        """Let another process feed at once, and make vectors; after a few seconds it does anyway.
+        Redis is asked once, also if it does not answer: a process that ends has no time for more.
+        """
         self._leased = False
-        for name in (self._lease, f"{self.base}:vectors"):
-            self._delete_own(name)
+        names, self._asked = self._asked, set()
+        with suppress(ThreadfoldError):
+            for name in names:
+                self._delete_own(name)
 
     def close(self) -> None:
         """Let go, and close all connections."""
-        with suppress(ThreadfoldError):
-            self.let_go()
+        self.let_go()
         self.server.close()
 
     def _delete_own(self, name: str) -> None:

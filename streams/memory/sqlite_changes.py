@@ -19,7 +19,7 @@ from projections.events.times import time_at
 from projections.events.types import MemoryDeleted, MemoryFused, MemorySaved, SkillSaved
 from projections.memory.branches import Branches
 from projections.memory.news import Dropped, Fact, LogErased, News, Used, WentBack
-from projections.memory.resolution import NEVER, TAGS
+from projections.memory.resolution import NEVER, TAGS, order_of
 from projections.memory.words import date_words, tag_word
 from projections.names import Key
 from streams.memory.sqlite_tables import (
@@ -268,7 +268,7 @@ def _renew(batch: _Batch) -> None:
     for number in batch.touched:
         own, place = facts.get(number, []), places[number]
         stated = [fact for fact in own if isinstance(fact.data, MemorySaved | SkillSaved)]
-        texts.change(number, place, {_text_of(one) for one in stated if not _is_fused(one)})
+        texts.change(number, place, _texts_of(one for one in stated if not _is_fused(one)))
         if not own and not db.execute(_KNOWN, (number, number)).fetchone():
             db.execute("DELETE FROM records WHERE number = ?", (number,))
             db.execute("DELETE FROM parts WHERE composite = ?", (number,))
@@ -318,29 +318,31 @@ def _branches(batch: _Batch, facts: Mapping[int, Sequence[Fact]]) -> Mapping[Key
 class _Texts:
     """What changes in the texts and in their index."""
 
-    def __init__(self, db: sqlite3.Connection, known: Mapping[int, dict[str, int]]) -> None:
-        """Args: ``known``: of records that were there, the numbers of their texts."""
+    def __init__(
+        self, db: sqlite3.Connection, known: Mapping[int, Mapping[str, tuple[int, _Text]]]
+    ) -> None:
+        """Args: ``known``: of records that were there, the numbers of their texts, and what the
+        index has of these.
+        """
         self._db = db
         self._known = known
         self._gone: list[int] = []
         self._texts: list[Text] = []
         (self._next,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM texts").fetchone()
 
-    def change(self, record: int, place: Place, texts: set[_Text]) -> None:
+    def change(self, record: int, place: Place, texts: Mapping[str, _Text]) -> None:
         """Note what a record's texts are now."""
         known = self._known.get(record, {})
-        if known:
-            said = {one.text for one in texts}
-            self._gone += [number for text, number in known.items() if text not in said]
-        seen = set(known)
-        for text, session, dates, speaker, tags in sorted(texts) if len(texts) > 1 else texts:
-            if text not in seen:
-                seen.add(text)
-                scope = decode_scope(place[0])
-                self._texts.append(
-                    Text(self._next, record, scope, session, text, dates, speaker, tags)
-                )
-                self._next += 1
+        self._gone += [number for text, (number, was) in known.items() if texts.get(text) != was]
+        for text, one in texts.items():
+            number, was = known.get(text, (None, None))
+            if one == was:
+                continue
+            if number is None:
+                number, self._next = self._next, self._next + 1
+            scope = decode_scope(place[0])
+            _, session, dates, speaker, tags = one
+            self._texts.append(Text(number, record, scope, session, text, dates, speaker, tags))
 
     def write(self) -> None:
         """Write it."""
@@ -349,18 +351,31 @@ class _Texts:
 
 
 def _texts(db: sqlite3.Connection, records: Iterable[int]) -> _Texts:
-    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    for record, text, number in db.execute(
-        "SELECT owner, text, number FROM texts WHERE owner IN (SELECT value FROM json_each(?))",
+    found: defaultdict[int, dict[str, tuple[int, _Text]]] = defaultdict(dict)
+    for record, number, text, *more in db.execute(
+        "SELECT owner, number, text, session, dates, speaker, tags FROM texts"
+        " WHERE owner IN (SELECT value FROM json_each(?))",
         (encode(list(records)).decode(),),
     ):
-        found[record][text] = number
+        found[record][text] = number, _Text(text, *more)
     return _Texts(db, found)
 
 
 def _is_fused(fact: Fact) -> bool:
     """Whether it has no text of its own: a composite is found by its sources."""
     return isinstance(fact.data, MemoryFused)
+
+
+def _texts_of(facts: Iterable[Fact]) -> dict[str, _Text]:
+    """The texts that facts state, each as it was first said, with the tags of all that state it."""
+    found: dict[str, _Text] = {}
+    for fact in sorted(facts, key=order_of):
+        one = _text_of(fact)
+        known = found.setdefault(one.text, one)
+        if one.tags != known.tags:
+            tags = dict.fromkeys((*known.tags.split(), *one.tags.split()))
+            found[one.text] = known._replace(tags=" ".join(tags))
+    return found
 
 
 def _text_of(fact: Fact) -> _Text:

@@ -16,8 +16,10 @@ from pathlib import Path
 from projections.memory.identity import Scope
 from projections.memory.news import News
 from projections.memory.resolution import Record, digest
+from projections.memory.words import is_tag_word
 from projections.names import Key
 from streams.memory.by_time import RecordsByTime
+from streams.memory.kept import tag_words
 from streams.memory.sqlite_changes import take_in
 from streams.memory.sqlite_index import SqliteIndex
 from streams.memory.sqlite_tables import (
@@ -105,11 +107,14 @@ class SqliteMemories(SqliteIndex, RecordsByTime):
 
     def search(self, only: Filter, words: Collection[str], limit: int) -> list[Hit]:
         found: dict[int, Hit] = {}
+        # The index has all tags that a text was ever given.
+        tags = None if any(not is_tag_word(word) for word in words) else set(words)
         with self._turn() as db:
             admits = _admits(db, only)
             for text, *score in find_texts(db, only.within, words, admits):
                 for _, number, record in records_said(db, only, [text]):
-                    found.setdefault(number, Hit(record, *score))
+                    if tags is None or not tags.isdisjoint(tag_words(record.tags)):
+                        found.setdefault(number, Hit(record, *score))
                 if len(found) == limit:
                     break
         return list(found.values())

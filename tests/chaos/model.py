@@ -25,6 +25,7 @@ NUMBER = re.compile(r"\bn[0-9]+x[0-9]+(?=\.)")
 none.
 """
 PREFIX = "threadfold."
+SPEAKING = frozenset({"message", "tool.result"})
 LEARNT = frozenset(
     f"memory.{what}" for what in ("saved", "superseded", "deleted", "fused", "outcome")
 )
@@ -174,6 +175,7 @@ class Conversation:
                 f"summary {name} at {event.offset} holds text that does not stand: {sorted(said - standing)[:3]}"
             )
         covers = frozenset(self.covered_by(data["span"]))
+        self._check_stands(event, data["span"])
         made = Summed(
             name,
             event.offset,
@@ -185,6 +187,24 @@ class Conversation:
         self.before[name] = data["previous"]
         self.state = State(state.last, made, state.rollback)
         return True
+
+    def _check_stands(self, event: Logged, span: dict[str, Any]) -> None:
+        """Of the events that a span names, it marks those that stand."""
+        if "stands" not in span:
+            return
+        marks = dict(zip(self.covered_by(span), span["stands"], strict=True))
+        standing = set(self.standing())
+        wrong = [
+            offset
+            for offset, mark in marks.items()
+            if (mark == "1" and offset not in standing)
+            or (mark == "0" and offset in standing and self.events[offset].type in SPEAKING)
+        ]
+        if wrong:
+            self.complaints.append(
+                f"summary {event.data['summary_id']} at {event.offset} marks {wrong[:3]} wrongly as"
+                " standing or not"
+            )
 
     def _stands_on(self, made: Summed, force: Summed | None) -> bool:
         return self.before[made.summary_id] == (force.summary_id if force else None)

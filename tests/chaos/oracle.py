@@ -14,13 +14,12 @@ from itertools import pairwise
 from typing import Any
 
 from tests.chaos.evidence import Ack, Evidence, Findings, Flat, Row, Seen, is_garbage
-from tests.chaos.model import Conversation, offset_of
+from tests.chaos.model import SPEAKING, Conversation, offset_of
 from tests.chaos.spans import check_chain
 from threadfold.demo.openai_checker import problems
 
 MARK = re.compile(r"@([a-z0-9]+)/([a-z0-9]+)@")
 """What every text of a run carries: its tenant and conversation."""
-SPEAKING = frozenset({"message", "tool.result"})
 _WORDS = {"threadfold.summary.v1": False, "threadfold.summary.voided.v1": True}
 _COMPARED = ("type", "role", "content", "name", "tool_calls", "tool_call_id", "is_error")
 

@@ -203,8 +203,7 @@ class Platform:
                     and not service.running
                     and time.monotonic() >= service.not_before
                 ):
-                    if service.process is not None:
-                        service.ended.append(service.process.poll() or 0)
+                    service.note_end()
                     service.not_before = time.monotonic() + 1.0
                     await asyncio.to_thread(service.start)
                 service.measure()

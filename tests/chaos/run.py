@@ -176,9 +176,9 @@ def _told(evidence: Evidence, asked: str, intruder: Intruder, made: Platform) ->
         told["summarizer"] == RIVAL for seen in evidence.windows.values() for told in seen.summaries
     )
     ended = [
-        f"{service.name} ended with {service.ended}"
+        f"{service.name} ended {times}x with {why}"
         for service in made.services
-        if any(code not in (0, 137) for code in service.ended)
+        for why, times in service.ended.items()
     ]
     traced = [
         f"{service.name} logged {count} tracebacks"

@@ -6,19 +6,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import psutil
 
-from threadfold.embedded.process import GuardedProcess
+from threadfold.embedded.process import GuardedProcess, last_lines
 
 LIMIT = 20.0
 """Seconds in which a service ends once it is told to."""
 MEMORY = 600 << 20
 """Bytes that no service of a run may hold; one at rest holds a fourth of it."""
+KILLED = 137
+_WHERE = re.compile(r" at \S+| \(.*\)")
+"""What differs in a line from one end to the next: addresses, and a client's own words."""
 
 
 class Service:
@@ -30,8 +35,10 @@ class Service:
         self.not_before = 0.0
         self.frozen = False
         self.process: GuardedProcess | None = None
-        self.ended: list[int] = []
-        """Exit codes of processes that ended without being told to."""
+        self.ended: Counter[str] = Counter()
+        """How often its processes ended without being told to, by exit code and last line; those
+        that were killed do not count.
+        """
         self.endings: list[float] = []
         """Seconds that it took to end, each time that it was told to."""
         self.peak = 0
@@ -51,6 +58,13 @@ class Service:
         process.start()
         # Others ask for its pid meanwhile.
         self.process = process
+
+    def note_end(self) -> None:
+        """Note why its process ended."""
+        code = self.process.poll() if self.process is not None else None
+        if code not in (None, 0, KILLED):
+            line = " ".join(last_lines(self.log, 1))
+            self.ended[f"{code} ({_WHERE.sub('', line.removeprefix('threadfold: '))[:200]})"] += 1
 
     def kill(self) -> None:
         """End it with SIGKILL, frozen or not."""

@@ -44,7 +44,10 @@ def message(number: int) -> Flat:
 
 def summary() -> Flat:
     digest = sha256(sha256(b"e0").digest() + sha256(b"e1").digest()).hexdigest()
-    span = {"from": "0-0", "to": "0-1", "count": 2, "positions": [0, 1], "digest": digest}
+    span = {
+        **{"from": "0-0", "to": "0-1", "count": 2, "positions": [0, 1]},
+        **{"digest": digest, "stands": "11"},
+    }
     told = {
         "summary_id": "s1",
         "text": text(99),
@@ -237,6 +240,13 @@ def _abandoned_text_in_a_summary(evidence: Evidence) -> None:
     evidence.summaries = [evidence.log[SUMMARY]]
 
 
+def _standing_event_marked_as_abandoned(evidence: Evidence) -> None:
+    data = summary()
+    data["span"]["stands"] = "10"
+    evidence.log[SUMMARY] = row(SUMMARY, "summary-s1", "summary", data)
+    evidence.summaries = [evidence.log[SUMMARY]]
+
+
 def _garbage_without_a_dead_letter(evidence: Evidence) -> None:
     evidence.log.append(Row(0, 10, "garbage", b"{}"))
 
@@ -245,6 +255,7 @@ def _garbage_without_a_dead_letter(evidence: Evidence) -> None:
     ("wrong", "kind", "words"),
     [
         (_abandoned_text_in_a_summary, "differing", "text that does not stand: ['n7x1']"),
+        (_standing_event_marked_as_abandoned, "differing", "marks [1] wrongly"),
         (_garbage_without_a_dead_letter, "lost", "at 0-10 is no event, and has no dead letter"),
         (_not_in_the_log, "lost", "e3 was acknowledged at 0-3"),
         (_not_in_the_window, "lost", "e3 at 3 is neither in the window nor in a summary"),

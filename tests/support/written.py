@@ -18,13 +18,19 @@ class Written(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.bytes = b""
-        self.paused = False
+        self.paused = self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def write(self, data: Any) -> None:
         self.bytes += data
 
     def is_closing(self) -> bool:
-        return False
+        return self.closed
 
     def pause_reading(self) -> None:
         self.paused = True

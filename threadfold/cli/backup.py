@@ -20,10 +20,10 @@ _folders = click.argument("folders", metavar="FOLDER...", nargs=-1, required=Tru
 
 @click.group(cls=Group)
 def backup() -> None:
-    """Save the topics that everything else follows from, and restore them.
+    """Save and restore the topics from which everything else can be rebuilt.
 
-    A backup has the texts of all conversations: keep it as you keep Kafka. Master keys are not in
-    it.
+    A backup contains the texts of all conversations: protect it like Kafka. It contains no master
+    keys.
     """
 
 
@@ -33,7 +33,7 @@ def backup() -> None:
     "--since",
     type=_PATH,
     metavar="FOLDER",
-    help="Write only what came after this backup. Keep both: one needs the other.",
+    help="Write only records that are newer than this backup. Keep both: a restore needs them.",
 )
 @data_option
 def export_(folder: Path, since: Path | None, data: Path | None) -> None:
@@ -46,10 +46,10 @@ def export_(folder: Path, since: Path | None, data: Path | None) -> None:
 @backup.command()
 @_folders
 def check(folders: tuple[Path, ...]) -> None:
-    """Compare the files of FOLDER, and of the backups that it follows, with their digests.
+    """Compare the files of FOLDER, and of the backups before it, with their digests.
 
-    Needs no Kafka. Backups that it follows are looked for beside it: name those that are elsewhere.
-    Exit 1 if one is damaged or missing.
+    It needs no Kafka. It looks for the earlier backups beside FOLDER: name those that are
+    elsewhere. Exit 1 if one is damaged or missing.
     """
     _report([backup.manifest for backup in read_chain(folders)], "unharmed")
 
@@ -58,11 +58,11 @@ def check(folders: tuple[Path, ...]) -> None:
 @_folders
 @data_option
 def import_(folders: tuple[Path, ...], data: Path | None) -> None:
-    """Create the topics from FOLDER, each record at its offset, and compare what was written.
+    """Create the topics from FOLDER, each record at its offset, and check the result.
 
-    A FOLDER that follows other backups needs them: those that are not beside it are named, too.
-    Stop workers and gateways before. The topics must not exist, or be empty. Redis is filled by
-    the workers, once they start.
+    An incremental FOLDER needs the backups before it: name those that are not beside it. Stop
+    workers and gateways first. The topics must not exist, or must be empty. The workers fill
+    Redis when they start.
     """
     settings = load_settings(data)
     with metered("import", "records") as meter:
@@ -71,7 +71,7 @@ def import_(folders: tuple[Path, ...], data: Path | None) -> None:
 
 def _report(chain: Sequence[Manifest], what: str) -> None:
     if len(chain) > 1:
-        click.echo(f"{what} {len(chain)} backups, one after the other")
+        click.echo(f"{what} {len(chain)} backups, in order")
     for name in chain[-1].topics:
         compacted = is_compacted(SAVED[name])
         parts = chain[-1:] if compacted else chain

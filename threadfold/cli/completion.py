@@ -13,8 +13,8 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete commands and options: `source <(threadfold completion
-    bash)`.
+    """Print a script that completes commands and options in a shell: `source <(threadfold
+    completion bash)`.
     """
     made = get_completion_class(shell)
     assert made is not None

@@ -36,14 +36,16 @@ def config() -> None:
 
 
 @config.command()
-@click.option("--set", "only_set", is_flag=True, help="Leave out settings that have defaults.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option(
+    "--set", "only_set", is_flag=True, help="Leave out settings with their default values."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on each line.")
 @data_option
 def show(only_set: bool, as_json: bool, data: Path | None) -> None:
-    """Print each setting in force, and whether it comes from the environment, a file or is the
-    default. Secrets are masked.
+    """Print each setting in force and its source: the environment, a file or the default. Secrets
+    are masked.
 
-    Nothing is connected; what no service would start with is refused as it would be.
+    The command connects to nothing. It refuses settings with which no service would start.
     """
     for one in effective(configuration_of(data)):
         if only_set and one.source == DEFAULT:

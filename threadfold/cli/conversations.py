@@ -22,26 +22,38 @@ FAR = 1 << 52
 
 
 @click.command()
-@click.option("--over-budget", "kind", flag_value="over-budget", help="Those due for a summary.")
-@click.option("--parked", "kind", flag_value="parked", help="Those parked at a poison event.")
-@click.option("--waiting", "kind", flag_value="waiting", help="Those that wait for somebody.")
+@click.option(
+    "--over-budget",
+    "kind",
+    flag_value="over-budget",
+    help="Conversations that are due for a summary.",
+)
+@click.option(
+    "--parked", "kind", flag_value="parked", help="Conversations that are parked at a poison event."
+)
+@click.option(
+    "--waiting",
+    "kind",
+    flag_value="waiting",
+    help="Conversations that wait for an approval or an answer.",
+)
 @click.option("--tenant", metavar="T", help="Only this tenant's.")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=MOST, show_default=True, help="Lines at most."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on each line.")
 @data_option
 def conversations(
     kind: str | None, tenant: str | None, limit: int, as_json: bool, data: Path | None
 ) -> None:
     """List conversations that are over their budget, parked, or wait for an approval or an answer.
 
-    Over budget: the tail is longer than its working budget and its summary is not accepted yet,
-    longest due first. Parked: events wait behind one that cannot be applied (`dead-letters`).
-    Waiting: last active first.
+    Over budget: the tail exceeds its working budget and no summary is accepted yet; the longest
+    due come first. Parked: events wait behind one that cannot be applied (`dead-letters`).
+    Waiting: the last active come first.
     """
     if kind is None:
-        raise click.UsageError("name one of --over-budget, --parked and --waiting")
+        raise click.UsageError("give one of --over-budget, --parked and --waiting")
     found = {"over-budget": _over_budget, "parked": _parked, "waiting": _waiting}[kind]
 
     async def look() -> list[dict[str, Any]]:

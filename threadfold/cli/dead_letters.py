@@ -45,7 +45,7 @@ FIRST_BYTES = 400
 
 @click.group("dead-letters", cls=Group)
 def dead_letters() -> None:
-    """List, inspect, retry or drop events that cannot be applied; let halted partitions go on."""
+    """List, inspect, retry or drop events that cannot be applied; continue halted partitions."""
 
 
 @asynccontextmanager
@@ -78,7 +78,7 @@ async def opened(settings: Settings) -> AsyncIterator[tuple[Stack, DeadLetters]]
 
 @dead_letters.command("list")
 @click.option("--tenant", metavar="T", help="Only this tenant's.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on each line.")
 @data_option
 def list_(tenant: str | None, as_json: bool, data: Path | None) -> None:
     """List parked conversations with their waiting events, and records that belong to no
@@ -122,7 +122,7 @@ def inspect(position: str, data: Path | None) -> None:
     """Show the record at POSITION as JSON: key, headers, size, first bytes, decoded form, state and
     cause.
 
-    Text is shown as Kafka holds it: encrypted payloads stay encrypted.
+    The text is shown as it is in Kafka: encrypted payloads stay encrypted.
     """
     at = parse_position(position)
 
@@ -183,8 +183,8 @@ async def _headers(settings: Settings, at: Position) -> list[tuple[str, str]]:
 @data_option
 @click.pass_context
 def retry(ctx: click.Context, what: str | None, everything: bool, data: Path | None) -> None:
-    """Fold parked conversations on from the log, with the code of this release. Exit 1 if one stays
-    parked.
+    """Fold parked conversations from the log again, with the code of this release. Exit 1 if one
+    stays parked.
 
     A conversation whose event still fails does not change. Workers may run: the partition's owner
     loads the result.
@@ -245,8 +245,8 @@ def _again(letters: DeadLetters, key: Key, quarantine: Quarantine, folded: int) 
 def drop(
     ctx: click.Context, position: str, reason: str | None, seconds: float, data: Path | None
 ) -> None:
-    """Drop the event at POSITION by another event in the log. The fold skips it and continues with
-    the waiting events.
+    """Drop the event at POSITION: append an event that says so. The fold skips it and continues
+    with the waiting events.
 
     The record stays in the log. A record that belongs to no conversation is only removed from
     the list. Exit 1 if the conversation is parked again, or no worker folds the drop in time.
@@ -281,9 +281,9 @@ def drop(
 @click.argument("partition", type=click.IntRange(min=0))
 @data_option
 def accept(partition: int, data: Path | None) -> None:
-    """Let the halted PARTITION go on, and record that in the control topic.
+    """Continue the halted PARTITION, and record this in the control topic.
 
-    What failed so far counts no more. If as many events fail again, it halts again.
+    Failures so far no longer count. If as many events fail again, the partition halts again.
     """
 
     async def go() -> None:
@@ -291,7 +291,8 @@ def accept(partition: int, data: Path | None) -> None:
             halt = (await stack.control.sync()).halted().get(partition)
             if halt is None:
                 raise InvalidPosition(
-                    f"partition {partition} is not halted: `threadfold doctor` names those that are"
+                    f"partition {partition} is not halted: `threadfold doctor` names halted"
+                    " partitions"
                 )
             await stack.control.write({f"halt/{partition}": halt.accept()})
             print_line(

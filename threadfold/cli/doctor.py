@@ -56,11 +56,16 @@ PATIENCE = 3.0
 @data_option
 @click.pass_context
 def doctor(ctx: click.Context, data: Path | None) -> None:
+<<<<<<< HEAD
     """Check brokers, topics, Redis, the gateway of `up`, models, the live generation, dead letters
     and the lag. Each line says `ok`, `note` and where to look, or `wrong` and what to do.
+=======
+    """Check brokers, topics, Redis, models, the live generation, dead letters and lag. Each line
+    says `ok`, `note` with where to look, or `wrong` with what to do.
+>>>>>>> main
 
-    It asks each summarizer's endpoint one short question. Exit 1 if something is wrong, 2 if Kafka
-    or Redis cannot be reached.
+    It sends one short question to each summarizer's endpoint. Exit 1 if something is wrong, 2 if
+    Kafka or Redis cannot be reached.
     """
     ctx.exit(run(examine(load_settings(data))).exit_code)
 
@@ -119,11 +124,11 @@ async def _certificates(found: Findings, settings: Settings) -> None:
     for name, end in certificate_ends(settings).items():
         days = (end - time.time()) / 86_400
         if days < 0:
-            found.fault("certificates", f"{name} ended {-days:.0f} days ago: put a new one there")
+            found.fault("certificates", f"{name} expired {-days:.0f} days ago: replace it")
         elif days < FEW_DAYS:
-            found.fault("certificates", f"{name} ends in {days:.0f} days: put a new one there")
+            found.fault("certificates", f"{name} expires in {days:.0f} days: replace it")
         else:
-            found.ok("certificates", f"{name} ends in {days:.0f} days")
+            found.ok("certificates", f"{name} expires in {days:.0f} days")
     # Raises InvalidSettings where a gateway would not start with its files.
     certificate_of(settings)
 

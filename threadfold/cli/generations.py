@@ -64,7 +64,7 @@ _jobs_option = click.option(
 _accept_loss_option = click.option(
     "--accept-loss",
     is_flag=True,
-    help="Switch even if conversations lose what their summaries hold.",
+    help="Switch even if conversations lose the content of their summaries.",
 )
 
 

@@ -16,15 +16,15 @@ from typing import Any
 import click
 
 DONE, FOUND_WRONG, FAILED, INTERRUPTED = 0, 1, 2, 130
-"""Exit codes: done; found wrong; bad usage, unreachable service or error; Ctrl-C."""
+"""Exit codes: done; a check failed; bad usage, unreachable service or error; Ctrl-C."""
 
 COMMANDS = {
-    "up": ("up", "Start everything here: Kafka, Redis, topics, workers and the gateway."),
+    "up": ("up", "Start everything on this machine: Kafka, Redis, topics, workers, gateway."),
     "worker": ("services", "Run one worker: projector and compactor."),
     "gateway": ("services", "Run the HTTP gateway."),
     "topics": ("topics", "Create or check the topics, or copy them into more partitions."),
-    "maintenance": ("maintenance", "Refuse appends for a while."),
-    "top": ("top", "Show what the workers do, live, in the terminal."),
+    "maintenance": ("maintenance", "Refuse appends, and accept them again."),
+    "top": ("top", "Show live figures of workers and gateways."),
     "doctor": ("doctor", "Check brokers, Redis, topics and lag, and say what to do."),
     "conversations": ("conversations", "List conversations over budget, parked or waiting."),
     "append": ("append", "Append events or messages, JSON lines; print their positions."),
@@ -35,19 +35,19 @@ COMMANDS = {
     "summaries": ("summaries", "Print the summaries topic as JSON lines."),
     "memories": ("memories", "Save, find, show and delete records of the long-term memory."),
     "mcp": ("mcp", "Serve the long-term memory to clients of the Model Context Protocol."),
-    "embeddings": ("embeddings", "Make and show the local model that makes vectors of memories."),
+    "embeddings": ("embeddings", "Prepare and show the local embedding model of the memory."),
     "rebuild": ("generations", "Build a new generation of all windows beside the live one."),
     "generations": ("generations", "List generations, switch to one or drop one."),
     "verify": ("verify", "Fold windows from the log and compare them with Redis."),
     "dead-letters": ("dead_letters", "List, inspect, retry or drop events that cannot be applied."),
     "projection": ("projection", "Run, rebuild, verify, list or drop your own projections."),
-    "backup": ("backup", "Save the topics that everything follows from, and restore them."),
+    "backup": ("backup", "Save and restore the topics from which all else can be rebuilt."),
     "schemas": ("schemas", "Print the events' JSON Schemas and the topics' AsyncAPI document."),
-    "erase": ("erase", "Erase a conversation, or all of a user's, and print the receipts."),
+    "erase": ("erase", "Erase one conversation or all of a user, and print the receipts."),
     "keys": ("keys", "Make master keys, and wrap data keys with the current one."),
     "tenants": ("tenants", "Add, list and move tenants, revoke their keys."),
-    "config": ("config", "Show the settings in force, and where each comes from."),
-    "completion": ("completion", "Print what makes a shell complete commands."),
+    "config": ("config", "Show the settings in force and their sources."),
+    "completion": ("completion", "Print a script that completes commands in a shell."),
 }
 """Each command: its module in ``threadfold.cli``, which has it by the same name, and its help."""
 
@@ -95,7 +95,7 @@ def app() -> None:
 
     Commands find a stack by --data DIR (a folder of `threadfold up`), THREADFOLD_CONFIG (a
     TOML file) or THREADFOLD_KAFKA and THREADFOLD_REDIS; without any of these it is the one in
-    ./threadfold-data. Exit codes: 0 done, 1 found wrong, 2 bad usage or unreachable service, 130
+    ./threadfold-data. Exit codes: 0 done, 1 a check failed, 2 bad usage or unreachable service, 130
     interrupted.
     """
 

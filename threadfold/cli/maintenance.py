@@ -12,22 +12,22 @@ from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, open_control, read_state, run
 from threadfold.cli.whole_help import Group
 
-_tenant = click.option("--tenant", metavar="T", help="Of this tenant alone.")
+_tenant = click.option("--tenant", metavar="T", help="Only for this tenant.")
 
 
 @click.group(cls=Group)
 def maintenance() -> None:
-    """Refuse appends for a while (503 with Retry-After); reads go on."""
+    """Refuse appends (503 with Retry-After) and accept them again; reads go on."""
 
 
 @maintenance.command("on")
 @_tenant
-@click.option("--reason", default="", metavar="TEXT", help="The reason that callers get.")
+@click.option("--reason", default="", metavar="TEXT", help="The reason that callers see.")
 @data_option
 def on(tenant: str | None, reason: str, data: Path | None) -> None:
     """Refuse appends from now on, in all gateways and commands.
 
-    Workers still end sessions and make summaries: stop them if nothing at all may come.
+    Workers still close sessions and make summaries: stop them if nothing at all may be appended.
     """
     run(_set(load_settings(data), tenant, Maintenance(present("seconds"), reason)))
 
@@ -36,14 +36,14 @@ def on(tenant: str | None, reason: str, data: Path | None) -> None:
 @_tenant
 @data_option
 def off(tenant: str | None, data: Path | None) -> None:
-    """Take appends again."""
+    """Accept appends again."""
     run(_set(load_settings(data), tenant, None))
 
 
 @maintenance.command("show")
 @data_option
 def show(data: Path | None) -> None:
-    """List what is under maintenance: tenant (or `all`), since when and why, joined by tabs."""
+    """List tenants under maintenance (or `all`), with time and reason, separated by tabs."""
     for tenant, found in sorted(read_state(data).maintenance.items()):
         click.echo(f"{tenant or 'all'}\t{found.since}\t{found.reason}")
 

@@ -15,7 +15,7 @@ from threadfold.cli.common import data_option, load_settings
 
 @click.command()
 @click.option("--url", metavar="URL", help="The gateway [default: THREADFOLD_URL].")
-@click.option("--user", metavar="U", help="Every call is about this user's memory alone.")
+@click.option("--user", metavar="U", help="Every call uses only this user's memory.")
 @click.option("--http", is_flag=True, help="Serve streamable HTTP at /mcp instead of stdio.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="With --http: the address.")
 @click.option(
@@ -32,8 +32,8 @@ def mcp(
     """Serve the long-term memory to an MCP client: six tools, mem_save to mem_delete.
 
     On stdio the credential is THREADFOLD_KEY: a tenant's key or an end user's token. With --http
-    each request brings its own as `Authorization: Bearer KEY`; it prints `ready: URL` once it
-    listens. The tools call the gateway, so its scopes and quotas hold.
+    each request sends its own as `Authorization: Bearer KEY`; the command prints `ready: URL` once
+    it listens. The tools call the gateway, so its scopes and quotas apply.
     """
     if find_spec("mcp") is None or find_spec("mcp.server.mcpserver") is None:
         raise click.ClickException(

@@ -23,7 +23,7 @@ from threadfold.service.recall_answers import hit_document
 T = TypeVar("T")
 _user = click.option("--user", metavar="U", help="Whose memory.")
 _channel = click.option("--channel", metavar="C", help="Of which channel.")
-_as_of = click.option("--as-of", metavar="TIME", help="What was known at this time (RFC 3339).")
+_as_of = click.option("--as-of", metavar="TIME", help="Use what was known at this time (RFC 3339).")
 _limit = click.option(
     "--limit", type=click.IntRange(1, MAX_LISTED), default=10, show_default=True, metavar="N"
 )
@@ -33,8 +33,8 @@ _limit = click.option(
 def memories() -> None:
     """Save, find, show and delete records of the long-term memory. A worker must run to save.
 
-    Each of these commands reads the topic of memories into a store of its own first, from a copy of
-    the gateway's on, if the setting memory_store names its folder.
+    Each command first reads the topic of memories into a temporary store. It starts from a copy of
+    the gateway's store if the setting memory_store names its folder.
     """
 
 
@@ -89,7 +89,7 @@ def search(
     limit: int,
     data: Path | None,
 ) -> None:
-    """Print the records, skills and turns that fit QUERY, best first, a line each."""
+    """Print the records, skills and turns that match QUERY, best first, one on each line."""
     question = Question(Filter(tenant, user, channel, as_of=_time(as_of)), query, limit=limit)
     answer = _on_memories(tenant, data, lambda m: m.ask(question))
     for one in answer.found:
@@ -105,7 +105,7 @@ def search(
 def list_(
     tenant: str, user: str | None, channel: str | None, limit: int, data: Path | None
 ) -> None:
-    """Print the newest records, a line each."""
+    """Print the newest records, one on each line."""
     only = Filter(tenant, user, channel, kinds=KINDS)
     records, _ = _on_memories(tenant, data, lambda m: m.page(only, None, limit))
     for record in records:
@@ -118,7 +118,7 @@ def list_(
 @_as_of
 @data_option
 def show(tenant: str, memory_id: str, as_of: str | None, data: Path | None) -> None:
-    """Print one record, also a superseded one."""
+    """Print one record, even if it is superseded."""
     at = _time(as_of)
     found = _on_memories(tenant, data, lambda m: m.get(Whose(tenant), memory_id, at))
     print_json(found.document(), pretty=True)
@@ -131,7 +131,7 @@ def show(tenant: str, memory_id: str, as_of: str | None, data: Path | None) -> N
 @click.option("--after", type=click.IntRange(0, 100), default=5, show_default=True, metavar="N")
 @data_option
 def timeline(tenant: str, memory_id: str, before: int, after: int, data: Path | None) -> None:
-    """Print a record between its neighbours in time, oldest first, a line each."""
+    """Print a record and its neighbours in time, oldest first, one on each line."""
     for record in _on_memories(
         tenant, data, lambda m: m.timeline(Whose(tenant), memory_id, before, after)
     ):
@@ -141,7 +141,7 @@ def timeline(tenant: str, memory_id: str, before: int, after: int, data: Path | 
 @memories.command()
 @click.argument("tenant")
 @click.argument("memory_id", metavar="ID")
-@click.option("--hard", is_flag=True, help="Its text leaves every store, for good.")
+@click.option("--hard", is_flag=True, help="Delete its text from every store, for good.")
 @data_option
 def delete(tenant: str, memory_id: str, hard: bool, data: Path | None) -> None:
     """Delete a record or a skill and print it as it was."""
@@ -198,7 +198,7 @@ def _time(text: str | None) -> int | None:
         return None
     found = parse_micros(text)
     if found is None:
-        raise click.BadParameter(f"{text[:40]!r} is no time: write it like 2026-01-31T12:00:00Z")
+        raise click.BadParameter(f"{text[:40]!r} is not a time: write it like 2026-01-31T12:00:00Z")
     return found
 
 

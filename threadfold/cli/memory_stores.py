@@ -44,23 +44,22 @@ from threadfold.cli.common import data_option, load_settings, open_control, prin
 from threadfold.cli.progress import metered
 
 T = TypeVar("T")
-_tenant = click.option("--tenant", metavar="T", help="Of this tenant alone.")
+_tenant = click.option("--tenant", metavar="T", help="Only this tenant's records.")
 
 
 @click.command()
 @click.option(
     "--from-logs",
     is_flag=True,
-    help="First publish to the topic again what the conversations' logs teach.",
+    help="First publish the memory events of the conversations' logs to the topic again.",
 )
 @data_option
 def rebuild(from_logs: bool, data: Path | None) -> None:
     """Build a new memory store from the topic beside the live one, then switch to it in one step.
 
-    Readers go on with the live store, and a gateway goes over within seconds. A command that is
-    broken off leaves the live store; run it again. With --from-logs a topic that is lost or lacks
-    records is filled again; what it has already counts once. The last line has the digest over all
-    scopes.
+    Readers keep using the live store; a gateway switches within seconds. If the command is
+    interrupted, the live store stays: run it again. --from-logs fills a topic that is lost or lacks
+    records; records that it already has count once. The last line has the digest over all scopes.
     """
 
     async def work(settings: Settings, control: Control, keys: KeyRing) -> Built:
@@ -96,11 +95,11 @@ async def _republish(settings: Settings, control: Control, keys: KeyRing) -> int
 @data_option
 @click.pass_context
 def verify(ctx: click.Context, tenant: str | None, data: Path | None) -> None:
-    """Compare the live store with a fresh one that is fed from the topic's beginning, scope by
-    scope, while traffic runs.
+    """Compare the live store with a new one, filled from the topic's beginning, scope by scope,
+    while traffic runs.
 
     It prints a line for each scope that differs. The last line is `verified: N, differing: N`, in
-    scopes. Exit 1 if one differs: `threadfold memories rebuild` mends it.
+    scopes. Exit 1 if one differs: `threadfold memories rebuild` repairs it.
     """
 
     async def work(settings: Settings, control: Control, keys: KeyRing) -> StoreReport:
@@ -120,30 +119,30 @@ def verify(ctx: click.Context, tenant: str | None, data: Path | None) -> None:
     "--before",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="A store's file [default: the live one].",
+    help="A store's file [default: the live store].",
 )
 @click.option(
     "--after",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Another one [default: a fresh one, fed from the topic].",
+    help="Another store's file [default: a new store, filled from the topic].",
 )
 @click.option(
     "--rules",
     is_flag=True,
-    help="Compare what was extracted so far with what this release's rules find in the logs.",
+    help="Compare the extracted records with those that this release's rules find in the logs.",
 )
 @click.option(
     "--model",
     metavar="NAME",
-    help="The same, with what this endpoint of `summarizers` finds in some conversations.",
+    help="The same with records that this endpoint of `summarizers` finds in some conversations.",
 )
 @click.option(
     "--conversation",
     "conversations",
     multiple=True,
     metavar="C",
-    help="Ask --model about this one of the tenant's conversations; may be repeated.",
+    help="With --model: a conversation of the tenant; may be repeated.",
 )
 @_tenant
 @data_option
@@ -160,10 +159,10 @@ def diff(
 ) -> None:
     """Compare two stores record by record.
 
-    It prints a line of JSON for each record that only one of them has (`removed`, `added`) or that
-    differs (`changed`, with its fields). The last line counts them. Exit 1 if there are any. With
-    --rules or --model nothing is written: it shows what another extraction of the same logs would
-    change. What a model costs here counts against no tenant's budget.
+    It prints a line of JSON for each record that only one store has (`removed`, `added`) or that
+    differs (`changed`, with its fields). The last line counts them. Exit 1 if there are any.
+    --rules and --model write nothing: they show what another extraction of the same logs would
+    change. The cost of a model here counts against no tenant's budget.
     """
     given = {"--rules": rules, "--model": model is not None, "--after": after is not None}
     if sum(given.values()) > 1:

@@ -102,7 +102,7 @@ class Player:
     "--rate",
     type=Finite(min=0, min_open=True),
     metavar="N",
-    help="Append at most N events a second in all.",
+    help="Append at most N events a second in total.",
 )
 @click.option(
     "--copies",
@@ -116,11 +116,11 @@ class Player:
 def play(
     files: tuple[Path, ...], tenant: str, rate: float | None, copies: int, data: Path | None
 ) -> None:
-    """Play conversation files: a line each, `{"conversation": ID, "messages": [OpenAI messages]}`.
+    """Play conversation files. Each line is `{"conversation": ID, "messages": [OpenAI messages]}`.
 
     The command checks all files before it appends anything, and returns when all events are
     applied. Event ids derive from tenant, conversation and place, so a repeated or interrupted play
-    appends only what is missing.
+    appends only the missing events.
     """
     check_name("tenant", tenant)
     settings = load_settings(data)

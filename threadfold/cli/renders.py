@@ -43,7 +43,7 @@ def show(
     """Show a recorded model call: its record, and its messages rendered again from the log.
 
     Exit 0 if the digests agree, 1 if not (`why` gives the reason). Without an ID,
-    --tenant and --conversation list the latest calls, newest first, a line each.
+    --tenant and --conversation list the latest calls, newest first, one on each line.
     """
     if render_id is not None:
         if conversation is not None:

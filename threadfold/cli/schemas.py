@@ -25,7 +25,8 @@ def schemas(name: str | None, folder: Path | None) -> None:
     """Print the schema NAME: `message` (the CloudEvent), `message.flat` (the form appended over
     HTTP), `asyncapi` (the topics), `openapi` (the HTTP routes, as the gateway serves it).
 
-    Without a name, it lists the names. With --dir, it writes all documents but the last as files.
+    Without a name, it lists the names. With --dir, it writes all documents except `openapi` as
+    files.
     """
     from threadfold.schemas.documents import texts, write
 

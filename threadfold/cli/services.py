@@ -12,7 +12,7 @@ from threadfold.cli.common import data_option, load_settings
 _log_format = click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="How log lines are written; json: an object a line [default: text].",
+    help="The form of log lines; json: one object on each line [default: text].",
 )
 
 
@@ -20,12 +20,12 @@ _log_format = click.option(
 @click.option(
     "--only",
     type=click.Choice(["projector", "compactor"]),
-    help="Run this part alone; others run the other.",
+    help="Run only this part; other workers run the other.",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(1, 65535),
-    help="Serve Prometheus metrics at /metrics of this port [default: not at all].",
+    help="The port of Prometheus metrics (/metrics) [default: none].",
 )
 @_log_format
 @data_option

@@ -39,11 +39,11 @@ _SUMMARY = full_type("summary")
 )
 @data_option
 def summaries(tenant: str | None, follow: bool, from_beginning: bool, data: Path | None) -> None:
-    """Print accepted summaries, voidings and erasures as JSON lines. Summaries of conversations
-    that are erased by now are left out.
+    """Print accepted summaries, voidings and erasures as JSON lines. Summaries of erased
+    conversations are left out.
 
-    Without --follow it prints all present records, oldest first. Delivery is at least once:
-    dedupe on summary_id. The order holds within a conversation, not among conversations.
+    Without --follow it prints all existing records, oldest first. Delivery is at least once:
+    dedupe on summary_id. Only the order within a conversation is guaranteed.
     """
     if tenant is not None:
         check_name("tenant", tenant)

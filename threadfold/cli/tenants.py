@@ -61,7 +61,7 @@ def tenants() -> None:
 @click.option(
     "--encryption",
     type=click.Choice(["on", "off"]),
-    help="Whether payloads are encrypted in the log, without which an erasure leaves them there"
+    help="Whether payloads are encrypted in the log. An erasure leaves unencrypted payloads there"
     " [default: the policy's].",
 )
 @click.option(
@@ -88,8 +88,9 @@ def add(
     """Record a tenant and print a new key for it, alone on stdout. The key is shown only once:
     the deployment stores its hash.
 
-    A new tenant is encrypted or not: --encryption says it, or the policy's key `encryption`. On a
-    terminal the command asks. Without an answer it is not, and a line on stderr says so.
+    --encryption, or the policy's key `encryption`, says whether a new tenant is encrypted. On a
+    terminal the command asks. Without an answer the tenant is not encrypted, and a line on stderr
+    says so.
     """
     check_name("tenant", name)
     granted = _scopes(scopes)
@@ -143,10 +144,10 @@ _WAITS = (
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 @data_option
 def policy_(name: str, file: Path, data: Path | None) -> None:
-    """Replace a tenant's policy by that of FILE (TOML or JSON). Its keys stay.
+    """Replace a tenant's policy with that of FILE (TOML or JSON). Its keys stay.
 
-    It takes effect with the next generation (`threadfold rebuild --switch`). Give the policy that
-    is in force now to discard one that waits.
+    The policy takes effect with the next generation (`threadfold rebuild --switch`). To discard a
+    waiting policy, give the policy that is in force now.
     """
     check_name("tenant", name)
     values = read_layer(file)
@@ -213,8 +214,8 @@ def _expiry(text: str | None) -> str | None:
 )
 @data_option
 def list_(as_json: bool, data: Path | None) -> None:
-    """Print one line per tenant (number of keys, scopes, policy, quota), and under it one per key
-    (id, scopes, expiry).
+    """Print one line for each tenant (number of keys, scopes, policy, quota), and below it one for
+    each key (id, scopes, expiry).
     """
     state = read_state(data)
     for name in sorted(state.tenants.keys() | {key.tenant for key in state.keys.values()}):
@@ -225,9 +226,9 @@ def list_(as_json: bool, data: Path | None) -> None:
 @click.argument("name")
 @data_option
 def show(name: str, data: Path | None) -> None:
-    """Print one tenant as JSON: what `list --json` prints of it, its quota in force with the
-    deployment's defaults (null: no limit), and what its summaries by models have used of the
-    daily budgets since 00:00 UTC (null while Redis does not answer).
+    """Print one tenant as JSON: the fields of `list --json`, its quota in force with the
+    deployment's defaults (null: no limit), and the use of the daily budgets by its summaries since
+    00:00 UTC (null while Redis does not answer).
     """
     check_name("tenant", name)
     settings = load_settings(data)
@@ -313,10 +314,10 @@ def revoke(name: str, key: str | None, data: Path | None) -> None:
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @data_option
 def export_(name: str, folder: Path, data: Path | None) -> None:
-    """Write all that a tenant has into a new FOLDER, for `tenants import` elsewhere.
+    """Write all data of a tenant into a new FOLDER, for `tenants import` elsewhere.
 
-    Refuse its appends before (`threadfold maintenance on --tenant NAME`): what comes later stays
-    behind. FOLDER has its texts and the hashes of its API keys; master keys are not in it.
+    Refuse its appends first (`threadfold maintenance on --tenant NAME`): later events are not
+    exported. FOLDER contains its texts and the hashes of its API keys, but no master keys.
     """
     check_name("tenant", name)
     settings = load_settings(data)
@@ -330,15 +331,15 @@ def export_(name: str, folder: Path, data: Path | None) -> None:
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @data_option
 def import_(folder: Path, data: Path | None) -> None:
-    """Write the tenant of FOLDER into this deployment, which must not have it.
+    """Write the tenant of FOLDER into this deployment, which must not have this tenant.
 
-    Stop the workers before; gateways go on. An interrupted import goes on when it is repeated.
+    Stop the workers first; gateways may run. If the import is interrupted, repeat it: it continues.
     """
     settings = load_settings(data)
     with metered("import", "records") as meter:
         moved = run(import_tenant(settings, folder, meter))
     if moved.resumed:
-        click.echo(f"of an earlier try: {moved.resumed} events")
+        click.echo(f"from an earlier attempt: {moved.resumed} events")
     click.echo(f"imported tenant {moved.tenant}: {moved.events} events")
     if moved.differing:
         say(

@@ -41,13 +41,13 @@ ROWS = 20
 @click.option(
     "--every", type=Finite(min=0.2), default=2.0, show_default=True, help="Seconds between looks."
 )
-@click.option("--once", is_flag=True, help="Print it once, without rates, and end.")
+@click.option("--once", is_flag=True, help="Print once, without rates, and end.")
 @data_option
 def top(every: float, once: bool, data: Path | None) -> None:
-    """Show events a second, lag by partition, summaries that wait, dead letters, the tenants that
+    """Show events a second, lag by partition, waiting summaries, dead letters, the tenants that
     append most, the quotas that are used most, and Redis' memory.
 
-    Workers and gateways report every 10 s; rates are between two reports. Ctrl-C ends it.
+    Workers and gateways report every 10 s; rates are computed from two reports. Ctrl-C ends it.
     """
     run(_show(load_settings(data), every, once))
 

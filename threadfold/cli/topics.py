@@ -51,19 +51,20 @@ def check(ctx: click.Context, data: Path | None) -> None:
 )
 @data_option
 def copy_(prefix: str, partitions: int, data: Path | None) -> None:
-    """Copy the log into topics of another prefix, with N partitions, and compare what was written.
+    """Copy the log into topics of another prefix, with N partitions, and check the result.
 
-    Stop the workers before. From its beginning on appends are refused (503), also when it is done:
-    then start workers and gateways with THREADFOLD_TOPIC_PREFIX=PREFIX. `threadfold maintenance
-    off` goes back to the old topics. An interrupted copy goes on when it is repeated.
+    Stop the workers first. Appends are refused (503) from the start of the copy on, even after its
+    end: then start workers and gateways with THREADFOLD_TOPIC_PREFIX=PREFIX. `threadfold
+    maintenance off` goes back to the old topics. If the copy is interrupted, repeat it: it
+    continues.
     """
     settings = load_settings(data)
     with metered("copy", "records") as meter:
         report = run(copy_topics(settings, prefix, partitions, meter))
     if report.resumed:
-        click.echo(f"of an earlier try: {report.resumed} events")
+        click.echo(f"from an earlier attempt: {report.resumed} events")
     if report.strays:
-        click.echo(f"left behind: {report.strays} records that are no events of a conversation")
+        click.echo(f"not copied: {report.strays} records that belong to no conversation")
     click.echo(f"copied: {report.events} events, in the same order, into {partitions} partitions")
     click.echo(f"start workers and gateways with THREADFOLD_TOPIC_PREFIX={prefix}")
 
@@ -72,8 +73,8 @@ def copy_(prefix: str, partitions: int, data: Path | None) -> None:
 @click.argument("prefix")
 @data_option
 def drop(prefix: str, data: Path | None) -> None:
-    """Delete the topics of PREFIX, and what Redis has of them: an unfinished copy, or a log that
-    `topics copy` has copied elsewhere. Others are refused.
+    """Delete the topics of PREFIX and their data in Redis. PREFIX must be an unfinished copy, or a
+    log that `topics copy` has copied elsewhere.
     """
     for name in run(drop_topics(load_settings(data), prefix)):
         click.echo(f"deleted {name}")

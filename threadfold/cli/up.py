@@ -48,7 +48,7 @@ class _Stop(BaseException):
     default=DEFAULT_DATA,
     show_default=True,
     metavar="DIR",
-    help="The data folder, for one `up` at a time.",
+    help="The data folder. Only one `up` can use it at a time.",
 )
 @click.option(
     "--workers",
@@ -62,16 +62,16 @@ class _Stop(BaseException):
     "--metrics-port",
     type=click.IntRange(1, 65535),
     metavar="PORT",
-    help="Serve the first worker's Prometheus metrics at /metrics of this port, the second's at the"
-    " next, and so on [default: not at all].",
+    help="The port of the first worker's Prometheus metrics (/metrics); the second worker uses the"
+    " next port, and so on [default: none].",
 )
 def up(port: int | None, data: Path, workers: int, metrics_port: int | None) -> None:
     """Start Kafka, Redis, topics, workers and the gateway; print `ready: URL` when serving. Ctrl-C
-    or SIGTERM stops all.
+    or SIGTERM stops everything.
 
-    It uses the servers that THREADFOLD_KAFKA and THREADFOLD_REDIS name, and starts the others with
-    their data in DIR. Other commands find this stack with --data DIR. The first start prints a key
-    for tenant demo. A service that ends is restarted.
+    It uses the servers of THREADFOLD_KAFKA and THREADFOLD_REDIS if they are set, and otherwise
+    starts its own with their data in DIR. Other commands find this stack with --data DIR. The first
+    start prints a key for tenant demo. A service that ends is restarted.
     """
     data = data.absolute()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -110,8 +110,8 @@ def up(port: int | None, data: Path, workers: int, metrics_port: int | None) -> 
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise EmbeddedUnavailable(
-            f"the data folder {data} cannot be written to ({error.strerror}): make room there, or"
-            " name another with --data"
+            f"the data folder {data} cannot be written to ({error.strerror}): free disk space, or"
+            " choose another folder with --data"
         ) from error
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):

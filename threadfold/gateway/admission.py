@@ -67,7 +67,7 @@ class Admission:
         self._origins = origins
         self._share = share
         self._answer = answer
-        self._back_pressure = BackPressure()
+        self._back_pressure = BackPressure(limits.refusals)
 
     async def serve(
         self, route: Route, parts: Sequence[str], scope: Scope, receive: Receive, send: Send

@@ -19,18 +19,18 @@ PACE = 100
 LONGEST = 5.0
 """Seconds that one is held at most, about: where more wait than fit into them, they go out faster.
 """
-MOST = 2_000
-"""Refusals held at once for a tenant; what comes beyond is answered at once and its connection
-closed. Holding is much the cheaper: of 800 connections that did not wait, 300 that were closed and
-came again took most of the loop's time.
+SHARE = 2
+"""One tenant may have one part in so many of what is held. What comes beyond is answered at once
+and its connection closed. Holding is much the cheaper: of 800 connections that did not wait, 300
+that were closed and came again took most of the loop's time.
 """
-MOST_IN_ALL = 4_000
 
 
 class BackPressure:
-    """Holds refusals; ``held`` counts them by tenant. For one event loop."""
+    """Holds refusals, ``most`` in all; ``held`` counts them by tenant. For one event loop."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
         self._clock = clock
         self.held: dict[str, int] = {}
         self._next: dict[str, float] = {}
@@ -41,7 +41,7 @@ class BackPressure:
         connection.
         """
         held = self.held.get(tenant, 0)
-        if held >= MOST or self._all >= MOST_IN_ALL:
+        if self._all >= self._most or held >= self._most // SHARE:
             return False
         now = self._clock()
         at = max(now + LEAST, self._next.get(tenant, 0.0) + min(1 / PACE, LONGEST / (held + 1)))

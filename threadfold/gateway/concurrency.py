@@ -24,12 +24,14 @@ SHARE = 4
 
 class Limits(NamedTuple):
     """What may be under way at once. Requests that wait for their events to be applied count; a
-    stream counts among the streams alone; one body of any allowed size is always taken.
+    stream counts among the streams alone; one body of any allowed size is always taken. Refusals
+    are those that are held back (``threadfold.gateway.back_pressure``).
     """
 
     requests: int = 2_000
     body_bytes: int = 256 << 20
     streams: int = 4_000
+    refusals: int = 4_000
 
 
 LIMITS = Limits()
@@ -37,13 +39,17 @@ LIMITS = Limits()
 
 def limits_within(connections: int) -> Limits:
     """The limits of a process that may hold so many connections: requests and streams have half
-    of them each, at most.
+    of them each, at most, and refusals a quarter.
     """
     half = max(1, connections // 2)
-    return LIMITS._replace(requests=min(LIMITS.requests, half), streams=min(LIMITS.streams, half))
+    return LIMITS._replace(
+        requests=min(LIMITS.requests, half),
+        streams=min(LIMITS.streams, half),
+        refusals=min(LIMITS.refusals, half // 2),
+    )
 
 
-UNLIMITED = Limits(sys.maxsize, sys.maxsize, sys.maxsize)
+UNLIMITED = Limits(*[sys.maxsize] * 4)
 
 
 class UnderWay:

@@ -73,9 +73,9 @@ class MemorySearch(Struct, forbid_unknown_fields=True):
     kinds: tuple[Literal["record", "turn", "skill"], ...] = ("record", "turn", "skill")
     types: list[MemoryType] = []
     mode: Literal["answer", "action", "mixed"] | None = None
-    tools: list[_Text] = []
-    constraints: list[_Text] = []
-    failures: list[_Text] = []
+    tools: Annotated[list[_Text], Meta(max_length=64)] = []
+    constraints: Annotated[list[_Text], Meta(max_length=32)] = []
+    failures: Annotated[list[_Text], Meta(max_length=16)] = []
     since: _Time | None = None
     until: _Time | None = None
     as_of: _Time | None = None

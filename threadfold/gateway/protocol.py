@@ -1,5 +1,5 @@
 """The server's HTTP protocol, with bounds: how many connections there are, how long a head may be
-and take, and how slowly a body may come.
+and take, how slowly a body may come, and how slowly an answer may be read.
 
 Upgrades to another protocol are ignored (RFC 9110, 7.8): the request is answered, its body is read.
 
@@ -20,11 +20,18 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from threadfold.gateway.connections import Connections
 from threadfold.gateway.problems import problem
+from threadfold.gateway.unread_answers import Unread
 
 MAX_HEAD = 64 << 10
 """At most so many bytes of a head, or of trailers and chunk extensions. A head that comes whole in
 one read of the socket (256 KiB at most) is accepted.
 """
+MAX_HEADERS = 256
+MAX_ESCAPES = 8_192
+MAX_PARAMETERS = 256
+"""Escapes (``%41``) and parameters of an address: reading them costs far more than their bytes."""
+MAX_WAITING = 64
+"""Requests of a connection that may wait for the answers to those before them."""
 NO_ROOM = "the gateway holds as many connections as it may: try again shortly"
 HEAD_SECONDS = 30.0
 """Seconds from the start of a connection, or the first byte of a head, to the end of the head."""
@@ -39,6 +46,10 @@ same: nobody may hold a place for longer.
 """
 CHECK = 2.0
 """Seconds between two looks at a body that has not ended."""
+
+
+class _Refused(Exception):
+    """Nothing more is read: the parser is to stop where it is."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -70,6 +81,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._pieces: list[bytes] = []
+        self._unread = Unread(self.loop, transport)
         self.address = self.client[0] if self.client else ""
         self._counted = self.open_connections.add(self)
         if not self._counted:
@@ -83,6 +96,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._in_time()
+        self._unread.forget()
         if self._counted:
             self._counted = False
             self.open_connections.remove(self)
@@ -100,6 +114,36 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(503, NO_ROOM)
         else:
             self.transport.close()
+        self._unread.end_soon()
+
+    def _place(self) -> None:
+        """Say whether a request is being answered, to a client that reads."""
+        if not self._counted:
+            return
+        if self.cycle is None or self.cycle.response_complete or self.flow.write_paused:
+            self.open_connections.waits(self)
+        else:
+            self.open_connections.is_answered(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._place()
+        self._unread.watch()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unread.forget()
+        self._place()
+        if self.transport.is_closing():
+            self._unread.watch()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._unread.watch()
+
+    def _close(self) -> None:
+        self.transport.close()
+        self._unread.watch()
 
     def data_received(self, data: bytes) -> None:
         self._progress = False
@@ -110,8 +154,10 @@ class BoundedProtocol(HttpToolsProtocol):
         try:
             self._parse(memoryview(data))
         except HttpParserError:
-            self.logger.warning("Invalid HTTP request received.")
-            self.send_400_response("")
+            if self._refusal is None:
+                self.logger.warning("Invalid HTTP request received.")
+                self.send_400_response("")
+        self._hand_on()
         if self._progress:
             self._quiet = 0
         else:
@@ -129,7 +175,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Nothing of a refused connection is read, but whether its client is there."""
         self._quiet += len(data)
         if self._quiet > MAX_HEAD:
-            self.transport.close()
+            self._close()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Answer what has come whole, and close after that."""
@@ -143,7 +189,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return False
         self._in_time()
-        self._late = self.loop.call_later(HALF_CLOSED, self.transport.close)
+        self._late = self.loop.call_later(HALF_CLOSED, self._close)
         return True
 
     def _parse(self, data: memoryview) -> None:
@@ -176,6 +222,8 @@ class BoundedProtocol(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def on_message_begin(self) -> None:
+        if self._refusal is not None:
+            raise _Refused
         self._in_head = True
         self._coding = b""
         super().on_message_begin()
@@ -184,6 +232,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._in_head:
             return  # a trailer is no header of the request (RFC 9110, 6.5.1)
         super().on_header(name, value)
+        if len(self.headers) > MAX_HEADERS:
+            self._refuse(431, f"the request has over {MAX_HEADERS} headers")
+            raise _Refused
         if name.lower() == b"transfer-encoding" and value.strip().lower() != b"chunked":
             self._coding = value
 
@@ -208,25 +259,41 @@ class BoundedProtocol(HttpToolsProtocol):
             # RFC 9112, 3.2: two servers on the way could each go by another one.
             self._refuse(400, f"the request has {hosts} Host headers: it needs one")
             return
-        self.open_connections.is_answered(self)
+        if self.url.count(b"%") > MAX_ESCAPES or self.url.count(b"&") > MAX_PARAMETERS:
+            self._refuse(
+                414, f"the address has over {MAX_ESCAPES} escapes or {MAX_PARAMETERS} parameters"
+            )
+            raise _Refused
+        if len(self.pipeline) >= MAX_WAITING:
+            self._refuse(503, f"{MAX_WAITING} requests wait here for their answers: wait for them")
+            raise _Refused
         super().on_headers_complete()
+        self._place()
         self._coming = self.cycle
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
         self._body_bytes += len(body)
+        self._pieces.append(body)
+
+    def _hand_on(self) -> None:
+        """Hand on what came of a body, together: it may have come in chunks of one byte."""
+        if not self._pieces:
+            return
+        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
         if self._counted and self._refusal is None:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         if self._refusal is not None or self.parser.should_upgrade():
             return
+        self._hand_on()
         self._progress, self._in_body, self._coming = True, False, None
         self._in_time()
         if self._counted:
             super().on_message_complete()
-            if self.cycle.response_complete:
-                self.open_connections.waits(self)
+            self._place()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._answered = cycle
@@ -235,12 +302,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         last = not self.pipeline
         super().on_response_complete()
+        if self.transport.is_closing():
+            self._unread.watch()
         if self._refusal is not None:
             if last:
                 self._end()
-        elif self._counted and self.cycle.response_complete:
+        else:
             # Also while the body of a refused request still comes.
-            self.open_connections.waits(self)
+            self._place()
 
     def send_400_response(self, msg: str) -> None:
         if self._coding:
@@ -262,7 +331,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._in_head:
             self._refuse(408, f"the request's head did not end within {HEAD_SECONDS:g} s")
         else:
-            self.transport.close()
+            self._close()
 
     def _check_body(self) -> None:
         """Refuse the request if its body comes too slowly. The time in which the application has
@@ -320,7 +389,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Say the last thing and close, unless the answer before said that it closes."""
         if self._refusal and not self.transport.is_closing():
             self.transport.write(self._refusal)
-        self.transport.close()
+        self._close()
 
 
 def bounded(connections: Connections) -> type[BoundedProtocol]:

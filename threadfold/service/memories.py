@@ -11,13 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from projections.errors import (
-    Conflict,
-    Forbidden,
-    Healing,
-    InvalidRequest,
-    UnknownMemory,
-)
+from projections.errors import Conflict, Erased, Forbidden, Healing, InvalidRequest, UnknownMemory
 from projections.events import types as events
 from projections.memory.resolution import Record
 from projections.names import Key, Position, make_key, users_log
@@ -173,6 +167,8 @@ class Memories:
         made = []
         for i, (whose, data) in enumerate(items, 1):
             key, user, channel = await self._log_of(whose, f"memory {i}")
+            if key.of_user and self._backend.keys.is_erased(str(key).encode()):
+                raise Erased(f"memory {i}: {key.shown} was erased")
             made.append((key, filled(key, user, channel, data, f"memory {i}")))
         before = await self._texts_of(made) if wait else {}
         # A key may have given ids to messages of the same log: those are no saves.
@@ -310,7 +306,12 @@ class Memories:
         key = make_key(tenant, conversation)
         if names is not None and conversation not in names:
             raise unknown(key)
-        state = (await self._backend.window(tenant, conversation)).state
+        try:
+            state = (await self._backend.window(tenant, conversation)).state
+        except Erased:
+            if whose.bound:  # it may have been another user's
+                raise unknown(key) from None
+            raise
         if whose.bound and state.user != user:
             raise unknown(key)
         for name, given, own in (("user", user, state.user), ("channel", channel, state.channel)):

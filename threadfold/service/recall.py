@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from projections.errors import EmbeddingsUnavailable, Healing, KafkaUnavailable, WaitTimedOut
 from projections.memory.latest import others_of_kind
-from projections.memory.planner import ActionState, Mode, SearchPlan, make_plan
-from projections.memory.private_text import without_private
+from projections.memory.planner import ActionState, Mode, SearchPlan, asked_text, make_plan
+from projections.memory.private_text import all_without_private
 from projections.memory.recall import (
     CHANNELS,
     LATEST_AMONG,
@@ -138,13 +138,16 @@ class Recall:
         self._since: float | None = None
 
     async def ask(self, question: Question, weights: RecallWeights = DEFAULT_WEIGHTS) -> Answer:
-        """What fits a question; what is private in it is not looked for, and sent to no model. The
-        store must have caught up.
+        """What fits a question; what is private in it is not looked for, and sent to no model; of a
+        long query head and tail are read. The store must have caught up.
         """
         question = replace(
             question,
-            query=without_private(question.query),
-            recent=without_private(question.recent),
+            query=asked_text(question.query),
+            recent=asked_text(question.recent),
+            tools=all_without_private(question.tools),
+            constraints=all_without_private(question.constraints),
+            failures=all_without_private(question.failures),
         )
         now = time.time_ns() // 1000 if question.only.as_of is None else question.only.as_of
         if not question.query:

@@ -8,7 +8,7 @@ from projections.errors import InvalidRequest
 from projections.events import types as events
 from projections.fold.memory_acceptance import MAX_TEXT
 from projections.memory.identity import id_of, normalize
-from projections.memory.private_text import all_without_private, without_private
+from projections.memory.private_text import all_without_private, is_marked, without_private
 from projections.memory.valid_times import valid_times
 from projections.names import Key
 
@@ -29,6 +29,8 @@ def filled(
     data = _public_record(data, what) if isinstance(data, events.MemorySaved) else _public(data)
     named = data.text if isinstance(data, events.MemorySaved) else data.intent
     data = replace(data, normalized_text=normalize(named), user=user, channel=channel)
+    if isinstance(data, events.SkillSaved) and not data.doc_markdown:
+        raise InvalidRequest(f"{what}: field doc_markdown: nothing of it is left that may be kept")
     if not data.normalized_text:
         raise InvalidRequest(f"{what}: nothing of its text is left that may be kept")
     if len(named) > MAX_TEXT:
@@ -44,7 +46,7 @@ def _public_record(data: events.MemorySaved, what: str) -> events.MemorySaved:
     except ValueError as error:
         raise InvalidRequest(f"{what}: field temporal.{error}") from None
     topic, tags = data.topic, data.tags
-    if topic is not None and "<" in topic:
+    if topic is not None and is_marked(topic):
         topic = without_private(topic)
         if not topic:
             raise InvalidRequest(f"{what}: field topic: nothing of it is left that may be kept")

@@ -20,7 +20,9 @@ import numpy as np
 
 from projections.events.tokenizer import count_all
 from streams.compaction.summarizers.base import SummaryInput, SummaryText
+from streams.compaction.summarizers.facts import label_of
 from streams.compaction.summarizers.lines import (
+    AND,
     Line,
     lines_of_messages,
     read_summary,
@@ -187,14 +189,18 @@ def listed(facts: SpanFacts, places: Iterable[int], room: int, encoding: str) ->
     """
     first = facts.first_said()
     stated = [text for i in places if (text := facts.words(facts.known[i], int(first[i])))]
-    taken: list[str] = []
-    for text, cost in zip(
-        stated, count_all(["; " + text for text in stated], encoding)[0], strict=True
+    labels = list(map(label_of, stated))
+    alone = count_all(["; " + text for text in stated], encoding)[0]
+    behind = [AND + text[len(label) + 1 :] for text, label in zip(stated, labels, strict=True)]
+    taken: dict[str, str] = {}
+    for text, label, cost, less in zip(
+        stated, labels, alone, count_all(behind, encoding)[0], strict=True
     ):
-        if cost <= room:
-            room -= cost
-            taken.append(text)
-    return taken
+        needed = less if label in taken.values() else cost
+        if needed <= room:
+            room -= needed
+            taken[text] = label
+    return list(taken)
 
 
 def _shortened(lines: Sequence[Line], worth: Array, request: SummaryInput) -> SummaryText:

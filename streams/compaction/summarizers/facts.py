@@ -106,7 +106,10 @@ _BARE = frozenset({"number", "amount", "quantity", "date", "time"})
 NEAR = 60
 """Characters before a fact in which its words are looked for."""
 WORDS = 2
-"""Words kept before a fact; a number also keeps one behind it."""
+"""Words kept before a fact, one before an id; a number also keeps one behind it."""
+_DIGIT = re.compile(r"[0-9]")
+_HAS_WORD = re.compile(r"[a-z]{4}")
+"""An id such as ``gift_card_3481935`` says by itself what it is."""
 _CLAUSE = re.compile(r"[.;!?…。！？] ?")
 _WORD = re.compile(r"(?<![\w#@$-])[^\W\d]{1,20}(?:['’-][^\W\d]{1,20})?(?!\w)")
 _NEXT = re.compile(rf" ({_WORD.pattern})")
@@ -175,14 +178,15 @@ def in_words(text: str, fact: Fact) -> str:
     """A fact with the few words of its sentence that say what it is about; alone where it says so
     itself. Empty for a number without any.
     """
-    if not _is_bare(fact):
+    most = _words_of(fact)
+    if not most:
         return fact.text
     start = max(0, text.find(fact.text))
     end = start + len(fact.text)
     clause = _CLAUSE.split(text[max(0, start - NEAR) : start])[-1]
     # In a list of numbers the words stand before the first.
     before = next(filter(None, map(_about, reversed(clause.split(",")))), [])
-    before = before[-1:] if clause.endswith(": ") else before[-WORDS:]
+    before = before[-1:] if clause.endswith(": ") else before[-most:]
     after = _NEXT.match(text, end, end + NEAR) if fact.kind == "number" else None
     words = [*before, fact.text, *(_about(after[1]) if after else ())]
     return " ".join(words) if len(words) > 1 or fact.kind != "number" else ""
@@ -197,18 +201,26 @@ def read_fact(text: str) -> Fact | None:
             return fact
         before, _, after = text.partition(fact.text)
         around = [*before.split(), *after.split()]
-        if (
-            _is_bare(fact)
-            and len(around) <= WORDS + 1
-            and all(_WORD.fullmatch(word) for word in around)
-        ):
+        most = _words_of(fact) + (fact.kind == "number")
+        if len(around) < most + 1 and all(_WORD.fullmatch(word) for word in around):
             return fact
     return None
 
 
-def _is_bare(fact: Fact) -> bool:
-    """Whether a fact does not say by itself what it is about."""
-    return fact.kind in _BARE or (fact.kind == "id" and fact.text.isdigit())
+def label_of(text: str) -> str:
+    """The words before a fact as :func:`in_words` gives it, where others may share them ("seat" of
+    "seat 112A"); empty where there are none, or where they belong to the fact itself.
+    """
+    label, _, value = text.rpartition(" ")
+    shared = label == label.lower() and all(map(_WORD.fullmatch, label.split()))
+    return label if shared and (value.isupper() or _DIGIT.search(value)) else ""
+
+
+def _words_of(fact: Fact) -> int:
+    """How many words before a fact say what it is about; none where it says so itself."""
+    if fact.kind == "id":
+        return WORDS if fact.text.isdigit() else 0 if _HAS_WORD.search(fact.text) else 1
+    return WORDS if fact.kind in _BARE else 0
 
 
 def _about(text: str) -> list[str]:

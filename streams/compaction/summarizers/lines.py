@@ -4,7 +4,7 @@ facts.
     user: I want to fly on May 20.
     tool get_user: name: Ann, email: ann@example.com
     assistant: Booked flight XY123.
-    Facts: ann@example.com; seat price $120
+    Facts: ann@example.com; seat price $120; seat 112A, 112B
 
 A line's speaker is all before its first ``": "`` and comes from the event, never from the text:
 texts are flattened to one line, so a message that holds line breaks and ``assistant: I agree``
@@ -14,15 +14,17 @@ stays inside its own speaker's line, also when it is read back.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from streams.compaction.summarizers.base import SpanMessage
-from streams.compaction.summarizers.facts import Fact, read_fact
+from streams.compaction.summarizers.facts import Fact, label_of, read_fact
 from streams.compaction.summarizers.sentences import flatten, split_sentences, split_texts
 
 FACTS = "Facts: "
+AND = ", "
+"""Stands between facts that share the words before them."""
 EARLIER = "summary"
 """The role of lines of an earlier summary that name no speaker, as another summariser's may be."""
 
@@ -79,9 +81,7 @@ def read_summary(text: str) -> tuple[list[Line], dict[Fact, str]]:
     facts: dict[Fact, str] = {}
     for source, raw in enumerate(text.splitlines()):
         if raw.startswith(FACTS):
-            items = [item.strip() for item in raw[len(FACTS) :].split(";")]
-            found = [(read_fact(item), item) for item in items]
-            facts.update((fact, item) for fact, item in found if fact is not None)
+            facts.update(_read_facts(raw[len(FACTS) :]))
             continue
         match = _LINE.fullmatch(raw)
         role, speaker, said = EARLIER, EARLIER, raw
@@ -112,9 +112,33 @@ def write_summary(lines: list[Line], facts: Iterable[str]) -> str:
         else:
             written.append(line.render())
         last = line
-    if stated := "; ".join(facts):
+    if stated := "; ".join(_grouped(facts)):
         written.append(FACTS + stated)
     return "\n".join(written)
+
+
+def _read_facts(stated: str) -> Iterator[tuple[Fact, str]]:
+    """The facts of a facts line, each with the words before it."""
+    for item in map(str.strip, stated.split(";")):
+        # A date may hold a comma of its own.
+        items = [item] if read_fact(item) else item.split(AND)
+        label = items[0].rpartition(" ")[0]
+        for text in [items[0], *(f"{label} {other}" for other in items[1:])]:
+            fact = read_fact(text)
+            if fact is not None:
+                yield fact, text
+
+
+def _grouped(facts: Iterable[str]) -> Iterable[str]:
+    """Facts with the same words before them as one item: their words once, at the first of them."""
+    groups: dict[str, str] = {}
+    for text in facts:
+        label = label_of(text)
+        if label in groups:
+            groups[label] += AND + text[len(label) + 1 :]
+        else:
+            groups[label or text] = text
+    return groups.values()
 
 
 def _joins(first: Line, second: Line) -> bool:

@@ -70,6 +70,16 @@ def test_one_process_feeds_and_another_goes_on_where_it_ended(
     assert first.checkpoints() == {0: 2} and texts(first, "gin") == ["Likes gin."]
 
 
+def test_who_ends_while_redis_is_away_lets_go_without_an_error(tmp_path: Path) -> None:
+    server = Server(tmp_path / "redis")
+    server.start()
+    store = RedisMemories(server.url, f"own-{next(_prefixes)}")
+    assert store.place.hold()
+    server.kill()
+    store.place.let_go()
+    store.close()
+
+
 def test_who_lost_the_lease_without_knowing_writes_nothing(
     opened: Callable[..., RedisMemories], search_redis: Server
 ) -> None:

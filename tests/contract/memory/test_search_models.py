@@ -178,9 +178,16 @@ async def test_a_model_makes_the_plan_and_the_answer_says_so() -> None:
 
 async def test_what_is_private_in_a_question_is_sent_to_no_model() -> None:
     async with searched(plans(), memory_planner="cheap") as (world, server):
-        await world.ask("A cup <private>hidden</private> please", recent="Hi. <private>hidden")
+        await world.ask(
+            "A cup <private>hidden</private> please",
+            recent="Hi. <private>hidden",
+            tools=["kettle", "<private>hidden</private>"],
+            constraints=["no milk <private>hidden"],
+            failures=["<private>hidden</private> is empty"],
+        )
         (call,) = server.calls
-        assert "hidden" not in call["messages"][1]["content"]
+        sent = call["messages"][1]["content"]
+        assert "hidden" not in sent and "no milk" in sent and "is empty" in sent
         assert (await world.ask("<private>hidden</private>")).found == []
         assert len(server.calls) == 1
 

@@ -13,6 +13,7 @@ import pytest
 from projections.events import types as events
 from projections.memory.identity import Scope
 from projections.memory.news import Dropped, Fact, LogErased, Used, WentBack
+from projections.memory.text_scores import WORDS
 from projections.memory.words import tag_word
 from projections.names import Key
 from streams.memory import by_time, sqlite_store
@@ -189,6 +190,37 @@ def test_tags_find_a_record_and_others_texts_change_no_score(store: MemoryStore)
     before = store.search(ACME, ["tea"], 10)
     feed(store, *(said(n, f"Tea {n}.", Key("acme", f"c{n}"), user="u-2") for n in range(3, 60)))
     assert store.search(ACME, ["tea"], 10) == before and before[0].relevance > 0.6
+
+
+def test_a_text_that_is_said_again_is_found_by_what_it_is_now_in_whatever_order_it_came(
+    store: MemoryStore,
+) -> None:
+    tags = events.MemoryTags(tool=["web search"])
+    news = [
+        said(1, "Ask it in English."),
+        said(2_000, "Ask it in English.", C2, tags=tags, memory_type="constraint"),
+    ]
+    asked = [tag_word("tool", "web search")], ["english"], ["1970"]
+    typed = Filter("acme", types=["constraint"])
+    found = []
+    for ordered in (news, news[::-1]):
+        store.drop()
+        for one in ordered:
+            feed(store, one)
+        found.append([store.search(only, words, 10) for only in (ACME, typed) for words in asked])
+    assert found[0] == found[1]
+    assert all(len(hits) == 1 for hits in found[0])
+    feed(store, said(3_000, "Ask it in English."))
+    assert store.search(ACME, asked[0], 10) == []
+    assert len(store.search(Filter("acme", as_of=2_500 * MINUTE), asked[0], 10)) == 1
+
+
+def test_of_very_many_words_the_first_are_looked_for(store: MemoryStore) -> None:
+    feed(store, said(1, "Likes tea."), said(2, "Likes gin."))
+    many = [f"w{n}" for n in range(WORDS - 1)]
+    assert [hit.record.text for hit in store.search(ACME, [*many, "tea", "gin"], 10)] == [
+        "Likes tea."
+    ]
 
 
 def test_pages_and_neighbours_are_in_the_order_of_time(store: MemoryStore) -> None:

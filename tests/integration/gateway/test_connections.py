@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -105,15 +106,20 @@ class Dribble:
                 await writer.drain()
 
 
-async def served(url: str, key: str) -> None:
-    """A valid request on a connection of its own is answered."""
+async def asked(url: str, key: str) -> httpx.Response:
+    """The answer to a valid request on a connection of its own."""
     async with httpx.AsyncClient(base_url=url, timeout=20) as http:
-        answer = await http.post(
+        return await http.post(
             PATH,
             headers={"Authorization": f"Bearer {key}"},
             json={"role": "user", "content": "hello"},
         )
-        assert answer.status_code == 202, answer.text
+
+
+async def served(url: str, key: str) -> None:
+    """A valid request on a connection of its own is answered."""
+    answer = await asked(url, key)
+    assert answer.status_code == 202, answer.text
 
 
 @pytest.mark.parametrize(
@@ -133,6 +139,33 @@ async def test_valid_requests_are_answered_beside_more_slow_connections_than_the
             assert len(connections) <= ROOM
     finally:
         await slow.end()
+
+
+async def test_valid_requests_are_answered_beside_connections_that_read_no_answer(
+    platform: Platform, small: Small
+) -> None:
+    url, connections, _ = small
+    parts = urlsplit(url)
+    ask = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\n\r\n" * 8
+    deaf: list[socket.socket] = []
+    try:
+        for _ in range(2):
+            for _ in range(ROOM):
+                one = socket.socket()
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+                one.connect((str(parts.hostname), int(parts.port or 0)))
+                one.sendall(ask)
+                deaf.append(one)
+                await asyncio.sleep(0)
+
+            async def answered() -> bool:  # as soon as they were answered what they do not read
+                return (await asked(url, platform.key)).status_code == 202
+
+            await until(answered)
+            assert len(connections) <= ROOM
+    finally:
+        for one in deaf:
+            one.close()
 
 
 async def test_a_request_without_a_key_is_answered_401_and_its_connection_closed(

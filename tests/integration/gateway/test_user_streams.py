@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from uuid import uuid4
 
 import pytest
@@ -61,6 +62,21 @@ async def test_a_token_in_an_address_is_for_streams_alone_and_a_key_never_goes_t
         assert key not in answer.text and token not in answer.text
     headers = {"Cookie": f"threadfold_token={token}", "Origin": "https://elsewhere.example"}
     is_problem_401(await world.http.get(stream, headers=headers))
+
+
+async def test_a_cookie_that_is_hard_to_read_costs_nothing(world: World) -> None:
+    mine = await world.begin("ann", "hello")
+    token = await world.token("ann", verbs=["stream"])
+    stream = f"/v1/conversations/{mine}/stream"
+    began = time.thread_time()
+    for value in ('"' + "\\a" * 16_000 + '"', f"x; threadfold_token=;; {token}", f"{token}x!"):
+        answer = await world.http.get(stream, headers={"Cookie": f"threadfold_token={value}"})
+        is_problem_401(answer)
+    assert time.thread_time() - began < 0.5  # 3 s, with the standard library's parser
+    for value in (token, f'"{token}"', f"{token} ; threadfold_token=another"):
+        headers = {"Cookie": f"a=b;threadfold_token={value};c=d"}
+        async with world.http.stream("GET", stream, headers=headers) as answer:
+            assert answer.status_code == 200
 
 
 async def test_a_stream_ends_with_its_token_and_with_the_conversations_owner(world: World) -> None:

@@ -158,7 +158,7 @@ async def test_backups_that_follow_one_another_are_restored_together(
     await open_generation(written, {}, late=None)
     await ok("backup", "export", third, "--since", second, "--data", data)
     ran = await ok("backup", "check", third)
-    assert ran.lines[0] == "unharmed 3 backups, one after the other"
+    assert ran.lines[0] == "unharmed 3 backups, in order"
     before = await records(written, "events")
     assert f"unharmed events: {len(before)} records" in ran.lines
 

@@ -89,7 +89,7 @@ async def test_every_conversation_is_the_same_in_more_partitions(
 
     ran = await ok(*copy)
     again, copied, _ = ran.lines
-    assert again.startswith("of an earlier try: ")
+    assert again.startswith("from an earlier attempt: ")
     assert copied.endswith("events, in the same order, into 7 partitions")
     assert (await ok("topics", "check", "--data", target)).lines == ["topics: ok"]
     async with running_worker(second) as runtime:

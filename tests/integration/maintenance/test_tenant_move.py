@@ -103,7 +103,7 @@ async def test_a_tenant_is_the_same_elsewhere_and_the_others_stay_as_they_were(
         assert service.control.state.key_of(key) is None, "nobody gets in before all is there"
         await service.append("resident", [("r0", SAY)])
     ran = await ok("tenants", "import", folder, "--data", target)
-    assert ran.lines[0].startswith("of an earlier try: ")
+    assert ran.lines[0].startswith("from an earlier attempt: ")
     assert ran.lines[1].startswith("imported tenant sealed: ")
     there = await cli("tenants", "import", folder, "--data", target)
     assert there.code == 1 and "has tenant sealed" in there.said

@@ -84,7 +84,7 @@ async def test_a_certificate_of_the_gateway_that_is_not_of_its_key_is_wrong(
     _, other = map(str, authority.issue("other"))
     files = {"gateway_certificate": certificate, "gateway_private_key": key}
     (well,) = await said(capsys, "certificates", **files)
-    assert well == "ok    certificates: gateway_certificate ends in 30 days"
+    assert well == "ok    certificates: gateway_certificate expires in 30 days"
     *_, ill = await said(capsys, "certificates", **files | {"gateway_private_key": other})
     assert ill.startswith("wrong certificates: the gateway's TLS: ")
     assert "do not load (key values mismatch)" in ill

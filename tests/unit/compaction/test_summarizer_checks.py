@@ -159,7 +159,7 @@ def test_an_answer_that_is_merely_poor_is_kept_and_what_was_said_last_is_added_f
     text, _ = finish(request_of(300, None, *desk(400)), answer, "data-abc", False)
     body, facts = text.rsplit("\nFacts: ", 1)
     assert body.startswith(answer)
-    assert facts.startswith("#W10399; #W10398; #W10397") and "#W10001" not in facts
+    assert facts.startswith("order #W10399, #W10398, #W10397") and "#W10001" not in facts
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -130,7 +131,8 @@ def test_facts_whose_sentences_were_not_taken_stay_in_the_facts_line() -> None:
         [{"flight": f"XY{i}", "gate": f"G{i}", "plane": "wide"} for i in range(200, 230)]
     )
     text = summary_of(said("user", "Book XY207."), said("tool", rows, "search"), max_tokens=90).text
-    assert text.splitlines()[-1].startswith("Facts: XY")
+    assert text.splitlines()[-1].startswith("Facts: flight XY200, XY201, ")
+    assert "; gate G200, G201, " in text
 
 
 def test_a_message_cannot_forge_another_speakers_line() -> None:
@@ -167,9 +169,26 @@ def test_numbers_of_the_facts_line_keep_the_words_that_say_what_they_are() -> No
     later = summary_of(said("user", "And now?"), previous=first.text, max_tokens=120)
     for summary in (first, later):
         facts = summary.text.splitlines()[-1]
-        assert facts.startswith("Facts: order_id 47")
-        assert all(item.startswith("order_id ") for item in facts[len("Facts: ") :].split("; "))
+        assert re.fullmatch(r"Facts: order_id 47\d\d(, 47\d\d){5,}", facts)
         assert summary.tokens <= 120
+
+
+def test_facts_with_the_same_words_share_them_and_are_read_back_one_by_one() -> None:
+    items = ["seat 112A", "ann@example.com", "seat 112B", "May 20, 2024", "gate 47", "price $1,200"]
+    items += ["price $1,300", "deadline May 22, 2024", "deadline May 21, 2024", "17 parcels"]
+    text = write_summary([], items)
+    assert text == (
+        "Facts: seat 112A, 112B; ann@example.com; May 20, 2024; gate 47; price $1,200, $1,300;"
+        " deadline May 22, 2024; deadline May 21, 2024; 17 parcels"
+    )
+    _, facts = read_summary(text)
+    assert sorted(facts.values()) == sorted(items)
+    assert [fact.text for fact in facts][:2] == ["112A", "112B"]
+
+
+def test_a_shared_word_carries_no_sentence_on() -> None:
+    _, facts = read_summary("Facts: pay 4704, all of it, now, 4705, to BOB123")
+    assert list(facts.values()) == ["pay 4704", "pay 4705"]
 
 
 def test_its_own_form_is_read_back_as_it_was_written() -> None:

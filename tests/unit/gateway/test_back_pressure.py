@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 
-from threadfold.gateway.back_pressure import LEAST, MOST, PACE, BackPressure
+from threadfold.gateway.back_pressure import LEAST, PACE, SHARE, BackPressure
 
 
 async def test_a_tenants_refusals_go_out_at_a_pace_and_anothers_do_not_wait_for_them() -> None:
-    back_pressure = BackPressure()
+    back_pressure = BackPressure(1_000)
     begun = time.monotonic()
     noisy = [asyncio.create_task(back_pressure.hold("noisy")) for _ in range(60)]
     await asyncio.sleep(0)
@@ -21,8 +21,8 @@ async def test_a_tenants_refusals_go_out_at_a_pace_and_anothers_do_not_wait_for_
 
 
 async def test_beyond_what_is_held_the_answer_goes_out_at_once() -> None:
-    back_pressure = BackPressure()
-    held = [asyncio.create_task(back_pressure.hold("noisy")) for _ in range(MOST)]
+    back_pressure = BackPressure(1_000)
+    held = [asyncio.create_task(back_pressure.hold("noisy")) for _ in range(1_000 // SHARE)]
     await asyncio.sleep(0)
     async with asyncio.timeout(0):  # what waits for anything is cancelled
         assert not await back_pressure.hold("noisy")

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from projections.events.times import micros_of, parse_micros, time_at
-from projections.memory.planner import ActionState, SearchPlan, make_plan
+from projections.memory.planner import (
+    MAX_QUERY,
+    ActionState,
+    SearchPlan,
+    asked_text,
+    make_plan,
+)
 
 NOW = micros_of(datetime(2024, 6, 12, 10, tzinfo=UTC))  # a Wednesday
 
@@ -103,3 +109,11 @@ def test_a_query_at_the_end_of_the_calendar_is_planned(query: str, now: str) -> 
 def test_a_query_without_a_time_is_about_any() -> None:
     for query in ("What may I eat?", "Who may come?", "1999 cats", "march on"):
         assert planned(query).temporal_filter is None, query
+
+
+def test_of_a_long_query_head_and_tail_are_read_without_what_is_private() -> None:
+    assert asked_text("Tea <private>or gin</private>?") == "Tea ?"
+    pasted = "First words. " + "x" * 100_000 + " Which tea?"
+    read = asked_text(pasted)
+    assert len(read) <= MAX_QUERY + 1
+    assert read.startswith("First words.") and read.endswith("Which tea?")

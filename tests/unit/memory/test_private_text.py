@@ -33,6 +33,14 @@ from projections.memory.private_text import all_without_private, without_private
         ("a <private why='1<2'>b</private> c", "a  c"),
         ("a <private b</private> c", "a  c"),
         ("a <private b", "a"),
+        (r"a \u003cprivate\u003eb\u003c/private\u003e c", "a  c"),
+        (r"a \u003Cprivate why=1\u003Eb\u003C\/private\u003E c", "a  c"),
+        ("a &lt;private&gt;b&lt;/private&gt; c", "a  c"),
+        ("a &LT;private why=&quot;x&quot;&GT;b&lt;/private&gt; c", "a  c"),
+        ("a \uff1cprivate\uff1eb\uff1c/private\uff1e c", "a  c"),
+        ("a <pri\u00advate>b</priv\u200bate> c", "a  c"),
+        (r"a \u003cprivate\u003eb", "a"),
+        (r"a & b \u003c c", r"a & b \u003c c"),
     ],
 )
 def test_a_text_loses_what_is_between_the_marks(text: str, left: str) -> None:
@@ -43,7 +51,21 @@ def test_of_several_texts_those_of_which_something_is_left_stay() -> None:
     assert all_without_private(["a", "<private>b</private>", "c<private>d"]) == ["a", "c"]
 
 
-@pytest.mark.parametrize("part", ["<", "< ", "<private ", "</private ", "<private/", "<\x00"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "<",
+        "< ",
+        "<private ",
+        "</private ",
+        "<private/",
+        "<\x00",
+        "\\",
+        "&lt;",
+        r"\u003cprivate ",
+        "<p\u00ad",
+    ],
+)
 def test_a_long_text_of_marks_is_read_in_one_go(part: str) -> None:
     begun = time.process_time()
     without_private("<private>" + part * (400_000 // len(part)))

@@ -136,8 +136,8 @@ def test_every_key_profile_and_reducer_stands_in_the_docs_with_its_default() -> 
         ("| `low_water` | `0.5` | a cut", "| `low_water` | `0.6` | a cut", "key low_water: 0.6"),
         ("| `renders` | `true` | whether", "| `renders` | `1` | whether", "key renders: 1"),
         (
-            "| `loop_guard` | `3` | so many",
-            "| `loop_gaurd` | `3` | so many",
+            "| `loop_guard` | `3` | this many",
+            "| `loop_gaurd` | `3` | this many",
             "key loop_guard: missing",
         ),
         ("**`0.7`**", "**`0.71`**", "profile pruning: compaction_ratio"),

@@ -9,8 +9,9 @@ policy lets the browser ask only this host.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
@@ -28,6 +29,7 @@ from threadfold.gateway.declaration import Answer, Cost, Routes
 from threadfold.gateway.parameters import Path
 from threadfold.gateway.problems import NotFound, UnknownSchema
 from threadfold.gateway.request import Request
+from threadfold.gateway.routes.common import JsonBytes
 from threadfold.schemas.documents import texts
 from threadfold.service.conversations import ConversationService
 
@@ -182,9 +184,15 @@ async def docs_asset(asset: Annotated[str, Path()]) -> Response:
 
 
 @_free("/openapi.json", hidden=True)
-async def openapi_json(request: Request) -> dict[str, Any]:
+async def openapi_json(request: Request) -> Response:
     """The OpenAPI document."""
-    return request.state.openapi()
+    return JsonBytes(_encoded(request.state.openapi))
+
+
+@cache
+def _encoded(document: Callable[[], dict[str, Any]]) -> bytes:
+    """A document as JSON, once for all who ask: who does not read it holds it for a while."""
+    return msgspec.json.encode(document())
 
 
 @_free("/asyncapi.json", "The AsyncAPI document", AsyncApi)

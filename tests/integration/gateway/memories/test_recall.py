@@ -129,7 +129,9 @@ async def test_a_search_is_narrowed_by_kind_type_time_and_tokens(world: World, u
     assert await found(kinds=["record"], until=then.replace("Z", "999Z")) == {likes}
     assert await found(kinds=["record"], since=then.replace("Z", "999Z")) == {shop}
     assert len(await found(limit=2)) == 2 and len(await found(max_tokens=6)) == 1
-    for wrong in ({"since": "noon"}, {"types": ["rumour"]}, {"kinds": ["x"]}, {"limit": 0}):
+    many = [{name: ["x"] * n} for name, n in (("tools", 65), ("constraints", 33), ("failures", 17))]
+    wrongs = {"since": "noon"}, {"types": ["rumour"]}, {"kinds": ["x"]}, {"limit": 0}, *many
+    for wrong in wrongs:
         body = {"query": "tea", **wrong}
         is_problem(await world("POST", "/memories/search", body), 422, next(iter(wrong)))
 

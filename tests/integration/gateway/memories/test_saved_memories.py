@@ -261,6 +261,8 @@ async def test_what_is_private_is_stored_nowhere(world: World, user: str) -> Non
     (kept,) = (await world.ok("GET", f"/skills?user={user}"))["memories"]
     assert (kept["text"], kept["doc_markdown"]) == ("Open the door", "1. Knock.")
     assert kept["preconditions"] == ["a key"]
+    empty = {**skill, "doc_markdown": "<private>5512</private>"}
+    is_problem(await world("POST", "/skills", empty), 422, "doc_markdown")
 
 
 async def test_a_record_is_given_back_as_it_was_saved(world: World, user: str) -> None:
@@ -317,7 +319,9 @@ async def test_a_users_own_log_is_no_conversation_and_is_erased_with_the_user(
     assert await world.search("boat sails", user=user) == []
     refused = await world("POST", "/memories", {"text": "Back.", "user": user})
     is_problem(refused, 410)
-    assert refused.json()["detail"] == "the memory of this user was erased"
+    assert refused.json()["detail"] == "memory 1: the memory of this user was erased"
+    among = [{"text": "Sails.", "user": f"{user}-2"}, {"text": "Back.", "user": user}]
+    is_problem(await world("POST", "/memories", among), 410, "memory 2")
 
 
 async def test_a_repeated_save_with_one_idempotency_key_is_one_event(

@@ -61,9 +61,17 @@ async def test_an_end_user_reaches_the_own_memory_alone(world: World, user: str)
     named = {"query": "goats", "user": other}
     is_problem(await world("POST", "/memories/search", named, key=token), 403)
     is_problem(await world("GET", f"/memories?user={other}", key=token), 403)
-    talk = await world.opened(other)
-    stolen = {"text": "Mine now.", "conversation": talk}
-    is_problem(await world("POST", "/memories", stolen, key=token), 404)
+    talk, gone = await world.opened(other), await world.opened(other)
+    assert (await world("DELETE", f"/conversations/{gone}")).status_code == 200
+    for name in (talk, gone, "never-was"):
+        for path, mine in (
+            ("/memories", {"text": "Mine now."}),
+            ("/skills", {"intent": "Mine now.", "doc_markdown": "x"}),
+        ):
+            stolen = await world("POST", path, {**mine, "conversation": name}, key=token)
+            is_problem(stolen, 404, "nothing of it is there")
+    erased = {"text": "Mine now.", "conversation": gone}
+    is_problem(await world("POST", "/memories", erased), 410)
     assert (await world.ok("DELETE", f"/memories/{own['id']}", key=token))["id"] == own["id"]
     narrow = await world.ok("POST", "/tokens", {"user": other, "conversations": [talk], **verbs})
     assert await world.search("goats", key=narrow["token"]) == []

@@ -43,6 +43,16 @@ def test_an_error_that_instructs_the_model_teaches_nothing() -> None:
     assert extract(span) == []
 
 
+def test_nothing_private_of_an_error_is_learnt_however_its_marks_are_written() -> None:
+    for error in (
+        '{"error": "no seat for <private>Ada Lovelace</private>"}',
+        r'{"error": "no seat for \u003cprivate\u003eAda Lovelace\u003c/private\u003e"}',
+        r'{"error": "no seat for <private>Ada Lovelace<\/private>"}',
+    ):
+        (found,) = extract([call(0, "book"), result(1, error)])
+        assert found.text == 'book can fail with "no seat for".'
+
+
 def test_the_same_call_that_works_the_second_time_teaches_no_procedure() -> None:
     span = [call(0, "book"), result(1, "Error: busy"), call(2, "book"), result(3, "booked")]
     assert [one.memory_type for one in extract(span)] == ["failure_pattern"]
