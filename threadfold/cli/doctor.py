@@ -56,13 +56,8 @@ PATIENCE = 3.0
 @data_option
 @click.pass_context
 def doctor(ctx: click.Context, data: Path | None) -> None:
-<<<<<<< HEAD
     """Check brokers, topics, Redis, the gateway of `up`, models, the live generation, dead letters
-    and the lag. Each line says `ok`, `note` and where to look, or `wrong` and what to do.
-=======
-    """Check brokers, topics, Redis, models, the live generation, dead letters and lag. Each line
-    says `ok`, `note` with where to look, or `wrong` with what to do.
->>>>>>> main
+    and lag. Each line says `ok`, `note` with where to look, or `wrong` with what to do.
 
     It sends one short question to each summarizer's endpoint. Exit 1 if something is wrong, 2 if
     Kafka or Redis cannot be reached.
