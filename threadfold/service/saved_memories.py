@@ -37,6 +37,7 @@ class Saved(NamedTuple):
             return self.data.doc_markdown
         return self.data.normalized_text if isinstance(self.data, events.MemorySaved) else ""
 
+
 Save = tuple[Key, str | None, str | None, events.MemorySaved | events.SkillSaved]
 """What is saved, before the log, the user and the channel that it belongs to."""
 
