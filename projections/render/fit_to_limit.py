@@ -52,7 +52,7 @@ def fit_to_limit(parts: Parts, limit: int, trace: list[Step]) -> None:
         if parts.tokens <= limit:
             return
     raise DoesNotFit(
-        f"the window cannot be rendered: {sizes}; shortened as far as it goes it takes"
+        f"the window cannot be rendered: {sizes}; shortened as far as possible it takes"
         f" {parts.tokens}, and may take {limit}"
     )
 

@@ -241,7 +241,8 @@ async def test_a_reader_for_whom_the_log_takes_too_long_may_try_again_and_finds_
     assert reader.revival is not None
     for key in talks.keys[:3]:
         with pytest.raises(
-            Healing, match=f"conversation {key.conversation} slept and its snapshot is gone"
+            Healing,
+            match=f"conversation {key.conversation} was hibernated and its snapshot is missing",
         ):
             await reader.read(place.parts.generation, NUMBER, [key])
     slow.go.set()
