@@ -60,4 +60,8 @@ async def test_a_field_of_a_request_that_needs_no_body_is_refused_by_name(
     for body in (b"", b"{}"):
         taken = await call("POST", path, body, headers={"Content-Type": "application/json"})
         assert taken.status_code == 202, taken.text
-    is_problem(await call("POST", path, {"reason": "idle"}), 422, "field reason: unknown to the body (it has none)")
+    is_problem(
+        await call("POST", path, {"reason": "idle"}),
+        422,
+        "field reason: unknown to the body (it has none)",
+    )
