@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from msgspec.structs import astuple, replace
 
 from projections.errors import InvalidRequest
@@ -11,6 +14,37 @@ from projections.memory.identity import id_of, normalize
 from projections.memory.private_text import all_without_private, is_marked, without_private
 from projections.memory.valid_times import valid_times
 from projections.names import Key
+from threadfold.service.append_result import Appended
+
+
+class Saved(NamedTuple):
+    """An appended memory event and its log."""
+
+    key: Key
+    data: events.Learnt
+    appended: Appended
+
+    @property
+    def memory_id(self) -> str:
+        """The record that it is about."""
+        found: str = self.data.memory_id  # type: ignore[attr-defined]
+        return found
+
+    @property
+    def text(self) -> str:
+        """What a statement is compared by."""
+        if isinstance(self.data, events.SkillSaved):
+            return self.data.doc_markdown
+        return self.data.normalized_text if isinstance(self.data, events.MemorySaved) else ""
+
+
+Save = tuple[Key, str | None, str | None, events.MemorySaved | events.SkillSaved]
+"""What is saved, before the log, the user and the channel that it belongs to."""
+
+
+def all_filled(saves: Sequence[Save]) -> list[tuple[Key, events.MemorySaved | events.SkillSaved]]:
+    """:func:`filled` of each, with its log; errors count them from 1."""
+    return [(save[0], filled(*save, f"memory {i}")) for i, save in enumerate(saves, 1)]
 
 
 def filled(
