@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from benchmarks import compare
 from benchmarks.harness import Args, figures, measure, say
@@ -34,12 +35,20 @@ def main(argv: list[str] | None = None) -> int:
         action="store_true",
         help="keep the results in benchmarks/results, to be committed",
     )
+    parser.add_argument(
+        "--dialogues",
+        type=Path,
+        metavar="FILE",
+        help="LoCoMo's dialogues (a zip archive or JSON), for figure `recall` to ask about as well",
+    )
     parser.add_argument("--list", action="store_true", help="list the figures and their goals")
     given = parser.parse_args(argv)
     if given.runs is not None and given.runs < 1:
         parser.error("--runs must be 1 or more")
     if given.save and given.quick:
         parser.error("--save keeps no quick results: they say nothing of speed")
+    if given.dialogues is not None and not given.dialogues.is_file():
+        parser.error(f"--dialogues {given.dialogues}: there is no such file")
     known = figures()
     if given.list:
         for name, figure in known.items():
@@ -52,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         name for name, figure in known.items() if not getattr(figure, "only_named", False)
     ]:
         say(f"== {name}: goal {known[name].goal}")
-        result = measure(known[name], Args(given.runs, given.quick))
+        result = measure(known[name], Args(given.runs, given.quick, given.dialogues))
         print(result.line(), flush=True)
         if not given.quick:
             for line in compare.moved(result, compare.load(name)):

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import benchmarks
@@ -28,10 +29,13 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True, slots=True)
 class Args:
-    """The options of a run: rounds (None: the figure's own number), and whether small sizes do."""
+    """The options of a run: rounds (None: the figure's own number), whether small sizes do, and a
+    file of dialogues for figure `recall`.
+    """
 
     runs: int | None = None
     quick: bool = False
+    dialogues: Path | None = None
 
     def rounds(self, usual: int = 3) -> int:
         """How many rounds to run; a quick run has one by default."""

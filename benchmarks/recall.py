@@ -5,7 +5,12 @@ in the memory store, and all of it in the index of turns. ``ours`` is the share 
 answer is among the first five results, over the questions that have one, of the part ``test``,
 which no rule or weight was tuned on. The peers are the channels alone, by their own order:
 ``records`` and ``turns`` by their words, ``text`` of both, ``vectors`` where a model is prepared.
-The table has both parts by stratum and by what a question has in common with the statement.
+The table has both parts, by words alone and with vectors, by stratum and by what a question has in
+common with the statement.
+
+``--dialogues FILE`` adds long dialogues that the repository does not have
+(``support.dialogues``): their turns alone, and with what the rules learn of them, by words alone
+and, where a model is prepared, with vectors.
 """
 
 from __future__ import annotations
@@ -13,16 +18,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from benchmarks.harness import Args, Measured, Result, interleave, rounded, say
+from benchmarks.support.dialogues import dialogue_sets
 from benchmarks.support.recall_set import NOW, TENANT, Question, RecallSet, make_set
 from projections.events.times import micros_of
 from projections.memory.background import background
+from projections.memory.news import Fact
 from projections.memory.raw_turns import Turn
 from projections.memory.recall import Recalled, joined
 from streams.embeddings.registry import Embeddings
@@ -34,7 +44,7 @@ from streams.settings.settings import Settings
 from threadfold.service import recall
 
 FIVE, TEN = 5, 10
-ASKED_AT = micros_of(NOW)
+BY_MEANING = "vectors"
 Ranking = Sequence[Recalled]
 KINDS: Mapping[str, Collection[str]] = {
     "records": ("record",),
@@ -42,6 +52,8 @@ KINDS: Mapping[str, Collection[str]] = {
     "text": ("record", "turn"),
 }
 """What is searched by words alone."""
+OF_DIALOGUES: Mapping[str, Collection[str]] = {"turns": ("turn",), "all": ("record", "turn")}
+"""What is searched in dialogues."""
 
 
 class Recall:
@@ -57,13 +69,17 @@ class Recall:
         test: Mapping[str, Tally] = {}
         for part in ("train", "test"):
             made = make_set(part, users)
-            test = await tallies(made)
-            table[part] = {name: tally.document() for name, tally in test.items()}
             say(f"{part}: {made.facts} facts in {made.turns} messages")
+            for way in _ways():
+                test = await tallies(made, meaning=way == BY_MEANING)
+                documents = {name: tally.document() for name, tally in test.items()}
+                table[f"{part}, {way}"] = documents
 
         def side(name: str) -> Measured:
             return Measured(test[name].recall)
 
+        if args.dialogues is not None:
+            table["dialogues"] = await _of_dialogues(args.dialogues)
         sides = {"ours" if name == "fused" else name: partial(side, name) for name in test}
         rounds = await interleave(sides, 1)
         parameters = {"users": users, "asked_at": NOW.isoformat()}
@@ -72,10 +88,13 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question, and where its answer stood: ``rank`` from 1 on, 0 for nowhere."""
+    """A question, where its first answer stood (``rank`` from 1 on, 0 for nowhere), and the share
+    of its answers among the first five.
+    """
 
     question: Question
     rank: int
+    share: float
     leaked: bool
     stale: bool
     background: bool
@@ -89,12 +108,12 @@ class Tally:
 
     @property
     def recall(self) -> float:
-        """The share of the questions with an answer that have it among the first five."""
-        return fmean(0 < one.rank <= FIVE for one in self._answerable)
+        """The share of a question's answers that are among the first five: most have one."""
+        return fmean(one.share for one in self._answerable)
 
     @property
     def mrr(self) -> float:
-        """The mean of one over the answer's rank, within the first ten."""
+        """The mean of one over the first answer's rank, within the first ten."""
         return fmean(1 / one.rank if one.rank else 0.0 for one in self._answerable)
 
     @property
@@ -134,28 +153,64 @@ class Tally:
 
 async def tallies(made: RecallSet, *, meaning: bool = True) -> dict[str, Tally]:
     """What each channel and all of them together make of a set's questions."""
+    found: dict[str, list[Asked]] = defaultdict(list)
+    async with _asking(made, meaning=meaning) as asks:
+        for question in made.questions:
+            for name, ranking in (await _rankings(asks, made, question)).items():
+                found[name].append(judged(question, ranking))
+    return {name: Tally(asked) for name, asked in found.items()}
+
+
+async def _of_dialogues(path: Path) -> dict[str, Any]:
+    sets = dialogue_sets(path)
+    table: dict[str, Any] = {
+        "turns": sum(made.turns for made in sets),
+        "records": sum(isinstance(one, Fact) for made in sets for one in made.news),
+        "questions": sum(len(made.questions) for made in sets),
+    }
+    for way in _ways():
+        found: dict[str, list[Asked]] = defaultdict(list)
+        for made in sets:
+            async with _asking(made, meaning=way == BY_MEANING) as asks:
+                for question, (name, kinds) in product(made.questions, OF_DIALOGUES.items()):
+                    answer = await asks.ask(replace(_asked(made, question), kinds=kinds))
+                    found[name].append(judged(question, answer.found))
+        for name, asked in found.items():
+            tally = Tally(asked)
+            table[f"{name}, {way}"] = [rounded(tally.recall), rounded(tally.mrr)]
+    return table
+
+
+def _ways() -> list[str]:
+    """By words alone, and with vectors where a model is prepared."""
+    prepared = Embeddings(_settings(meaning=True)).current is not None
+    return ["words", BY_MEANING] if prepared else ["words"]
+
+
+@asynccontextmanager
+async def _asking(made: RecallSet, *, meaning: bool) -> AsyncIterator[recall.Recall]:
+    """Searches of a set, once all of it can be found."""
     store, turns = SqliteMemories(), SqliteTurns()
     turns.apply(made.said, {})
     store.apply(made.news, {})
-    embeddings = Embeddings(Settings.load(memory_embeddings="minilm" if meaning else ""))
+    embeddings = Embeddings(_settings(meaning=meaning))
     near = far = None
     try:
         if embeddings.current is not None:
             near = MemoryVectors(store.vectors, embeddings)
             far = MemoryVectors(turns.vectors, embeddings)
             await _made(near, far)
-        asks = recall.Recall(store, turns, None, near, turn_vectors=far)
-        found: dict[str, list[Asked]] = defaultdict(list)
-        for question in made.questions:
-            for name, ranking in (await _rankings(asks, question)).items():
-                found[name].append(judged(question, ranking))
+        yield recall.Recall(store, turns, None, near, turn_vectors=far)
     finally:
         for vectors in (near, far):
             if vectors is not None:
                 await vectors.stop()
         store.close()
         turns.close()
-    return {name: Tally(asked) for name, asked in found.items()}
+
+
+def _settings(*, meaning: bool) -> Settings:
+    return Settings.load(memory_embeddings="minilm" if meaning else "")
 
 
 async def _made(*all_: MemoryVectors[Any]) -> None:
@@ -170,13 +225,17 @@ async def _made(*all_: MemoryVectors[Any]) -> None:
     say(f"{made} vectors in {time.perf_counter() - begin:.0f} s")
 
 
-async def _rankings(asks: recall.Recall, question: Question) -> dict[str, Ranking]:
-    only = Filter(TENANT, user=question.user, as_of=ASKED_AT)
-    asked = recall.Question(only, question.text)
+def _asked(made: RecallSet, question: Question) -> recall.Question:
+    only = Filter(TENANT, user=question.user, as_of=micros_of(made.asked_at))
+    return recall.Question(only, question.text)
+
+
+async def _rankings(asks: recall.Recall, made: RecallSet, question: Question) -> dict[str, Ranking]:
+    asked = _asked(made, question)
     answer = await asks.ask(asked)
     rankings: dict[str, Ranking] = {}
     for name, kinds in KINDS.items():
-        channels, _ = await asks.channels(replace(asked, kinds=kinds), ASKED_AT)
+        channels, _ = await asks.channels(replace(asked, kinds=kinds), micros_of(made.asked_at))
         words = [(channel, hits) for channel, hits in channels if channel == "text"]
         rankings[name] = sorted(joined(words), key=lambda one: -one.fit)
         vectors = [(channel, hits) for channel, hits in channels if channel == "vectors"]
@@ -189,10 +248,12 @@ def judged(question: Question, ranking: Ranking) -> Asked:
     """Where the answer stands in the first ten results."""
     first = [_places(one) for one in ranking[:TEN]]
     rank = next((n for n, places in enumerate(first, 1) if places & question.right), 0)
+    shown = frozenset().union(*first[:FIVE])
     former = next((n for n, places in enumerate(first, 1) if places & question.former), 0)
     return Asked(
         question,
         rank,
+        len(shown & question.right) / len(question.right) if question.right else 0.0,
         any(places & question.forbidden for places in first)
         or any(
             (one.found.scope.tenant, one.found.scope.user) != (TENANT, question.user)

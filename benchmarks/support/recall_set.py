@@ -68,6 +68,7 @@ class RecallSet:
     said: list[Said] = field(default_factory=list)
     news: list[News] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
+    asked_at: datetime = NOW
     facts: int = 0
 
     @property
@@ -76,7 +77,7 @@ class RecallSet:
         return sum(isinstance(one.event, events.MessageEvent) for one in self.said)
 
 
-class _Line(msgspec.Struct):
+class Line(msgspec.Struct):
     """A message to come; ``undone``: a rollback follows that takes it back. ``place`` is what it is
     to the fact of a number; empty: chat.
     """
@@ -109,7 +110,7 @@ def make_set(part: str, users: int | None = None) -> RecallSet:
     made = RecallSet()
     chat = _Chat(random.Random(f"chat of {part}"))
     forms = PARTS[part].FORMS
-    writer = _Writer(made)
+    writer = Writer(made)
     for number in range(len(forms) if users is None else users):
         _User(part, number, forms, chat, writer).write()
     return made
@@ -122,12 +123,12 @@ class _Chat:
         self._left = [one for one in load_sessions() if len(one.in_order) >= LONG_SESSION]
         rng.shuffle(self._left)
 
-    def talk(self) -> list[_Line]:
+    def talk(self) -> list[Line]:
         """The lines of a conversation of two."""
         messages = [one for one in self._left.pop().in_order if one.text.strip()][:MESSAGES]
         first = messages[0].sender
         return [
-            _Line(one.text, role="user" if one.sender == first else "assistant") for one in messages
+            Line(one.text, role="user" if one.sender == first else "assistant") for one in messages
         ]
 
 
@@ -135,14 +136,14 @@ class _User:
     """One user's conversations, with six facts, and what is asked of them."""
 
     def __init__(
-        self, part: str, number: int, forms: Sequence[FactForm], chat: _Chat, writer: _Writer
+        self, part: str, number: int, forms: Sequence[FactForm], chat: _Chat, writer: Writer
     ) -> None:
         self._rng = random.Random(f"{part} {number}")
         self._name = f"{part}-user-{number}"
         self._later, self._sorry = PARTS[part].LATER, PARTS[part].CORRECTION
         self._number, self._forms, self._chat, self._writer = number, forms, chat, writer
         self._talks = [chat.talk() for _ in range(TALKS)]
-        self._rival: list[_Line] = []
+        self._rival: list[Line] = []
         self._planted: list[_Planted] = []
 
     def write(self) -> None:
@@ -151,15 +152,16 @@ class _User:
         step = max(1, count // len(STRATA))
         for k, stratum in enumerate(STRATA):
             self._plant(self._forms[(self._number + step * k) % count], stratum)
+        places = [one.places for one in self._planted]
         days = sorted(self._rng.sample(range(2, DAYS), TALKS), reverse=True)
         for n, (day, lines) in enumerate(zip(days, self._talks, strict=True)):
             log = Key(TENANT, f"{self._name}-{n}")
-            self._writer.write(log, self._name, NOW - timedelta(days=day), lines, self._planted)
+            self._writer.write(log, self._name, NOW - timedelta(days=day), lines, places)
         log = Key(RIVAL, f"{self._name}-0")
         lines = self._chat.talk()
         for line in self._rival:
             lines.insert(self._rng.randrange(len(lines)), line)
-        self._writer.write(log, self._name, NOW - timedelta(days=1), lines, self._planted)
+        self._writer.write(log, self._name, NOW - timedelta(days=1), lines, places)
         self._ask(step)
 
     def _plant(self, form: FactForm, stratum: str) -> None:
@@ -168,31 +170,31 @@ class _User:
         value, twin = rng.sample(form.values, 2)
         wording = rng.randrange(3)
         name, other = rng.sample(NAMES, 2) if stratum == "speaker" else (None, None)
-        right = _Line(form.statement(wording, value), name, planted=number, place="right")
+        right = Line(form.statement(wording, value), name, planted=number, place="right")
         self._planted.append(_Planted(form, stratum, name))
         talk = rng.randrange(TALKS - 1)
         lines = self._talks[talk]
         if stratum == "update":
             later = self._talks[rng.randrange(talk + 1, TALKS)]
             text = form.statement(wording, twin)
-            _insert(rng, lines, [_Line(text, planted=number, place="former")])
+            _insert(rng, lines, [Line(text, planted=number, place="former")])
             changed = form.statement(wording + rng.randrange(3), value)
             right.text = _led(self._later[rng.randrange(3)], changed)
             _insert(rng, later, [right])
         elif stratum == "correction":
             text = form.statement(wording, twin)
             right.text = _led(self._sorry[rng.randrange(3)], form.statement(wording, value))
-            _insert(rng, lines, [_Line(text, planted=number, place="former"), right])
+            _insert(rng, lines, [Line(text, planted=number, place="former"), right])
         elif stratum == "speaker":
             text = form.statement(wording + rng.randrange(3), twin)
-            _insert(rng, lines, [right, _Line(text, other, planted=number, place="other")])
+            _insert(rng, lines, [right, Line(text, other, planted=number, place="other")])
         elif stratum == "tenant":
             text = form.statement(wording, twin)
-            self._rival.append(_Line(text, planted=number, place="forbidden"))
+            self._rival.append(Line(text, planted=number, place="forbidden"))
             _insert(rng, lines, [right])
         elif stratum == "rolled_back":
             text = form.statement(wording, twin)
-            gone = _Line(text, planted=number, place="forbidden", undone=True)
+            gone = Line(text, planted=number, place="forbidden", undone=True)
             _insert(rng, lines, [right, gone] if rng.randrange(2) else [gone, right])
         else:
             _insert(rng, lines, [right])
@@ -223,7 +225,7 @@ class _User:
         self._writer.made.facts += len(self._planted)
 
 
-def _insert(rng: random.Random, lines: list[_Line], new: Sequence[_Line]) -> None:
+def _insert(rng: random.Random, lines: list[Line], new: Sequence[Line]) -> None:
     """Put lines somewhere between chat, together."""
     at = rng.randrange(1, len(lines))
     lines[at:at] = new
@@ -235,7 +237,7 @@ def _led(lead: str, statement: str) -> str:
     return f"{lead} {statement[0].lower() + statement[1:] if first in _BEGINS else statement}"
 
 
-class _Writer:
+class Writer:
     """Makes logs of lines: their events, and what the rules learn from them."""
 
     def __init__(self, made: RecallSet) -> None:
@@ -247,10 +249,13 @@ class _Writer:
         log: Key,
         user: str,
         begin: datetime,
-        lines: Sequence[_Line],
-        planted: Sequence[_Planted],
+        lines: Sequence[Line],
+        places: Sequence[dict[str, set[str]]],
     ) -> None:
-        """Write one conversation, and then what its messages teach."""
+        """Write one conversation, and then what its messages teach.
+
+        Args: ``places``: of each planted fact, where the positions of its lines are put.
+        """
         opened = self._event(log, begin, events.OpenedEvent, events.Opened(user=user))
         at, last, rollback = begin, opened.position.offset, None
         read: list[tuple[int, events.AnyEvent]] = []
@@ -260,8 +265,7 @@ class _Writer:
             one = self._event(log, at, events.MessageEvent, message)
             read.append((one.position.offset, one.event))
             if line.place:
-                places = planted[line.planted].places
-                places.setdefault(line.place, set()).add(str(one.position))
+                places[line.planted].setdefault(line.place, set()).add(str(one.position))
             if line.undone:
                 to = events.Rollback(str(Position(0, last)))
                 back = self._event(log, at, events.RollbackEvent, to)
