@@ -12,9 +12,11 @@ interface Checked {
   why: string[];
 }
 
+const MOST = 100;
+
 export function CallsView({ conversation }: { conversation: string }): JSX.Element {
   const { value, error } = useLoaded<{ renders: Call[] }>(
-    (signal) => get(v1(["conversations", conversation, "renders"], { limit: 50 }), signal),
+    (signal) => get(v1(["conversations", conversation, "renders"], { limit: MOST }), signal),
     conversation,
   );
   return (
@@ -22,12 +24,13 @@ export function CallsView({ conversation }: { conversation: string }): JSX.Eleme
       <Notice error={error} />
       {value && !value.renders.length ? <p>No model call of this conversation is recorded.</p> : null}
       {value?.renders.length ? (
-        <Table label="Model calls" heads={["Time", "Model", "Position", "Tokens", "Does it agree?"]}>
+        <Table label="Model calls" heads={["Model", "Does it agree?", "Time", "Position", "Tokens"]} numbers={["Tokens"]}>
           {value.renders.map((call) => (
             <CallRow key={call.id} call={call} />
           ))}
         </Table>
       ) : null}
+      {value?.renders.length === MOST ? <p>These are the newest {MOST}.</p> : null}
     </>
   );
 }
@@ -38,10 +41,7 @@ function CallRow({ call }: { call: Call }): JSX.Element {
   const check = (): Promise<void> => run(async () => setChecked(await get<Checked>(v1(["renders", call.id]))));
   return (
     <tr>
-      <td>{when(call.time)}</td>
       <th scope="row">{call.record.model}</th>
-      <td>{call.record.position}</td>
-      <td class="number">{number(call.record.tokens)}</td>
       <td>
         {checked === null ? (
           <button type="button" class="quiet" disabled={busy} onClick={check}>
@@ -52,6 +52,9 @@ function CallRow({ call }: { call: Call }): JSX.Element {
         )}
         <Notice error={error} />
       </td>
+      <td class="time">{when(call.time)}</td>
+      <td>{call.record.position}</td>
+      <td class="number">{number(call.record.tokens)}</td>
     </tr>
   );
 }

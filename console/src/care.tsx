@@ -6,7 +6,7 @@ import type { Receipt } from "../../clients/typescript/dist/models.js";
 import { type Me, get, send, v1 } from "./api";
 import { newClient } from "./client";
 import { useAction, useLoaded } from "./load";
-import { Notice, Table, Title, when } from "./parts";
+import { Notice, Table, Title, when, words } from "./parts";
 
 export function Care({ me }: { me: Me }): JSX.Element {
   return (
@@ -71,9 +71,9 @@ function DeadLetters(): JSX.Element {
         <Notice key={one.partition} error={one.what} />
       ))}
       {done ? <p role="status">{done}</p> : null}
-      {value && !any ? <p>There are none.</p> : null}
+      {value && !any ? <p>There are no dead letters.</p> : null}
       {any ? (
-        <Table label="Dead letters" heads={["Conversation or key", "Position", "Cause", "Waiting", "Actions"]}>
+        <Table label="Dead letters" heads={["Conversation or key", "Position", "Cause", "Waiting", "Actions"]} numbers={["Waiting"]}>
           {value.parked.map((one) => row(one.position, `${one.tenant}/${one.conversation}`, one.cause, one.waiting))}
           {value.records.map((one) => row(one.position, `record of ${one.key || "no key"}`, one.cause, null))}
         </Table>
@@ -156,9 +156,9 @@ function ReceiptView({ receipt }: { receipt: Receipt }): JSX.Element {
     <Table label={`Receipt for ${receipt.conversation}`} heads={["Store", "State", "Final by", "How"]}>
       {Object.entries(receipt.stores).map(([store, { state, deadline, how }]) => (
         <tr key={store}>
-          <th scope="row">{store}</th>
+          <th scope="row">{words(store)}</th>
           <td>{state}</td>
-          <td>{when(deadline) || "now"}</td>
+          <td class="time">{when(deadline) || "now"}</td>
           <td>{how}</td>
         </tr>
       ))}

@@ -3,15 +3,15 @@
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { PartialText, Turns } from "../../clients/typescript/dist/models.js";
-import { type Me, get, v1 } from "./api";
+import { type Me, Problem, get, v1 } from "./api";
 import { CallsView } from "./calls";
 import { newClient } from "./client";
 import { messageOf } from "./load";
-import { LogView } from "./log";
+import { KEPT, LogView } from "./log";
 import { MemoriesView } from "./memories";
-import { Notice, Title, link, number } from "./parts";
+import { Notice, Title, clock, link, number, words } from "./parts";
 import { PastView } from "./past";
-import { SuspensionCard } from "./suspensions";
+import { SuspensionCard, cannotAnswer } from "./suspensions";
 import type { LoggedEvent, WindowShown } from "./types";
 import { Text, WindowView } from "./window";
 
@@ -23,19 +23,24 @@ const TABS: [string, string, boolean][] = [
   ["calls", "Model calls", false],
   ["memories", "Memories", true],
 ];
+/** Milliseconds between two reads of the window, and after one that failed for a while. */
 const PAUSE = 500;
-const KEPT = 2000;
+const AWAY = 2000;
 
 interface Live {
   shown: WindowShown | null;
   turns: Turns | null;
+  /** When the turn's lease ends, unless it is renewed. */
+  leased: Date | null;
   partial: string;
   events: LoggedEvent[];
   connected: boolean;
+  /** Whether the stream was open at all: from then on no event is missed. */
+  joined: boolean;
   error: string;
 }
 
-const NOTHING: Live = { shown: null, turns: null, partial: "", events: [], connected: false, error: "" };
+const NOTHING: Live = { shown: null, turns: null, leased: null, partial: "", events: [], connected: false, joined: false, error: "" };
 
 /** The window, kept up with the stream: it is read again once a batch of events is over, twice a second at most. */
 function useLive(name: string, own: boolean): [Live, () => void] {
@@ -56,17 +61,23 @@ function useLive(name: string, own: boolean): [Live, () => void] {
       reading = true;
       while (stale && !end.signal.aborted) {
         stale = false;
-        const fresh = received.splice(0);
+        let pause = PAUSE;
         try {
           const [shown, turns] = await Promise.all([
             get<WindowShown>(v1(["conversations", name, "window"]), end.signal),
             own ? null : client.turns(name), // not for end users
           ]);
-          change((old) => ({ shown, turns, error: "", events: [...old.events, ...fresh].slice(-KEPT) }));
+          const leased = turns?.live ? new Date(Date.now() + turns.live.seconds * 1000) : null;
+          const fresh = received.splice(0);
+          change((old) => ({ shown, turns, leased, error: "", events: [...old.events, ...fresh].slice(-KEPT) }));
         } catch (problem) {
           change(() => ({ error: messageOf(problem) }));
+          // The gateway, or what it reads, is away: it is tried again, whether events come or not.
+          const away = problem instanceof Problem && (problem.status === 0 || problem.status >= 500);
+          stale ||= away;
+          pause = away ? AWAY : PAUSE;
         }
-        await new Promise((resolve) => setTimeout(resolve, PAUSE));
+        await new Promise((resolve) => setTimeout(resolve, pause));
       }
       reading = false;
     };
@@ -78,7 +89,8 @@ function useLive(name: string, own: boolean): [Live, () => void] {
         if (event === "partial") {
           change(({ partial }) => ({ partial: grown(partial, data) }));
         } else {
-          if (event !== "state") received.push(data as LoggedEvent);
+          if (event === "state") change(() => ({ joined: true }));
+          else received.push(data as LoggedEvent);
           void read();
         }
       }
@@ -109,18 +121,18 @@ export function ConversationPage({ name, tab: asked, me }: Props): JSX.Element {
   const tabs = TABS.filter(([, , forEndUsers]) => forEndUsers || !own);
   const tab = tabs.some(([path]) => path === asked) ? asked : "";
   const [live, again] = useLive(name, own);
-  const { shown, turns } = live;
+  const { shown } = live;
   return (
     <>
       <Title more={<span class={live.connected ? "badge on" : "badge"}>{live.connected ? "live" : "not live"}</span>}>{name}</Title>
-      {shown ? <Facts shown={shown} turns={turns} /> : null}
+      {shown ? <Facts shown={shown} live={live} own={own} /> : null}
       <Notice error={live.error} />
       {shown?.suspensions.map((one) => (
         <SuspensionCard
           key={one.suspension_id}
           conversation={name}
           suspension={one}
-          mayAnswer={me.scopes.includes("append") && !own}
+          cannot={cannotAnswer(me)}
           done={again}
         />
       ))}
@@ -140,22 +152,24 @@ export function ConversationPage({ name, tab: asked, me }: Props): JSX.Element {
           <Text text={live.partial} />
         </section>
       ) : null}
-      {tab === "then" ? <PastView conversation={name} /> : null}
-      {tab === "log" ? <LogView conversation={name} live={live.events} /> : null}
+      {tab === "then" ? <PastView conversation={name} live={live.events} /> : null}
+      {tab === "log" ? <LogView conversation={name} live={live.events} joined={live.joined} /> : null}
       {tab === "calls" ? <CallsView conversation={name} /> : null}
       {tab === "memories" ? <MemoriesView conversation={name} /> : null}
     </>
   );
 }
 
-function Facts({ shown, turns }: { shown: WindowShown; turns: Turns | null }): JSX.Element {
+/** `own`: turns are not shown to end users. */
+function Facts({ shown, live, own }: { shown: WindowShown; live: Live; own: boolean }): JSX.Element {
+  const { turns, leased } = live;
   const turn = turns?.live;
   const facts: [string, string][] = [
-    ["State", shown.state.replace("_", " ")],
+    ["State", words(shown.state)],
     ["Events", number(shown.count)],
     ["Position", shown.position ?? "none"],
-    ["Turn", turn ? `${turn.turn_id} (token ${turn.fencing_token}, ${Math.round(turn.seconds)} s left)` : "none"],
   ];
+  if (!own) facts.push(["Turn", turn ? `${turn.turn_id} (token ${turn.fencing_token}), until ${clock(leased)}` : "none"]);
   if (turns?.waiting.length) facts.push(["Turns that wait", turns.waiting.join(", ")]);
   return (
     <dl class="facts">

@@ -2,14 +2,22 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { get, v1 } from "./api";
-import { messageOf, useLoaded } from "./load";
-import { Notice, Table, Title, link, number, when } from "./parts";
-import { SuspensionCard } from "./suspensions";
+import { type Me, get, v1 } from "./api";
+import { useLoaded, usePages } from "./load";
+import { Notice, Table, Title, link, number, when, words } from "./parts";
+import { SuspensionCard, cannotAnswer } from "./suspensions";
 import type { Listed, Suspension } from "./types";
 
 const STATES = ["active", "awaiting_input", "awaiting_approval", "idle", "closed"];
 const EVERY = 5000;
+/** Conversations whose suspensions are listed. */
+const MOST = 200;
+
+interface Waiting {
+  suspensions: (Suspension & { conversation: string })[];
+  unreadable?: string[];
+  next_before: string | null;
+}
 
 interface Page {
   conversations: Listed[];
@@ -20,39 +28,24 @@ interface Page {
 export function Conversations({ own }: { own: boolean }): JSX.Element {
   const [state, setState] = useState("");
   const [user, setUser] = useState("");
-  const [older, setOlder] = useState<Listed[]>([]);
-  const [cursor, setCursor] = useState<string | null | undefined>(undefined);
-  const [error, setError] = useState("");
   const path = (before?: string): string => v1(["conversations"], { state, user, before, limit: 50 });
-  const first = useLoaded<Page>((signal) => get(path(), signal), `${state}/${user}`, EVERY);
-  const next = cursor === undefined ? first.value?.next_before : cursor;
-  const listed = first.value?.conversations ?? [];
-  const seen = new Set(listed.map((one) => one.conversation));
-  const forget = (): void => {
-    setOlder([]);
-    setCursor(undefined);
-  };
-  const more = async (): Promise<void> => {
-    try {
-      const page = await get<Page>(path(next ?? undefined));
-      setOlder([...older, ...page.conversations]);
-      setCursor(page.next_before);
-      setError("");
-    } catch (problem) {
-      setError(messageOf(problem));
-    }
-  };
+  const { first, items, more, error } = usePages<Page, Listed>(
+    path,
+    (page) => page.conversations,
+    (one) => one.conversation,
+    EVERY,
+  );
   return (
     <>
       <Title>Conversations</Title>
-      <form class="row" onSubmit={(event) => event.preventDefault()}>
+      <div class="row">
         <label>
           State
-          <select value={state} onChange={(event) => (forget(), setState(event.currentTarget.value))}>
+          <select value={state} onChange={(event) => setState(event.currentTarget.value)}>
             <option value="">any</option>
             {STATES.map((name) => (
               <option key={name} value={name}>
-                {name.replace("_", " ")}
+                {words(name)}
               </option>
             ))}
           </select>
@@ -60,30 +53,30 @@ export function Conversations({ own }: { own: boolean }): JSX.Element {
         {own ? null : (
           <label>
             User
-            <input value={user} onChange={(event) => (forget(), setUser(event.currentTarget.value.trim()))} />
+            <input value={user} onChange={(event) => setUser(event.currentTarget.value.trim())} />
           </label>
         )}
         <OpenByName />
-      </form>
-      <Notice error={first.error || error} />
-      {first.value && !listed.length ? <p>No conversation matches.</p> : null}
-      <Table label="Conversations" heads={["Conversation", "State", "Events", "Tokens", "User", "Active", "Last message"]}>
-        {[...listed, ...older.filter((one) => !seen.has(one.conversation))].map((one) => (
+      </div>
+      <Notice error={error} />
+      {first && !items.length ? <p>No conversation matches.</p> : null}
+      <Table label="Conversations" heads={["Conversation", "State", "Events", "Tokens", "User", "Active", "Last message"]} numbers={["Events", "Tokens"]}>
+        {items.map((one) => (
           <tr key={one.conversation}>
             <th scope="row">
               <a href={link.conversation(one.conversation)}>{one.title ?? one.conversation}</a>
               {one.title ? <small> {one.conversation}</small> : null}
             </th>
-            <td>{one.state.replace("_", " ")}</td>
+            <td>{words(one.state)}</td>
             <td class="number">{counted(one, one.count)}</td>
             <td class="number">{counted(one, one.tokens)}</td>
             <td>{one.user}</td>
-            <td>{when(one.active_at)}</td>
+            <td class="time">{when(one.active_at)}</td>
             <td class="cut">{one.last_message ? `${one.last_message.role}: ${one.last_message.text}` : ""}</td>
           </tr>
         ))}
       </Table>
-      {next ? (
+      {more ? (
         <p>
           <button type="button" onClick={more}>
             Show older
@@ -101,23 +94,24 @@ function counted(listed: Listed, count: number): string {
 
 function OpenByName(): JSX.Element {
   const [name, setName] = useState("");
+  const open = (event: Event): void => {
+    event.preventDefault();
+    if (name.trim()) location.hash = link.conversation(name.trim());
+  };
   return (
-    <label>
-      Open by name
-      <input
-        value={name}
-        onInput={(event) => setName(event.currentTarget.value)}
-        onKeyDown={(event) => {
-          if (event.key === "Enter" && name.trim()) location.hash = link.conversation(name.trim());
-        }}
-      />
-    </label>
+    <form class="beside" onSubmit={open}>
+      <label>
+        Open by name
+        <input required value={name} onInput={(event) => setName(event.currentTarget.value)} />
+      </label>
+      <button>Open</button>
+    </form>
   );
 }
 
-export function Approvals({ mayAnswer }: { mayAnswer: boolean }): JSX.Element {
-  const { value, error, again } = useLoaded<{ suspensions: (Suspension & { conversation: string })[]; unreadable?: string[] }>(
-    (signal) => get(v1(["suspensions"], { limit: 100 }), signal),
+export function Approvals({ me }: { me: Me }): JSX.Element {
+  const { value, error, again } = useLoaded<Waiting>(
+    (signal) => get(v1(["suspensions"], { limit: MOST }), signal),
     "suspensions",
     EVERY,
   );
@@ -132,11 +126,12 @@ export function Approvals({ mayAnswer }: { mayAnswer: boolean }): JSX.Element {
           key={`${one.conversation}/${one.suspension_id}`}
           conversation={one.conversation}
           suspension={one}
-          mayAnswer={mayAnswer}
+          cannot={cannotAnswer(me)}
           done={again}
           named
         />
       ))}
+      {value?.next_before ? <p>More conversations wait. They are listed once some of these are answered.</p> : null}
     </>
   );
 }

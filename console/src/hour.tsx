@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import type { components } from "../../clients/typescript/types/openapi.js";
-import { number } from "./parts";
+import { clock, number } from "./parts";
 
 export type Hour = components["schemas"]["Plots"];
 
@@ -46,7 +46,7 @@ function Plot({ name, title, adds, hour }: Shown & { hour: Hour }): JSX.Element 
   const last = values.at(-1) ?? null;
   const now = adds ? known.reduce((sum, value) => sum + value, 0) : last;
   const text = now === null ? "unknown" : number(now);
-  const label = known.length ? `${title}: ${text} now, ${number(Math.max(...known))} at most` : `${title}: unknown`;
+  const label = known.length ? `${title}: ${text} ${adds ? "in all" : "now"}, ${number(Math.max(...known))} at most` : `${title}: unknown`;
   return (
     <figure class="plot">
       <figcaption>
@@ -56,9 +56,9 @@ function Plot({ name, title, adds, hour }: Shown & { hour: Hour }): JSX.Element 
         <path d={line(values, most)} />
       </svg>
       <small class="ends">
-        <time dateTime={hour.begins}>{clock(hour.begins, 0)}</time>
+        <time dateTime={hour.begins}>{clock(at(hour.begins, 0), false)}</time>
         <span>{known.length ? `at most ${number(Math.max(...known))}` : ""}</span>
-        <time>{clock(hour.begins, values.length * hour.every)}</time>
+        <time>{clock(at(hour.begins, values.length * hour.every), false)}</time>
       </small>
     </figure>
   );
@@ -78,6 +78,6 @@ function line(values: (number | null)[], most: number): string {
     .join("");
 }
 
-function clock(begins: string, seconds: number): string {
-  return new Date(Date.parse(begins) + seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+function at(begins: string, seconds: number): Date {
+  return new Date(Date.parse(begins) + seconds * 1000);
 }

@@ -2,7 +2,7 @@
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { ClientError } from "../../clients/typescript/dist/index.js";
-import { Problem } from "./api";
+import { Problem, get } from "./api";
 
 export interface Loaded<T> {
   value: T | null;
@@ -41,6 +41,51 @@ export function useLoaded<T>(load: (signal: AbortSignal) => Promise<T>, of: stri
   }, [of, round, every]);
   const again = useCallback(() => setRound((n) => n + 1), []);
   return { value, error, again };
+}
+
+interface Page {
+  next_before: string | null;
+}
+
+export interface Pages<P, T> {
+  /** The newest page; it is loaded anew. */
+  first: P | null;
+  /** Of all pages that were loaded, the newest first, each once. */
+  items: T[];
+  /** Load the page after the last one; null: there is none. */
+  more: (() => void) | null;
+  /** Begin anew with the first page. */
+  again: () => void;
+  error: string;
+}
+
+/** A list that comes in pages. `path` is the request for the page before a cursor; `itemsOf` and `nameOf` read a page. */
+export function usePages<P extends Page, T>(
+  path: (before?: string) => string,
+  itemsOf: (page: P) => T[],
+  nameOf: (item: T) => string,
+  every = 0,
+): Pages<P, T> {
+  const of = path();
+  const { value: first, error, again: loadFirst } = useLoaded<P>((signal) => get(path(), signal), of, every);
+  // The first page as it was when more were loaded is among them: what left it since is not lost.
+  const [loaded, setLoaded] = useState<{ of: string; pages: P[] }>({ of, pages: [] });
+  const { run, error: failed } = useAction();
+  const pages = loaded.of === of ? loaded.pages : [];
+  const all = first ? [first, ...pages] : [];
+  const next = all.at(-1)?.next_before;
+  const more = (before: string): void =>
+    void run(async () => {
+      const page = await get<P>(path(before));
+      setLoaded({ of, pages: pages.length ? [...pages, page] : [...all, page] });
+    });
+  const again = (): void => {
+    setLoaded({ of, pages: [] });
+    loadFirst();
+  };
+  const items = new Map<string, T>();
+  for (const item of all.flatMap(itemsOf)) if (!items.has(nameOf(item))) items.set(nameOf(item), item);
+  return { first, items: [...items.values()], more: next ? () => more(next) : null, again, error: error || failed };
 }
 
 export interface Action {

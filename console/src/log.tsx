@@ -1,11 +1,11 @@
 // The log of a conversation, newest first, down to its first event.
 
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
-import { get, v1 } from "./api";
-import { messageOf, useLoaded } from "./load";
+import { useEffect, useRef } from "preact/hooks";
+import { v1 } from "./api";
+import { usePages } from "./load";
 import { Notice, textOf, when } from "./parts";
-import { Text } from "./window";
+import { Call, Text } from "./window";
 import type { LoggedEvent } from "./types";
 
 interface Page {
@@ -13,53 +13,77 @@ interface Page {
   next_before: string | null;
 }
 
-const BESIDE = new Set(["id", "type", "time", "position", "role", "content", "text", "traceparent"]);
+/** Events that came since the conversation was opened are kept up to this number. */
+export const KEPT = 2000;
+const BESIDE = new Set(["type", "time", "position", "role", "content", "text", "tool_calls"]);
 
-/** `live` are the events that came since the view was opened, oldest first. */
-export function LogView({ conversation, live }: { conversation: string; live: LoggedEvent[] }): JSX.Element {
+interface LogProps {
+  conversation: string;
+  /** The events that came since the conversation was opened, oldest first. */
+  live: LoggedEvent[];
+  /** Whether those are all that came: the stream was open. */
+  joined: boolean;
+}
+
+export function LogView({ conversation, live, joined }: LogProps): JSX.Element {
   const path = (before?: string): string => v1(["conversations", conversation, "history"], { before, limit: 50 });
-  const first = useLoaded<Page>((signal) => get(path(), signal), conversation);
-  const [older, setOlder] = useState<LoggedEvent[]>([]);
-  const [cursor, setCursor] = useState<string | null | undefined>(undefined);
-  const [error, setError] = useState("");
-  const next = cursor === undefined ? first.value?.next_before : cursor;
-  const more = async (): Promise<void> => {
-    try {
-      const page = await get<Page>(path(next ?? undefined));
-      setOlder([...older, ...page.events]);
-      setCursor(page.next_before);
-      setError("");
-    } catch (problem) {
-      setError(messageOf(problem));
-    }
-  };
-  const loaded = first.value?.events ?? [];
-  const known = new Set(loaded.map((event) => event.position));
-  const fresh = first.value ? live.filter((event) => !known.has(event.position)).reverse() : [];
+  const { first, items, more, again, error } = usePages<Page, LoggedEvent>(
+    path,
+    (page) => page.events,
+    (event) => event.position,
+  );
+  // A page that was read before the stream was open lacks what came between the two.
+  const begun = useRef(joined);
+  useEffect(() => {
+    if (joined && !begun.current) again();
+  }, [joined]);
+  const known = new Set(items.map((event) => event.position));
+  const last = live.findLastIndex((event) => known.has(event.position));
+  const fresh = first ? live.slice(last + 1).reverse() : [];
+  const gap = live.length === KEPT && fresh.length === KEPT;
   return (
     <>
-      <Notice error={first.error || error} />
+      <Notice error={error} />
+      {gap ? (
+        <p class="row">
+          So many events came that some are not listed.
+          <button type="button" onClick={again}>
+            Read the log again
+          </button>
+        </p>
+      ) : null}
       <ol class="messages" aria-label="Events, newest first">
-        {[...fresh, ...loaded, ...older].map((event) => (
+        {[...fresh, ...items].map((event) => (
           <EventRow key={event.position} event={event} />
         ))}
       </ol>
-      {next ? (
+      {more ? (
         <button type="button" onClick={more}>
           Show older events
         </button>
-      ) : first.value ? (
+      ) : first ? (
         <p>This is the first event.</p>
       ) : null}
     </>
   );
 }
 
+/** The colour of an event: as of its message in the window. */
+function laneOf({ type, role }: LoggedEvent): string {
+  if (type === "summary") return "summary";
+  if (type === "suspension") return "waiting";
+  if (role === "system" || role === "developer") return "system";
+  return type === "message" || type === "tool.result" ? "tail" : "none";
+}
+
 function EventRow({ event }: { event: LoggedEvent }): JSX.Element {
-  const rest = Object.fromEntries(Object.entries(event).filter(([name]) => !BESIDE.has(name)));
+  const rest = Object.entries(event).filter(([name, value]) => !BESIDE.has(name) && value !== null);
   const text = textOf(event.content ?? event.text);
+  const lines = rest.map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`);
+  const fields = <Text text={lines.join("\n")} />;
+  const shown = text || event.tool_calls;
   return (
-    <li class={`message event-${event.type.split(".")[0]}`}>
+    <li class={`message lane-${laneOf(event)}`}>
       <p class="meta">
         <strong>{event.role ?? event.type}</strong>
         {event.role ? <span>{event.type}</span> : null}
@@ -67,7 +91,15 @@ function EventRow({ event }: { event: LoggedEvent }): JSX.Element {
         <small>{when(event.time)}</small>
       </p>
       {text ? <Text text={text} /> : null}
-      {Object.keys(rest).length ? <Text text={JSON.stringify(rest)} /> : null}
+      {event.tool_calls?.map((call) => <Call key={call.id} {...call} />)}
+      {shown ? (
+        <details>
+          <summary>Other fields</summary>
+          {fields}
+        </details>
+      ) : (
+        fields
+      )}
     </li>
   );
 }

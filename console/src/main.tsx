@@ -57,7 +57,7 @@ const FOR_END_USERS = ["conversations"];
 
 function Frame({ me, path, signOut }: { me: Me; path: string; signOut: () => void }): JSX.Element {
   const main = useRef<HTMLElement>(null);
-  const parts = path.replace(/^#\//, "").split("/").filter(Boolean).map(decodeURIComponent);
+  const parts = partsOf(path);
   const views = VIEWS.filter(([at, , scope]) => me.scopes.includes(scope) && (me.user === undefined || FOR_END_USERS.includes(at)));
   const [view = views[0]?.[0] ?? "", name = "", tab = ""] = parts;
   useEffect(() => {
@@ -102,16 +102,26 @@ function Frame({ me, path, signOut }: { me: Me; path: string; signOut: () => voi
   );
 }
 
+/** The parts of an address. What a person wrote may be no escape: it is taken as it is. */
+function partsOf(path: string): string[] {
+  const parts = path.replace(/^#\//, "").split("/").filter(Boolean);
+  try {
+    return parts.map(decodeURIComponent);
+  } catch {
+    return parts;
+  }
+}
+
 function View({ me, view, name, tab }: { me: Me; view: string; name: string; tab: string }): JSX.Element {
   if (view === "conversations") {
-    return name ? <ConversationPage name={name} tab={tab} me={me} /> : <Conversations own={me.user !== undefined} />;
+    return name ? <ConversationPage key={name} name={name} tab={tab} me={me} /> : <Conversations own={me.user !== undefined} />;
   }
   const admin = me.scopes.includes("admin");
   if (view === "overview") return <Overview me={me} admin={admin} />;
-  if (view === "tenants") return name ? <TenantPage name={name} /> : <Tenants />;
+  if (view === "tenants") return name ? <TenantPage key={name} name={name} /> : <Tenants />;
   if (view === "reprojection") return <Reprojection />;
   if (view === "care") return <Care me={me} />;
-  return <Approvals mayAnswer={me.scopes.includes("append")} />;
+  return <Approvals me={me} />;
 }
 
 render(<App />, document.body);

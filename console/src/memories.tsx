@@ -5,8 +5,10 @@ import type { Memory } from "../../clients/typescript/dist/models.js";
 import { newClient } from "./client";
 import { useLoaded } from "./load";
 import { Notice, when } from "./parts";
+import { Original } from "./window";
 
 const MOST = 200;
+const FOUND: Record<Memory["origin"], string> = { explicit: "saved by a service", rules: "found by rules", model: "found by a model" };
 
 async function newest(conversation: string): Promise<Memory[]> {
   const found: Memory[] = [];
@@ -29,15 +31,22 @@ export function MemoriesView({ conversation }: { conversation: string }): JSX.El
               <strong>{memory.type}</strong>
               <span>{memory.user}</span>
               <small>said by the {memory.trust}</small>
-              <small>{memory.origin}</small>
+              <small>{FOUND[memory.origin]}</small>
               <small>{when(memory.created)}</small>
               {memory.superseded_by ? <span class="badge">superseded</span> : null}
               {memory.expired_at ? <span class="badge">expired</span> : null}
             </p>
             <p class="text">{memory.text}</p>
-            <p>
-              <small>{memory.positions.length ? `Learnt from ${memory.positions.join(", ")}` : "Saved without an event."}</small>
-            </p>
+            {memory.positions.length ? null : (
+              <p>
+                <small>Saved without an event.</small>
+              </p>
+            )}
+            {memory.positions.map((position) => (
+              <p key={position}>
+                <small>Learnt from {position}</small> <Original conversation={conversation} position={position} what="event" />
+              </p>
+            ))}
           </li>
         ))}
       </ul>

@@ -6,7 +6,7 @@ import type { components } from "../../clients/typescript/types/openapi.js";
 import { type Me, get, v1 } from "./api";
 import { type Hour, OF_PLATFORM, OF_TENANT, Plots } from "./hour";
 import { useLoaded } from "./load";
-import { Notice, Table, Title, number } from "./parts";
+import { Notice, Table, Title, number, words } from "./parts";
 import { type Sample, by, sum } from "./prometheus";
 import type { Suspension } from "./types";
 import { watch } from "./watch";
@@ -19,8 +19,8 @@ export function Overview({ me, admin }: { me: Me; admin: boolean }): JSX.Element
     <>
       <Title more={<small>{admin ? "the platform's last hour" : "your last hour"}</small>}>Overview</Title>
       {admin ? <PlatformHour /> : <OwnHour />}
-      <Own me={me} />
       {admin ? <Reported /> : null}
+      <Own me={me} />
     </>
   );
 }
@@ -62,7 +62,7 @@ function Spent({ used }: { used: Platform["used_today"] }): JSX.Element {
         </div>
       </dl>
       {used?.tenants.length ? (
-        <Table label="Tenants whose summaries use most today" heads={["Tenant", "Model tokens today", "Cost today"]}>
+        <Table label="Tenants whose summaries use most today" heads={["Tenant", "Tokens today", "Cost today"]} numbers={["Tokens today", "Cost today"]}>
           {used.tenants.map((one) => (
             <tr key={one.tenant}>
               <th scope="row">{one.tenant}</th>
@@ -84,10 +84,12 @@ function Reported(): JSX.Element {
   return (
     <>
       <Notice error={error} />
-      <Partitions gateway={gateway} workers={workers} />
-      <Busiest tenants={busiest.slice(0, 10)} />
-      <Quotas reported={workers} />
       <Summaries workers={workers} />
+      <div class="beside-wide">
+        <Busiest tenants={busiest.slice(0, 10)} />
+        <Quotas reported={workers} />
+      </div>
+      <Partitions gateway={gateway} workers={workers} />
     </>
   );
 }
@@ -95,7 +97,7 @@ function Reported(): JSX.Element {
 /** The tenant's own: its quotas and what it has used of them, and who waits. */
 function Own({ me }: { me: Me }): JSX.Element {
   const fresh = useLoaded<Me>((signal) => get("v1/me", signal), me.tenant, 10_000).value ?? me;
-  const waiting = useLoaded<{ suspensions: Suspension[] }>(
+  const waiting = useLoaded<{ suspensions: Suspension[]; next_before: string | null }>(
     (signal) => get(v1(["suspensions"], { limit: 200 }), signal),
     me.tenant,
     10_000,
@@ -109,7 +111,7 @@ function Own({ me }: { me: Me }): JSX.Element {
         <div>
           <dt>Waiting for a person</dt>
           <dd>
-            <a href="#/approvals">{waiting.value ? waiting.value.suspensions.length : "…"}</a>
+            <a href="#/approvals">{waiting.value ? `${waiting.value.suspensions.length}${waiting.value.next_before ? " or more" : ""}` : "…"}</a>
           </dd>
         </div>
         <div>
@@ -125,7 +127,7 @@ function Own({ me }: { me: Me }): JSX.Element {
           <dd>{others.length ? others.map(([name, value]) => `${words(name)} ${number(value ?? 0)}`).join(", ") : "none"}</dd>
         </div>
       </dl>
-      <Table label="Your quotas, and what was used in the last minute" heads={["Quota", "Limit", "Used in the last minute"]}>
+      <Table label="Your quotas, and what was used in the last minute" heads={["Quota", "Limit", "Used in the last minute"]} numbers={["Limit", "Used in the last minute"]}>
         {RATES.map((name) => {
           const [limit, now] = [fresh.quota[name], fresh.used_last_minute?.[name]];
           return (
@@ -144,13 +146,11 @@ function Own({ me }: { me: Me }): JSX.Element {
 const RATES = ["requests_per_second", "events_per_second", "tokens_per_minute", "rollbacks_per_minute"];
 const OTHER_LIMITS = ["concurrent_requests", "streams", "body_bytes"];
 
-function words(name: string): string {
-  return name.replaceAll("_", " ");
-}
-
 function share(value: number, limit: number | null | undefined): string {
   return limit ? `${number(value)} of ${number(limit)} (${Math.round((100 * value) / limit)} %)` : number(value);
 }
+
+const LEVELS = ["Events behind", "Seconds behind", "Due for a summary"];
 
 function Partitions({ gateway, workers }: { gateway: Sample[]; workers: Sample[] }): JSX.Element {
   const at = (samples: Sample[], name: string, partition: string): number => sum(samples, name, { partition });
@@ -166,12 +166,14 @@ function Partitions({ gateway, workers }: { gateway: Sample[]; workers: Sample[]
         {number(sum(gateway, "threadfold_redis_used_bytes") / 1048576)} MiB
         {sum(gateway, "threadfold_redis_refuses_writes") ? " and takes no writes" : ""}.
       </p>
-      <Table label="Partitions" heads={["Partition", "Events behind", "Seconds behind", "Due for a summary", "State"]}>
+      <Table label="Partitions" heads={["Partition", ...LEVELS, "State"]} numbers={LEVELS}>
         {partitions
           .sort((a, b) => Number(a) - Number(b))
           .map((partition) => (
             <tr key={partition}>
-              <th scope="row">{partition}</th>
+              <th scope="row" class="short">
+                {partition}
+              </th>
               <td class="number">{number(at(gateway, "threadfold_partition_behind", partition))}</td>
               <td class="number">{reported("threadfold_partition_seconds_behind", partition)}</td>
               <td class="number">{reported("threadfold_conversations_due", partition)}</td>
@@ -197,7 +199,7 @@ function Busiest({ tenants }: { tenants: [string, number][] }): JSX.Element {
     <section aria-labelledby="busiest">
       <h2 id="busiest">Tenants that append most</h2>
       {tenants.length ? (
-        <Table label="Tenants that append most" heads={["Tenant", "Events / s"]}>
+        <Table label="Tenants that append most" heads={["Tenant", "Events / s"]} numbers={["Events / s"]}>
           {tenants.map(([tenant, events]) => (
             <tr key={tenant}>
               <th scope="row">{tenant}</th>
@@ -206,7 +208,7 @@ function Busiest({ tenants }: { tenants: [string, number][] }): JSX.Element {
           ))}
         </Table>
       ) : (
-        <p>Nobody has appended in the last half minute.</p>
+        <p>No tenant appended through a gateway in the last half minute.</p>
       )}
     </section>
   );
@@ -224,7 +226,7 @@ function Quotas({ reported }: { reported: Sample[] }): JSX.Element {
     <section aria-labelledby="used">
       <h2 id="used">Quotas used</h2>
       {most.length ? (
-        <Table label="Quotas used in the last 10 s" heads={["Tenant", "Quota", "Used in the last 10 s"]}>
+        <Table label="Quotas used in the last 10 s" heads={["Tenant", "Quota", "Used in the last 10 s"]} numbers={["Used in the last 10 s"]}>
           {most.map(([key, value]) => {
             const [tenant = "", quota = ""] = key.split("|");
             return (
@@ -237,7 +239,7 @@ function Quotas({ reported }: { reported: Sample[] }): JSX.Element {
           })}
         </Table>
       ) : (
-        <p>No tenant has used any of a quota in the last 10 s.</p>
+        <p>No tenant with a limit used any of it in the last 10 s.</p>
       )}
     </section>
   );
@@ -254,20 +256,25 @@ function Summaries({ workers }: { workers: Sample[] }): JSX.Element {
   return (
     <section aria-labelledby="summaries">
       <h2 id="summaries">Summaries</h2>
-      <p>{number(sum(workers, "threadfold_compactions_waiting"))} wait to be made. Counted since the workers began.</p>
+      <p>
+        {number(sum(workers, "threadfold_compactions_waiting"))} wait to be made.{" "}
+        {rows.size ? "Requests are counted since the workers began." : "None was requested since the workers began."}
+      </p>
       {open.map((one) => (
-        <Notice key={one.labels["endpoint"]} error={`Circuit open: the endpoint ${one.labels["endpoint"]} is left alone after failures.`} />
+        <Notice key={one.labels["endpoint"]} error={`Circuit open: the endpoint ${one.labels["endpoint"]} failed, and is not called for a while.`} />
       ))}
-      <Table label="Compactions by reason and outcome" heads={["Reason", "Summariser", "Outcome", "Requests"]}>
-        {[...rows].sort().map(([key, value]) => (
-          <tr key={key}>
-            {key.split("|").map((part, i) => (
-              <td key={i}>{part}</td>
-            ))}
-            <td class="number">{number(value)}</td>
-          </tr>
-        ))}
-      </Table>
+      {rows.size ? (
+        <Table label="Compactions by reason and outcome" heads={["Reason", "Summariser", "Outcome", "Requests"]} numbers={["Requests"]}>
+          {[...rows].sort().map(([key, value]) => (
+            <tr key={key}>
+              {key.split("|").map((part, i) => (
+                <td key={i}>{words(part)}</td>
+              ))}
+              <td class="number">{number(value)}</td>
+            </tr>
+          ))}
+        </Table>
+      ) : null}
     </section>
   );
 }

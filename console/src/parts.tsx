@@ -11,15 +11,25 @@ export function Notice({ error }: { error: string }): JSX.Element | null {
   ) : null;
 }
 
+interface TableProps {
+  label: string;
+  heads: string[];
+  /** The heads of columns of numbers: they stand at the right, as their cells do. */
+  numbers?: string[];
+  /** Of many rows: it scrolls, so that what comes after it is in reach. */
+  long?: boolean;
+  children: ComponentChildren;
+}
+
 /** A wide table: it scrolls by itself, also by keyboard. */
-export function Table({ label, heads, children }: { label: string; heads: string[]; children: ComponentChildren }): JSX.Element {
+export function Table({ label, heads, numbers = [], long = false, children }: TableProps): JSX.Element {
   return (
-    <div class="table" role="region" aria-label={label} tabIndex={0}>
+    <div class={long ? "table long" : "table"} role="region" aria-label={label} tabIndex={0}>
       <table>
         <thead>
           <tr>
             {heads.map((head) => (
-              <th key={head} scope="col">
+              <th key={head} scope="col" class={numbers.includes(head) ? "number" : undefined}>
                 {head}
               </th>
             ))}
@@ -36,7 +46,14 @@ export function number(value: number): string {
 }
 
 export function when(time: string | null): string {
-  return time ? new Date(time).toLocaleString("en-GB") : "";
+  // Of Swedish: year, month, day, as nobody reads in another order.
+  return time ? new Date(time).toLocaleString("sv") : "";
+}
+
+/** The time of a day. */
+export function clock(time: Date | null, seconds = true): string {
+  const parts: Intl.DateTimeFormatOptions = { hour: "2-digit", minute: "2-digit" };
+  return time ? time.toLocaleTimeString("en-GB", seconds ? { ...parts, second: "2-digit" } : parts) : "";
 }
 
 export function Title({ children, more }: { children: ComponentChildren; more?: ComponentChildren }): JSX.Element {
@@ -58,6 +75,11 @@ function partText(part: Part): string {
   if (part.text !== undefined) return part.text;
   const url = (part["image_url"] as { url?: string } | undefined)?.url;
   return `[${part.type}${url ? `: ${url.slice(0, 200)}` : ""}]`;
+}
+
+/** A name of the API in words. */
+export function words(name: string): string {
+  return name.replaceAll("_", " ");
 }
 
 export const link = {

@@ -5,13 +5,14 @@ import { useEffect, useState } from "preact/hooks";
 import { get, v1 } from "./api";
 import { messageOf, useLoaded } from "./load";
 import { Notice, number } from "./parts";
-import type { WindowShown } from "./types";
+import type { LoggedEvent, WindowShown } from "./types";
 import { WindowView } from "./window";
 
 const MOST = 20000;
 const REST = 150;
 
-export function PastView({ conversation }: { conversation: string }): JSX.Element {
+/** `live` are the events that came since the conversation was opened: the slider gets their positions, too. */
+export function PastView({ conversation, live }: { conversation: string; live: LoggedEvent[] }): JSX.Element {
   const positions = useLoaded<{ positions: string[]; all: boolean }>(
     (signal) => get(v1(["conversations", conversation, "positions"], { limit: MOST }), signal),
     conversation,
@@ -19,8 +20,11 @@ export function PastView({ conversation }: { conversation: string }): JSX.Elemen
   const [chosen, setChosen] = useState<number | null>(null);
   const [shown, setShown] = useState<WindowShown | null>(null);
   const [error, setError] = useState("");
-  const all = positions.value?.positions ?? [];
-  const at = chosen ?? all.length - 1;
+  const read = positions.value?.positions ?? [];
+  const known = new Set(read);
+  const all = [...read, ...live.map((event) => event.position).filter((one) => !known.has(one))];
+  // It stays where it is while events come.
+  const at = chosen ?? read.length - 1;
   const position = all[at];
   useEffect(() => {
     if (!position) return undefined;

@@ -12,6 +12,7 @@ type Comparison = components["schemas"]["Comparison"];
 type Generation = components["schemas"]["ListedGeneration"];
 type Sides = components["schemas"]["Sides"];
 const EVERY = 2000;
+const COUNTED = ["Events", "Tokens", "Messages", "Left out"];
 const SAMPLES = [20, 50, 200];
 
 export function Reprojection(): JSX.Element {
@@ -62,7 +63,7 @@ function Compare({ live, again }: { live: Generation; again: () => void }): JSX.
     void build.run(async () => {
       setBegun("");
       const { generation, resumed } = await send<components["schemas"]["Begun"]>("POST", "v1/generations", { policy: policy() });
-      setBegun(`Generation ${generation} is ${resumed ? "gone on with" : "begun"}.`);
+      setBegun(resumed ? `The build of generation ${generation} goes on.` : `Generation ${generation} is begun.`);
       again();
     });
   return (
@@ -71,7 +72,7 @@ function Compare({ live, again }: { live: Generation; again: () => void }): JSX.
       <form onSubmit={submit}>
         <div class="pair">
           <div>
-            <h3 id="live-policy">Live: generation {live.number}</h3>
+            <h3 id="live-policy">Live: generation {live.number}{Object.keys(live.policy as object).length ? "" : ", with all defaults"}</h3>
             <pre class="text card" tabIndex={0} aria-labelledby="live-policy">
               {JSON.stringify(live.policy, null, 2)}
             </pre>
@@ -151,7 +152,7 @@ function Compared({ found, policy, stale, price }: ComparedProps): JSX.Element {
       {found.lost ? (
         <Notice error={`${number(found.lost)} conversations would lose what their summaries hold: a switch has to accept that.`} />
       ) : (
-        <p class="good">Nothing of these conversations would be lost.</p>
+        <p class="good">A switch would lose nothing that the summaries of these conversations hold.</p>
       )}
       {found.callable_failures.map((one) => (
         <Notice
@@ -159,7 +160,7 @@ function Compared({ found, policy, stale, price }: ComparedProps): JSX.Element {
           error={`Callable ${one.name} ${one.why} in the gateway: in ${number(one.conversations)} conversations (${one.first} first) the default template is used. Workers may come to other windows.`}
         />
       ))}
-      <Table label="Both policies" heads={["", "Live", "Other", "Change"]}>
+      <Table label="Both policies" heads={["Measure", "Live", "Other", "Change"]} numbers={["Live", "Other", "Change"]}>
         {rows.map(([name, { before, after }]) => (
           <tr key={name}>
             <th scope="row">{name}</th>
@@ -170,7 +171,7 @@ function Compared({ found, policy, stale, price }: ComparedProps): JSX.Element {
         ))}
       </Table>
       <h3>By conversation</h3>
-      <Table label="Conversations under both policies" heads={["Conversation", "Events", "Tokens", "Messages", "Left out", "Lost", "Windows"]}>
+      <Table label="Conversations under both policies" heads={["Conversation", ...COUNTED, "Lost by a switch", "Windows"]} numbers={COUNTED} long>
         {found.windows.map((one) => (
           <tr key={`${one.tenant}/${one.conversation}`}>
             <th scope="row">{`${one.tenant}/${one.conversation}`}</th>
@@ -187,7 +188,7 @@ function Compared({ found, policy, stale, price }: ComparedProps): JSX.Element {
           </tr>
         ))}
       </Table>
-      {both ? <SideBySide {...both} policy={policy} close={() => setBoth(null)} /> : null}
+      {both ? <SideBySide key={`${both.tenant}/${both.conversation}`} {...both} policy={policy} close={() => setBoth(null)} /> : null}
     </>
   );
 }
@@ -219,8 +220,8 @@ function Generations({ all, again }: { all: Generation[]; again: () => void }): 
           <tr key={one.number}>
             <th scope="row">{one.number}</th>
             <td>{one.stage}</td>
-            <td>{when(one.created)}</td>
-            <td>{when(one.live_at)}</td>
+            <td class="time">{when(one.created)}</td>
+            <td class="time">{when(one.live_at)}</td>
             <td>
               <Progress of={one} />
             </td>
@@ -273,7 +274,7 @@ function GenerationActions({ of: one, disabled, act }: ActionsProps): JSX.Elemen
   return (
     <span class="actions">
       {one.stage === "building"
-        ? button("Go on with", () => act("POST", ["generations"], { policy: one.policy }))
+        ? button("Go on building", () => act("POST", ["generations"], { policy: one.policy }))
         : button("Switch to", () => act("POST", ["generations", one.number, "switch"], {}))}
       {one.task?.would_lose ? button("Accept the loss and switch to", accept, true) : null}
       {button("Drop", drop, true)}

@@ -1,11 +1,11 @@
 // One conversation under two policies: both windows, message beside message, with what differs marked.
 
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { components } from "../../clients/typescript/types/openapi.js";
 import { send } from "./api";
 import { useLoaded } from "./load";
-import { Notice, number } from "./parts";
+import { Notice, number, words } from "./parts";
 
 type TwoWindows = components["schemas"]["TwoWindows"];
 type Row = components["schemas"]["SideRow"];
@@ -20,12 +20,14 @@ interface SideProps {
 
 export function SideBySide({ tenant, conversation, policy, close }: SideProps): JSX.Element {
   const [only, setOnly] = useState(false);
+  const head = useRef<HTMLHeadingElement>(null);
+  useEffect(() => head.current?.focus(), []);
   const wanted = { tenant, conversation, policy };
   const { value, error } = useLoaded<TwoWindows>(() => send("POST", "v1/generations/compare/window", wanted), JSON.stringify(wanted));
   return (
     <section aria-labelledby="both-windows">
       <div class="title">
-        <h3 id="both-windows">
+        <h3 id="both-windows" ref={head} tabIndex={-1}>
           Both windows of {tenant}/{conversation}
         </h3>
         <button type="button" onClick={close}>
@@ -77,8 +79,8 @@ function Side({ name, message, mark: text }: { name: string; message: Message | 
         <small class="side-name">{name}</small>
         <strong>{message.role}</strong>
         <small>{number(message.tokens)} tokens</small>
-        {message.lane === "tail" ? null : <small>{message.lane}</small>}
-        {message.shortened.length ? <small>shortened by {message.shortened.map((one) => one.replaceAll("_", " ")).join(", ")}</small> : null}
+        {message.lane === "tail" ? null : <small>{message.lane === "omitted" ? "left out" : message.lane}</small>}
+        {message.shortened.length ? <small>shortened by {message.shortened.map(words).join(", ")}</small> : null}
         {text ? <mark>{text}</mark> : null}
       </p>
       {message.text === null ? null : <p class="text">{message.text}</p>}

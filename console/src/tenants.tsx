@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { get, send, storeKey, v1 } from "./api";
 import { useAction, useLoaded } from "./load";
-import { Notice, Table, Title, link, number, when } from "./parts";
+import { Notice, Table, Title, link, number, when, words } from "./parts";
 
 interface Key {
   id: string;
@@ -45,15 +45,15 @@ export function Tenants(): JSX.Element {
     <>
       <Title>Tenants</Title>
       <Notice error={error} />
-      <Table label="Tenants" heads={["Tenant", "Keys", "Own quotas", "Erasure of the log"]}>
+      <Table label="Tenants" heads={["Tenant", "Keys", "Own quotas", "Text in the log after an erasure"]} numbers={["Keys"]}>
         {value?.tenants.map((tenant) => (
           <tr key={tenant.name}>
             <th scope="row">
               <a href={link.tenant(tenant.name)}>{tenant.name}</a>
             </th>
             <td class="number">{tenant.keys.length}</td>
-            <td>{Object.keys(tenant.quota).join(", ") || "none"}</td>
-            <td>{tenant.erasure}</td>
+            <td>{Object.keys(tenant.quota).map(words).join(", ") || "none"}</td>
+            <td>{tenant.erasure === "opaque" ? "unreadable" : "kept"}</td>
           </tr>
         ))}
       </Table>
@@ -106,7 +106,11 @@ export function TenantPage({ name }: { name: string }): JSX.Element {
           <Keys tenant={value} again={again} />
           <Quotas tenant={value} again={again} />
           <h2>Policy</h2>
-          <pre class="text card">{JSON.stringify(value.policy, null, 2)}</pre>
+          {Object.keys(value.policy).length ? (
+            <pre class="text card">{JSON.stringify(value.policy, null, 2)}</pre>
+          ) : (
+            <p>The tenant sets nothing: the deployment's policy is in force.</p>
+          )}
           {value.next_policy ? (
             <>
               <h2>Policy of the next generation</h2>
@@ -148,13 +152,13 @@ function Keys({ tenant, again }: PartProps): JSX.Element {
   return (
     <section aria-labelledby="keys">
       <h2 id="keys">Keys</h2>
-      <Table label="Keys" heads={["Key", "Scopes", "Made", "Expires", ""]}>
+      <Table label="Keys" heads={["Key", "Scopes", "Made", "Expires", "Actions"]}>
         {tenant.keys.map((one) => (
           <tr key={one.id}>
             <th scope="row">{one.name ?? one.id}</th>
             <td>{one.scopes.join(", ")}</td>
-            <td>{when(one.created)}</td>
-            <td>{one.expired ? "expired" : when(one.expires_at) || "never"}</td>
+            <td class="time">{when(one.created)}</td>
+            <td class="time">{one.expired ? "expired" : when(one.expires_at) || "never"}</td>
             <td>
               <button type="button" class="danger" disabled={busy} onClick={revoke(one)} aria-label={`Revoke ${one.name ?? one.id}`}>
                 Revoke
@@ -204,13 +208,13 @@ function Quotas({ tenant, again }: PartProps): JSX.Element {
       <h2 id="quotas">Quotas</h2>
       <p>
         {used ? `Used today by summaries of models: ${number(used.summary_tokens)} tokens, cost ${number(used.summary_cost)}. ` : ""}
-        An empty field is the deployment's default, 0 is no limit.
+        A field that is empty takes the deployment's default. 0 is no limit.
       </p>
       <form onSubmit={save}>
-        <div class="row">
+        <div class="fields">
           {Object.entries(tenant.quota_in_force).map(([name, value]) => (
             <label key={name}>
-              {name.replaceAll("_", " ")}
+              {words(name)}
               <input
                 type="number"
                 min={0}

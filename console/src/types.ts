@@ -87,6 +87,7 @@ export interface LoggedEvent {
   role?: string;
   content?: string | Part[] | null;
   text?: string;
+  tool_calls?: { id: string; name: string; arguments: string }[];
   [field: string]: unknown;
 }
 

@@ -4,8 +4,8 @@ import { Component, type JSX } from "preact";
 import { useState } from "preact/hooks";
 import { get, v1 } from "./api";
 import { messageOf } from "./load";
-import { Notice, Table, number, textOf } from "./parts";
-import type { Item, LoggedEvent, Shortening, WindowShown } from "./types";
+import { Notice, Table, number, textOf, words } from "./parts";
+import type { Item, LoggedEvent, Shortening, ToolCall, WindowShown } from "./types";
 
 type Lane = Item["lane"] | "tools" | "waiting";
 const LANES: [Lane, string][] = [
@@ -31,6 +31,8 @@ function TokenBar({ shown }: { shown: WindowShown }): JSX.Element {
   const paths = new Map<Lane, string>();
   const sums = new Map<Lane, number>();
   let x = 0;
+  // The budget is the tail's alone, so it is measured from where the tail begins.
+  let tail: number | null = null;
   const add = (lane: Lane, tokens: number): void => {
     const [from, width] = [(x / whole) * 1000, (tokens / whole) * 1000];
     const gap = width > 3 ? 1 : 0;
@@ -39,8 +41,11 @@ function TokenBar({ shown }: { shown: WindowShown }): JSX.Element {
     x += tokens;
   };
   if (shown.tools_tokens) add("tools", shown.tools_tokens);
-  for (const item of shown.messages) add(laneOf(item), item.tokens);
-  const budget = Math.min(1000, (shown.budget / whole) * 1000);
+  for (const item of shown.messages) {
+    if (item.lane === "tail") tail ??= x;
+    add(laneOf(item), item.tokens);
+  }
+  const budget = Math.min(1000, (((tail ?? x) + shown.budget) / whole) * 1000);
   const text = `${number(shown.tokens)} tokens of ${number(shown.ceiling)} (${Math.round((100 * shown.tokens) / shown.ceiling)} %)`;
   return (
     <figure class="bar">
@@ -51,7 +56,7 @@ function TokenBar({ shown }: { shown: WindowShown }): JSX.Element {
       </svg>
       <figcaption>
         <span>
-          <strong>{text}</strong>; the line is the tail's budget, {number(shown.budget)}; the end is the ceiling.
+          <strong>{text}</strong>: the right end is the ceiling. The line is where the tail's budget of {number(shown.budget)} ends.
         </span>
         <span class="legend">
           {LANES.filter(([lane]) => sums.has(lane)).map(([lane, name]) => (
@@ -103,7 +108,7 @@ function Whole({ conversation, shown }: ViewProps): JSX.Element {
           <ul class="plain">
             {shown.left_out.map((one) => (
               <li key={one.position}>
-                {one.position}, {number(one.full_tokens)} tokens, {one.shortened.map((step) => step.reducer).join(", ")}{" "}
+                {one.position}, {number(one.full_tokens)} tokens, {one.shortened.map((step) => words(step.reducer)).join(", ")}{" "}
                 <Original conversation={conversation} position={one.position} />
               </li>
             ))}
@@ -121,11 +126,11 @@ function keyOf(item: Item, i: number): string {
 function Trace({ shown }: { shown: WindowShown }): JSX.Element | null {
   return shown.trace.length ? (
     <details>
-      <summary>What was shortened: {shown.trace.map((step) => step.reducer).join(", ")}</summary>
-      <Table label="Steps of the render" heads={["Reducer", "Messages", "Tokens"]}>
+      <summary>Steps of the render: {shown.trace.map((step) => words(step.reducer)).join(", ")}</summary>
+      <Table label="Steps of the render" heads={["Step", "Messages", "Tokens"]}>
         {shown.trace.map((step) => (
           <tr key={step.reducer}>
-            <th scope="row">{step.reducer}</th>
+            <th scope="row">{words(step.reducer)}</th>
             <td>{`${number(step.messages_before)} → ${number(step.messages_after)}`}</td>
             <td>{`${number(step.tokens_before)} → ${number(step.tokens_after)}`}</td>
           </tr>
@@ -169,24 +174,28 @@ function Row({ conversation, item }: RowProps): JSX.Element {
         <small>{item.position}</small>
       </p>
       {text ? <Text text={text} /> : null}
-      {item.message.tool_calls?.map((call) => (
-        <p key={call.id} class="call">
-          <code>
-            {call.function.name}({call.function.arguments})
-          </code>
-        </p>
-      ))}
+      {item.message.tool_calls?.map((call) => <Call key={call.id} {...call.function} />)}
       {item.shortened ? <Shortened conversation={conversation} item={item} steps={item.shortened} /> : null}
     </li>
   );
 }
 
 function Shortened({ conversation, item, steps }: RowProps & { steps: Shortening[] }): JSX.Element {
-  const names = steps.map((step) => `${step.reducer} at ${step.at ?? "once"} to ${number(step.tokens)}`).join(", then ");
+  const names = steps.map((step) => `to ${number(step.tokens)} by ${words(step.reducer)}${step.at ? ` at ${step.at}` : ""}`).join(", then ");
   return (
     <p class="shortened">
-      Shortened from {number(item.full_tokens ?? 0)} tokens: {names}.{" "}
+      Shortened from {number(item.full_tokens ?? 0)} tokens {names}.{" "}
       {item.position ? <Original conversation={conversation} position={item.position} /> : null}
+    </p>
+  );
+}
+
+export function Call({ name, arguments: given }: ToolCall["function"]): JSX.Element {
+  return (
+    <p class="call">
+      <code>
+        {name}({given})
+      </code>
     </p>
   );
 }
@@ -206,7 +215,8 @@ export function Text({ text }: { text: string }): JSX.Element {
 }
 
 /** The event as it is in the log; a long text comes in pages. */
-function Original({ conversation, position }: { conversation: string; position: string }): JSX.Element {
+/** A button that shows an event whole. */
+export function Original({ conversation, position, what = "original" }: { conversation: string; position: string; what?: string }): JSX.Element {
   const [text, setText] = useState<string | null>(null);
   const [rest, setRest] = useState(false);
   const [error, setError] = useState("");
@@ -229,7 +239,7 @@ function Original({ conversation, position }: { conversation: string; position: 
         aria-expanded={text !== null}
         onClick={() => (text === null ? load(0) : setText(null))}
       >
-        {text === null ? "Show the original" : "Hide the original"}
+        {text === null ? `Show the ${what}` : `Hide the ${what}`}
       </button>
       {text === null ? null : <span class="original">{text}</span>}
       {text !== null && rest ? (

@@ -82,6 +82,11 @@ class World:
         browser.log()
         return browser
 
+    def show_live(self, view: str) -> Browser:
+        """Show a view of a conversation, and wait until its stream is open."""
+        self.show(view).find("//*[@class='badge on'][.='live']")
+        return self.browser
+
     def show(self, view: str) -> Browser:
         self.browser.run("location.hash = arguments[0]", f"#/{view}")
         return self.browser

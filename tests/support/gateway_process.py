@@ -113,7 +113,7 @@ def _first(lines: list[str], prefix: str, limit: float = 60.0) -> str:
     raise AssertionError(f"no line {prefix!r} within {limit:g} s: {lines[-20:]}")
 
 
-def _until_ready(url: str, said: dict[str, list[str]], limit: float = 60.0) -> None:
+def _until_ready(url: str, said: dict[str, list[str]], limit: float = 120.0) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:

@@ -4,7 +4,6 @@ which is fed from the topic of memories.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
@@ -29,7 +28,7 @@ from threadfold.service.conversations import ConversationService
 from threadfold.service.memory_cursors import cursor_of, place_of
 from threadfold.service.memory_models import MemoryModels, ModelCounts
 from threadfold.service.recall import Answer, Question, Recall
-from threadfold.service.saved_memories import Saved, filled
+from threadfold.service.saved_memories import Saved, all_filled
 from threadfold.service.use_counts import UseCounts
 
 MAX_LISTED = 200
@@ -93,14 +92,9 @@ class Memories:
         self.models = MemoryModels(
             backend, self.store.vectors, turn_vectors, counts or ModelCounts()
         )
-        self.recall = Recall(
-            self.store,
-            self.turns,
-            self.turn_feed,
-            self.models.vectors,
-            self.models.turn_vectors,
-            self.models.searches,
-        )
+        models = self.models
+        searched = self.store, self.turns, self.turn_feed, models.vectors, models.turn_vectors
+        self.recall = Recall(*searched, models.searches)
         self.use_counts = UseCounts(backend.append, wanted=backend.settings.memory_use_counts)
 
     async def stop(self) -> None:
@@ -139,12 +133,14 @@ class Memories:
             UnknownConversation, Erased, KafkaUnavailable, …: as ``ConversationService.append`` and
                 ``wait_applied`` say.
         """
-        made = []
-        for i, (whose, data) in enumerate(items, 1):
-            key, user, channel = await self._log_of(whose, f"memory {i}")
-            if key.of_user and self._backend.keys.is_erased(str(key).encode()):
-                raise Erased(f"memory {i}: {key.shown} was erased")
-            made.append((key, filled(key, user, channel, data, f"memory {i}")))
+        logs: dict[Whose, tuple[Key, str | None, str | None]] = {}
+        for i, (whose, _) in enumerate(items, 1):
+            if whose not in logs:
+                key, *_ = logs[whose] = await self._log_of(whose, f"memory {i}")
+                if key.of_user and self._backend.keys.is_erased(str(key).encode()):
+                    raise Erased(f"memory {i}: {key.shown} was erased")
+        saves = [(*logs[whose], data) for whose, data in items]
+        made = await self.recall.apart(items[0][0].tenant if items else "", all_filled, saves)
         before = await self._texts_of(made) if wait else {}
         # A key may have given ids to messages of the same log: those are no saves.
         own_seed = None if seed is None else sha256(f"saves\n{seed}".encode()).hexdigest()
@@ -186,7 +182,7 @@ class Memories:
         for key, data in made:
             only = Filter(key.tenant, data.user, data.channel, kinds=KINDS)
             memory_id: str = data.memory_id  # type: ignore[attr-defined]
-            record = await asyncio.to_thread(self.store.get, only, memory_id)
+            record = await self.recall.apart(key.tenant, self.store.get, only, memory_id)
             if record is not None:
                 found[memory_id] = record.doc_markdown or record.normalized_text
         return found
@@ -355,10 +351,10 @@ class Memories:
         """How many records a caller may see."""
         return await self._read(self.store.stats, whose.filter(kinds=KINDS))
 
-    async def _read(self, work: Callable[..., T], *args: object) -> T:
+    async def _read(self, work: Callable[..., T], only: Filter, *args: object) -> T:
         await self._fed()
         before = self._emptied
-        return self._whole(await asyncio.to_thread(work, *args), before)
+        return self._whole(await self.recall.apart(only.tenant, work, only, *args), before)
 
     @property
     def _emptied(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import astuple, replace
@@ -35,6 +36,15 @@ class Saved(NamedTuple):
         if isinstance(self.data, events.SkillSaved):
             return self.data.doc_markdown
         return self.data.normalized_text if isinstance(self.data, events.MemorySaved) else ""
+
+
+Save = tuple[Key, str | None, str | None, events.MemorySaved | events.SkillSaved]
+"""What is saved, before the log, the user and the channel that it belongs to."""
+
+
+def all_filled(saves: Sequence[Save]) -> list[tuple[Key, events.MemorySaved | events.SkillSaved]]:
+    """:func:`filled` of each, with its log; errors count them from 1."""
+    return [(save[0], filled(*save, f"memory {i}")) for i, save in enumerate(saves, 1)]
 
 
 def filled(

@@ -195,7 +195,11 @@ def test_load_is_bounded_in_all_and_for_each_partition_and_given_back() -> None:
     with load.of({0: 50}):
         with pytest.raises(Overloaded, match="partition 0"), load.of({0: 11}):
             pass
-        with load.of({1: 50}), pytest.raises(Overloaded, match="into the log"), load.of({2: 1}):
+        with (
+            load.of({1: 50}),
+            pytest.raises(Overloaded, match="being written to the log"),
+            load.of({2: 1}),
+        ):
             pass
         with load.of({0: 10, 1: 40}):
             pass

@@ -62,7 +62,7 @@ def test_the_demos_traffic_is_shown_as_it_comes(world: World) -> None:
     events = list(agent_events(seed=3, turns=8))
     append(world.acme, "desk", events[: len(events) // 2])
     browser = world.sign_in()
-    world.show("conversations/desk").shows("parcel desk's assistant", "find_parcel", "live")
+    world.show_live("conversations/desk").shows("parcel desk's assistant", "find_parcel")
     append(world.acme, "desk", events[len(events) // 2 :])
     browser.shows(next(one["content"] for one in reversed(events) if one.get("content")))
     world.show("overview")
@@ -194,7 +194,7 @@ def test_a_conversation_says_whose_turn_it_is_and_what_it_taught(world: World) -
 
 def test_the_bar_has_a_colour_for_each_lane_and_names_it(world: World) -> None:
     browser = world.sign_in()
-    world.show("conversations/journey").shows("the end is the ceiling")
+    world.show("conversations/journey").shows("the right end is the ceiling")
     names = browser.run(
         "return [...document.querySelectorAll('.legend span')].map((e) => e.innerText)"
     )
@@ -208,10 +208,8 @@ def test_the_bar_has_a_colour_for_each_lane_and_names_it(world: World) -> None:
 
 def test_a_window_grows_while_it_is_open(world: World) -> None:
     browser = world.sign_in()
-    world.show("conversations/live-one")
     append(world.acme, "live-one", talk(1))
-    browser.run("location.reload()")
-    browser.shows("On day 1 the cheapest is flight 100", "live")
+    world.show_live("conversations/live-one").shows("On day 1 the cheapest is flight 100")
     append(world.acme, "live-one", [{"type": "message", "role": "user", "content": "And back?"}])
     browser.shows("And back?")
     piece = {"turn_id": "t-1", "delta": "The way back is", "offset": 0}
@@ -269,7 +267,7 @@ def test_an_end_user_sees_the_own_conversations_and_nothing_else(world: World) -
     links = browser.run("return [...document.querySelectorAll('nav a')].map((a) => a.innerText)")
     assert links == ["Conversations"]
     assert not any(name in browser.text() for name in ("of-bob", "journey", "rival"))
-    world.show("conversations/of-ann").shows("This is ann.", "live")
+    world.show_live("conversations/of-ann").shows("This is ann.")
     append(world.acme, "of-ann", [{"type": "message", "role": "user", "content": "Me again."}])
     browser.shows("Me again.")
     tabs = browser.run("return [...document.querySelectorAll('.tabs a')].map((a) => a.innerText)")
@@ -291,7 +289,7 @@ def test_a_wrong_key_is_refused_and_a_key_ends_with_its_session(world: World) ->
     assert browser.run("return sessionStorage.length + localStorage.length") == 0
     browser.write("Key", "tf_wrong")
     browser.button("Sign in")
-    browser.shows("the key is not known")
+    browser.shows("the key is unknown or revoked")
     assert browser.run("return [document.cookie, localStorage.length]") == ["", 0]
 
 
@@ -391,6 +389,6 @@ def test_the_operator_inspects_retries_and_drops_a_dead_letter(world: World) -> 
     browser.shows(f"acme/poisoned: parked at {position}: the value is not an event")
     browser.run("window.confirm = () => true")
     browser.click(f"//button[@aria-label='Drop {position}']")
-    browser.shows("acme/poisoned: done", "There are none.")
+    browser.shows("acme/poisoned: done", "There are no dead letters.")
     context = world.acme.get("/v1/conversations/poisoned/context").json()
     assert [one["content"] for one in context["messages"]] == ["later"] and "parked" not in context

@@ -25,7 +25,7 @@ def test_a_signed_token_opens_what_its_scopes_allow_and_its_tenant_has(world: Wo
     browser = world.sign_in(world.signer.token(scope="openid read subscribe"))
     browser.shows("acme")
     assert views(browser) == ["Overview", "Conversations", "Approvals", "Care"]
-    world.show("conversations/journey").shows("Book the first one.", "live")
+    world.show_live("conversations/journey").shows("Book the first one.")
     said = {"type": "message", "role": "user", "content": "Said while it is watched."}
     append(world.acme, "journey", [said])
     browser.shows("Said while it is watched.")

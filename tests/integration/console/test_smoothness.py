@@ -69,7 +69,7 @@ def test_a_window_of_1000_messages_draws_each_new_one_once_and_no_other_again(wo
     for first in range(0, MESSAGES, 250):
         append(world.acme, "long-one", messages(first, 250))
     browser = world.sign_in()
-    world.show("conversations/long-one").shows(f"Message {MESSAGES - 1} of many.", "live")
+    world.show_live("conversations/long-one").shows(f"Message {MESSAGES - 1} of many.")
     browser.run(WATCH)
     for first in range(MESSAGES, MESSAGES + NEW, BATCH):
         append(world.acme, "long-one", messages(first, BATCH))
@@ -85,7 +85,7 @@ def test_a_window_of_1000_messages_goes_on_to_draw_frames_while_100_events_come_
     for first in range(0, MESSAGES, 250):
         append(world.acme, "busy-one", messages(first, 250))
     browser = world.sign_in()
-    world.show("conversations/busy-one").shows(f"Message {MESSAGES - 1} of many.", "live")
+    world.show_live("conversations/busy-one").shows(f"Message {MESSAGES - 1} of many.")
     browser.count_work()
     idle = browser.work()
     browser.run(DRAW)

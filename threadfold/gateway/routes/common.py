@@ -6,16 +6,25 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from threadfold.gateway.conditions import Conditional
 from threadfold.gateway.examples import CONVERSATION
 from threadfold.gateway.parameters import Header, ParameterGroup, Path, Query
+from threadfold.gateway.request import Body
 from threadfold.schemas.structs import NAME
 from threadfold.service.drafts import UNCONDITIONED
 
 C = "/v1/conversations/{conversation}"
+
+
+class Nothing(Struct, forbid_unknown_fields=True):
+    """An empty object."""
+
+
+NO_BODY = Body(Nothing, {"nothing": {}}, required=False)
+"""The body of a route that needs none: a field that it does not have must not seem to count."""
 
 Conversation = Annotated[str, Path(example=CONVERSATION), Meta(extra_json_schema=NAME)]
 Before = Annotated[str | None, Query("`next_before` of the previous page")]

@@ -39,7 +39,7 @@ async def test_a_read_revives_and_writes_nothing(place: HibernationPlace) -> Non
         assert head is not None and head.fields[HEAD] == stored.fields[HEAD]
         assert head.id_blocks == stored.id_blocks
     assert await place.stubs() == stubs
-    with pytest.raises(CorruptWindow, match="it sleeps"):
+    with pytest.raises(CorruptWindow, match="it hibernates"):
         _, (bare,) = await place.inner.read(place.parts.generation, NUMBER, talks.keys[:1])
         assert bare is not None
         bare.load(talks.keys[0], NUMBER, RULES)
