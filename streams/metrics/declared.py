@@ -198,7 +198,7 @@ LAG = _worker(
 SECONDS_BEHIND = _worker(
     "gauge",
     "partition_seconds_behind",
-    "Age of the last folded record while there are later ones; 0: there are none.",
+    "At most so old is the oldest record that is not folded; 0: all are folded.",
     "partition",
 )
 HEALING = _worker(
