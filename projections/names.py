@@ -118,7 +118,7 @@ def parse_position(text: object) -> Position:
     match = _POSITION.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         shown = repr(text if not isinstance(text, str) or len(text) <= 40 else text[:40] + "…")
-        raise InvalidPosition(f"position {shown} is not one that threadfold gave out")
+        raise InvalidPosition(f"position {shown} does not come from threadfold")
     return Position(int(match[1]), int(match[2]))
 
 

@@ -109,8 +109,8 @@ class Runtime:
         server = await self.store.ping()
         if server["maxmemory_policy"] != "noeviction":
             raise TopicMismatch(
-                f"Redis has maxmemory-policy {server['maxmemory_policy']}: set noeviction, or"
-                " windows vanish unseen"
+                f"Redis has maxmemory-policy {server['maxmemory_policy']}: set noeviction;"
+                " otherwise Redis deletes windows without notice"
             )
         self.log = KafkaLog(self.settings, partitions, seals=self.keys)
         if "projector" in self.parts:

@@ -50,6 +50,8 @@ DATA_TYPES: dict[str, type[Struct]] = {
 """The short name of each type and the struct of its ``data``."""
 MEMORY = frozenset(name for name, data in DATA_TYPES.items() if issubclass(data, Learnt))
 """The types of the long-term memory."""
+MEMORY_NAMES: dict[type, str] = {DATA_TYPES[name]: name for name in MEMORY}
+"""The short name of each of their structs."""
 _known: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
 _other = msgspec.json.Decoder(OtherEvent)
 _QUOTED = re.compile(r" value ['\"].*['\"](?= - at `\$|$)", re.DOTALL)

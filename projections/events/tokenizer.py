@@ -157,8 +157,8 @@ def count_all(
             copied = 0
     if most_slow is not None and sum(len(texts[i]) for i in slow) > most_slow:
         raise RequestTooLarge(
-            f"more than {most_slow} characters of the request take long to count (runs without a"
-            " blank, scripts without blanks): send it in several requests"
+            f"more than {most_slow} characters of the request take long to count (runs without"
+            " spaces, scripts without spaces): send it in several requests"
         )
     count_pieces()
     for i in slow:

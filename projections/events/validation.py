@@ -225,22 +225,22 @@ def _checked(
     if _OTHER_TYPE.fullmatch(name) and not codec.is_known(name):
         if fields.keys() == _SEALED:
             raise InvalidEvent(
-                f"{where}: fields kid, nonce, ciphertext: just these stand for a sealed payload:"
-                " give them other names"
+                f"{where}: fields kid, nonce, ciphertext: these three together mark an encrypted"
+                " payload: rename them"
             )
         return None
     taken = codec.DATA_TYPES.keys() - (frozenset() if operator else RESERVED | OWN)
     own = f"{name}.v1" if _OTHER_TYPE.fullmatch(f"{name}.v1") else "acme.note.v1"
     raise InvalidEvent(
-        f"{where}: field type: {name[:60]!r} is not one of {', '.join(sorted(taken))}; a type of"
-        f" your own ends in a version, like {own[:60]!r}"
+        f"{where}: field type: {name[:60]!r} is not one of {', '.join(sorted(taken))}; your own"
+        f" type must end in a version, like {own[:60]!r}"
     )
 
 
 def _typed(name: str, fields: dict[str, Any], where: str, operator: bool) -> msgspec.Struct:
     if (name in RESERVED or name in OWN) and not operator:
         writer = "threadfold itself" if name in OWN else "an operator's command"
-        raise InvalidEvent(f"{where}: field type: {name!r} is written by {writer} only")
+        raise InvalidEvent(f"{where}: field type: {name!r} may be written only by {writer}")
     struct = codec.DATA_TYPES[name]
     known = known_fields(struct)
     unknown = unknown_field(fields, known)
@@ -252,8 +252,7 @@ def _typed(name: str, fields: dict[str, Any], where: str, operator: bool) -> msg
         raise InvalidEvent(f"{where}: {explain(error, struct, name)}") from None
     if isinstance(data, events.ToolResult) and data.spill is not None:
         raise InvalidEvent(
-            f"{where}: field spill: it is written by threadfold itself only: append the result"
-            " whole"
+            f"{where}: field spill: only threadfold writes it: append the complete result"
         )
     _check_ids(data, where)
     beyond = out_of_bounds(data)

@@ -32,7 +32,7 @@ def not_met(window: Window, event: events.AnyEvent) -> str | None:
         turns = window.meta.turns
         token = None if turns is None else turns.token
         if token != event.fence:
-            return f"fencing token {event.fence} is not that of the turn in force" + (
+            return f"fencing token {event.fence} is not that of the active turn" + (
                 "" if token is None else f", which is {token}"
             )
     return _not_expected(window, event.expect) if isinstance(event.expect, str) else None
@@ -51,7 +51,7 @@ def _not_expected(window: Window, expect: str) -> str | None:
     except InvalidPosition:
         seen = window.recent_ids.find(id_hash_of(expect))
         if seen is None or seen.rejected:
-            return "the event that was expected before it is not in the window"
+            return "the expected event is not in the window"
         offset = seen.offset
     else:
         if position.partition != window.partition:

@@ -75,9 +75,9 @@ def _come_before(window: Window, offset: int, positions: list[str]) -> bool:
 
 def _wrong_counts(window: Window, data: MemoryRetrieved) -> str | None:
     if not window.key.of_user:
-        return "use counts stand in the log of a user's own"
+        return "use counts belong in the user's own log"
     if data.user is not None and data.taught_by is not None:
-        return "a record of a user is of no conversation"
+        return "a record of a user must have no conversation"
     if not 1 <= len(data.records) <= MAX_RETRIEVED:
         return f"records has not 1 to {MAX_RETRIEVED} records"
     if not all(0 <= one.hits <= one.retrieved for one in data.records):

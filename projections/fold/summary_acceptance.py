@@ -70,14 +70,14 @@ def _why_not_span(window: Window, summary: Summary, first: int, last: int, end: 
     if len(span) - len(covered) != len(kept) or any(
         entry.offset in kept and entry.kind in RANGES for entry in span
     ):
-        return "what it keeps is not in its span"
+        return "its kept events are not in its span"
     whole = {e.offset: e.offset in kept for e in span if e.calls}
     # What is kept may belong to a call further on: both stay.
     links = [(e.link[0], e.offset in kept) for e in span if e.link is not None]
     if any((head > last and not stays) or whole.get(head, stays) != stays for head, stays in links):
-        return "its span parts a call from its result"
+        return "its span separates a call from its result"
     if any(offset in whole and not whole[offset] for offset, _ in window.state.suspended()):
-        return "its span covers a call that waits for somebody"
+        return "its span covers a call that waits for an answer"
     if summary.span.positions and not _positions_hold(
         covered, last, absolute(summary.span.positions)
     ):

@@ -291,8 +291,8 @@ class Rules:
         for asked in (policy.summarizer, policy.close_summarizer):
             if asked is not None and known is not None and asked not in known:
                 raise InvalidPolicy(
-                    f"policy key summarizer: {asked!r} is none of this deployment's summarisers"
-                    f" ({', '.join(sorted(known))})"
+                    f"policy key summarizer: {asked!r} is not one of this deployment's"
+                    f" summarisers ({', '.join(sorted(known))})"
                 )
         return policy
 
@@ -308,8 +308,7 @@ class Rules:
             for name in layer or {}:
                 if name in free and name not in allowed:
                     raise InvalidPolicy(
-                        f"policy key {name} is not to be set here: the deployment keeps it to"
-                        " itself"
+                        f"policy key {name} cannot be set here: only the deployment may set it"
                     )
             # A profile that may be named brings its keys, but no number past its maximum.
             for name, value in merged((layer,)).items():

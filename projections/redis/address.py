@@ -88,12 +88,12 @@ def read_address(url: str) -> Address:
     except ValueError:
         # Its text may hold a part of the password.
         raise InvalidSettings(
-            f"{VARIABLE} is {shown(url)!r}: its port or its query cannot be read; it must be like"
+            f"{VARIABLE} is {shown(url)!r}: its port or its query is not valid; it must be like"
             f" {_FORMS}"
         ) from None
     if not url.startswith("unix://") and not re.fullmatch(r"[0-9]{0,5}", path):
         raise InvalidSettings(
-            f"{VARIABLE} is {shown(url)!r}: what follows the host must be a database's number,"
+            f"{VARIABLE} is {shown(url)!r}: the part after the host must be a database number,"
             " like /0"
         )
     return Address(Kind.ONE, (url,))
@@ -119,13 +119,13 @@ def _many(
     service, _, db = path.strip("/").partition("/")
     if kind == "cluster" and path.strip("/") not in ("", "0"):
         raise InvalidSettings(
-            f"{VARIABLE} is {shown(url)!r}: a cluster has database 0 only, so nothing follows the"
-            " hosts"
+            f"{VARIABLE} is {shown(url)!r}: a cluster has only database 0, so nothing may follow"
+            " the hosts"
         )
     if kind == "sentinel" and (not service or not re.fullmatch(r"[0-9]{0,5}", db)):
         raise InvalidSettings(
-            f"{VARIABLE} is {shown(url)!r}: the name of the service follows the sentinels, then"
-            " perhaps a database's number, like redis+sentinel://host:26379/mymaster/0"
+            f"{VARIABLE} is {shown(url)!r}: after the sentinels give the name of the service and"
+            " optionally a database number, like redis+sentinel://host:26379/mymaster/0"
         )
     options = parse_qs(query)
     user, password = (options.pop(f"sentinel_{name}", [""])[0] for name in ("username", "password"))
@@ -144,7 +144,7 @@ def _many(
         parse_url(address.url_of(nodes[0]))
     except ValueError:
         raise InvalidSettings(
-            f"{VARIABLE} is {shown(url)!r}: its user, password or query cannot be read"
+            f"{VARIABLE} is {shown(url)!r}: its user, password or query is not valid"
         ) from None
     return address
 

@@ -229,9 +229,15 @@ async def _refuses(node: Node, info: dict[str, Any]) -> str:
             " writes: raise maxmemory, or lower hibernate_after"
         )
     if info.get("aof_last_write_status", "ok") != "ok":
-        return f"{where} cannot write its append-only file and takes no writes: is its disk full?"
+        return (
+            f"{where} cannot write its append-only file and takes no writes: check whether its disk"
+            " is full"
+        )
     if info.get("rdb_last_bgsave_status", "ok") != "ok" and await _stops_without_snapshots(node):
-        return f"{where} cannot write its snapshot (RDB) and takes no writes: is its disk full?"
+        return (
+            f"{where} cannot write its snapshot (RDB) and takes no writes: check whether its disk"
+            " is full"
+        )
     return ""
 
 

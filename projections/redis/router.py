@@ -97,7 +97,7 @@ class RedisRouter:
                     raise
             except (AskError, TryAgainError) as error:
                 raise ResponseError(
-                    f"the key's slot is being moved to another node: it is there shortly ({error})"
+                    f"the key's slot is moving to another node: try again shortly ({error})"
                 ) from error
             except ReadOnlyError:
                 # Behind a name or an address that moved on, its connections lead to the former
@@ -250,7 +250,7 @@ class RedisRouter:
             )  # it is asked again
         else:
             if not is_master(role):
-                logger.warning("Redis: the server at hand is a replica now; it is looked for anew")
+                logger.warning("Redis: the server at hand is a replica now; it is located again")
                 self._drop(node)
 
     async def _leave(self, node: Node) -> None:
@@ -291,7 +291,7 @@ class RedisRouter:
         self._looking = None
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._blind:
-            logger.warning("Redis: which server keeps what cannot be found out now: %s", error)
+            logger.warning("Redis: the servers' roles are unknown now: %s", error)
         self._blind = error is not None
 
     async def _look_once(self) -> None:

@@ -95,10 +95,10 @@ class Reduction:
 
     def leave_out_oldest(self, most: int) -> None:
         """Leave out groups, the oldest first, until the rest has at most ``most`` tokens; the last
-        group and the newest user's stay.
+        group, the newest user's and unread ones stay.
         """
         tokens = sum(group.tokens for group in self.groups)
-        stays = {id(group) for group in newest(self.groups)}
+        stays = {id(group) for group in (*newest(self.groups), *unread(self.groups))}
         for group in self.groups:
             if tokens <= most:
                 return
@@ -140,9 +140,7 @@ class Reduction:
 
         Spared are the last of all results in sight, whether they may be shortened or not.
         """
-        read = max(
-            (g.head.offset for g in self.groups if g.head.kind == Kind.ASSISTANT), default=-1
-        )
+        read = _read(self.groups)
         found = [
             (result, (group.head.calls or ())[i][1])
             for group in self._shown()
@@ -212,8 +210,9 @@ class Reduction:
         return max(1, int(n * self.policy.low_water))
 
     def _leave_out_all(self, groups: Iterable[Group], reducer: str) -> None:
+        stays = {id(group) for group in unread(self.groups)}
         for group in groups:
-            if not self.waits(group):
+            if id(group) not in stays and not self.waits(group):
                 self.leave_out(group, reducer)
 
     def _leave_out(self, entry: Entry, reducer: str) -> None:
@@ -251,3 +250,20 @@ def newest(groups: list[Group]) -> list[Group]:
     shown = [group for group in groups if group.messages()]
     users = [group for group in shown if group.head.kind == Kind.USER]
     return [*users[-1:], *shown[-1:]]
+
+
+def unread(groups: list[Group]) -> list[Group]:
+    """The groups with a result that the model has not read: it came after all that the model said,
+    be its call an old one.
+    """
+    read = _read(groups)
+    return [
+        group
+        for group in groups
+        if any(group.results[i].offset > read for i in group.shown_calls() if i in group.results)
+    ]
+
+
+def _read(groups: list[Group]) -> int:
+    """The offset up to which the model has read: of the last message that it said."""
+    return max((g.head.offset for g in groups if g.head.kind == Kind.ASSISTANT), default=-1)

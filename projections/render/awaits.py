@@ -44,7 +44,8 @@ def awaits_of(window: Window) -> str:
 
 def closing_message(window: Window, groups: Sequence[Group]) -> bytes | None:
     """The message that says that a result has come, where a render of these groups would end with
-    an assistant's message instead; None where it is not the model's turn, or the end shows it.
+    an assistant's message instead; None where it is not the model's turn, or the end shows it. Of a
+    result whose call has left the window it says where it stands.
     """
     if not groups or groups[-1].head.kind != Kind.ASSISTANT or groups[-1].shown_calls():
         return None
@@ -52,9 +53,13 @@ def closing_message(window: Window, groups: Sequence[Group]) -> bytes | None:
         return None
     last = _last(window)
     text = "[The conversation goes on]"
+    if last is not None and last.kind == Kind.RESULT:
+        at = window.position_of(last.offset)
+        text = f"[A result has come at {at}: its call is not in sight any more]"
     for group in groups:
-        for i, result in group.results.items():
-            if last is not None and result.offset == last.offset:
+        for i in group.shown_calls():
+            result = group.results.get(i)
+            if result is not None and last is not None and result.offset == last.offset:
                 tool = (group.head.calls or ())[i][1]
                 text = f"[The result of the call of {tool} has come: it stands with the call]"
     # In the user's role: providers want the last message to be a user's or a tool's.

@@ -1,9 +1,10 @@
 """How a render is fitted to a limit: what it gives up, step by step, when it is over its limit.
 
 1. Older groups, the oldest first, make way for one line with their positions. The newest user
-   message, groups that wait for somebody, and the last group stay.
+   message, groups that wait for somebody, those with a result that the model has not read, and the
+   last group stay.
 2. Tool results, the oldest first, are shortened to stubs.
-3. Pinned results are shortened too.
+3. Pinned results are shortened too, and unread ones go, but for the last group's.
 4. At last the system lane goes but its newest message, and the text of the messages that are left
    is cut evenly.
 
@@ -19,7 +20,7 @@ from collections.abc import Callable
 
 from projections.errors import ThreadfoldError
 from projections.events.truncation import clip
-from projections.reducers.reduction import newest
+from projections.reducers.reduction import newest, unread
 from projections.reducers.variants import Variants
 from projections.render.parts import Parts, tokens_of
 from projections.window.entry import LEFT_OUT, Entry
@@ -51,7 +52,7 @@ def fit_to_limit(parts: Parts, limit: int, trace: list[Step]) -> None:
         if parts.tokens <= limit:
             return
     raise DoesNotFit(
-        f"the window cannot be rendered: {sizes}; shortened as far as it goes it takes"
+        f"the window cannot be rendered: {sizes}; shortened as far as possible it takes"
         f" {parts.tokens}, and may take {limit}"
     )
 
@@ -67,8 +68,11 @@ def _sizes(parts: Parts) -> str:
 
 
 def _leave_out_groups(parts: Parts, limit: int, *, pinned: bool = False) -> None:
-    before, groups, stub = parts.tokens, list(parts.groups), parts.stub
-    stays = [id(group) for group in newest(parts.groups)]
+    before, groups = parts.tokens, list(parts.groups)
+    stub, closing = parts.stub, parts.closing
+    stays = [id(group) for group in newest(groups)]
+    if not pinned:
+        stays += map(id, unread(groups))
     for group in groups:
         if parts.tokens <= limit:
             return
@@ -81,7 +85,7 @@ def _leave_out_groups(parts: Parts, limit: int, *, pinned: bool = False) -> None
             parts.leave_out(group)
     if parts.tokens >= before:
         # The line that names them takes more than they did.
-        parts.groups, parts.stub = groups, stub
+        parts.groups, parts.stub, parts.closing = groups, stub, closing
 
 
 def _shorten_results(parts: Parts, limit: int, *, pinned: bool = False) -> None:

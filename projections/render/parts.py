@@ -66,6 +66,12 @@ class Parts:
         """Take a group out and tell of it in the stub."""
         self.groups.remove(group)
         self.omit(group, group.messages())
+        self.close()
+
+    def close(self) -> None:
+        """Have the last message say what the groups that are left do not show."""
+        if self.closing is not None:
+            self.closing = closing_message(self.window, self.groups)
 
     def omit(self, group: Group, messages: int) -> None:
         """Tell of a group in the stub."""

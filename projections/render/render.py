@@ -93,5 +93,6 @@ def _reduce(parts: Parts, policy: Policy, trace: list[Step]) -> None:
             if not group.messages() and not shortens:
                 parts.omit(group, count)
         parts.groups[:] = [group for group in parts.groups if group.messages()]
+        parts.close()
         if (parts.messages, parts.tokens) != (messages, tokens):
             trace.append(Step(name, messages, parts.messages, tokens, parts.tokens))

@@ -107,7 +107,7 @@ class Stored:
         """The window, and the mark of a store that holds it; raises like :meth:`load`."""
         with stored_form(key):
             if self.asleep is not None:
-                raise ValueError("it sleeps: read it with the store's reader")
+                raise ValueError("it hibernates: read it with the store's reader")
             window, mark = load_window(key, partition, rules, self.fields, self.id_blocks)
             if self.stub is not None:
                 mark = Mark()
@@ -126,8 +126,8 @@ def stored_form(key: Key) -> Iterator[None]:
         yield
     except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
         raise CorruptWindow(
-            f"the stored window of {key} cannot be read ({error}): mend it with `threadfold verify"
-            " --repair`"
+            f"the stored window of {key} cannot be read ({error}): repair it with `threadfold"
+            " verify --repair`"
         ) from None
 
 

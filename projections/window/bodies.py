@@ -213,7 +213,9 @@ def to_flat(message: object, where: str) -> dict[str, Any]:
     calls = message.get("tool_calls")
     if role == "tool":
         if calls not in (None, []):
-            raise InvalidEvent(f"{where}: field tool_calls: a message of the role tool has none")
+            raise InvalidEvent(
+                f"{where}: field tool_calls: a message of role tool must not have them"
+            )
         answered = {"tool_call_id": message["tool_call_id"]} if "tool_call_id" in message else {}
         return {"type": "tool.result", **kept, **answered}
     if role not in ("system", "developer", "user", "assistant"):

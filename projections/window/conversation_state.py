@@ -33,7 +33,9 @@ class Pinned(Struct, array_like=True):
 
 
 class OpenCall(Struct, array_like=True):
-    """A tool call without a result; ``dead`` once the user spoke again or its turn ended."""
+    """A tool call without a result; ``dead`` once the user spoke again or its turn ended, until
+    what held it up is resolved.
+    """
 
     offset: int
     index: int
@@ -226,7 +228,11 @@ def _step_control(state: ConversationState, entry: Entry, data: object) -> None:
         )
         del state.suspensions[:-MAX_SUSPENSIONS]
     elif isinstance(data, events.Resolution):
+        resolved = {s.call for s in state.suspensions if s.suspension_id == data.suspension_id}
         state.suspensions = [s for s in state.suspensions if s.suspension_id != data.suspension_id]
+        for call in state.calls:
+            # Its tool runs now: the call stays in the window until the result comes.
+            call.dead = call.dead and (call.offset, call.index) not in resolved
     elif isinstance(data, events.SessionClosed):
         state.closed = data.reason
     elif isinstance(data, events.LoopDetected):

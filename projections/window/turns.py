@@ -107,18 +107,18 @@ def begin(
         return Change(Turns(Turn(data.turn_id, offset, lease.seconds, offset), waiting), "started")
     if live.turn_id == data.turn_id:
         if not fenced:
-            return f"turn {live.turn_id} is active already"
+            return f"turn {live.turn_id} is already active"
         return Change(
             Turns(Turn(live.turn_id, live.token, lease.seconds, offset), waiting), "noted"
         )
     if any(turn.turn_id == data.turn_id for turn in waiting):
-        return "the turn waits already"
+        return "the turn is already waiting"
     if lease.policy == "interrupt":
         return Change(Turns(Turn(data.turn_id, offset, lease.seconds, offset), waiting), "taken")
     if lease.policy == "reject":
         return f"turn {live.turn_id} is active"
     if len(waiting) >= MAX_WAITING:
-        return f"{len(waiting)} turns wait already"
+        return f"{len(waiting)} turns are already waiting"
     return Change(Turns(live, (*waiting, Waiting(data.turn_id, lease.seconds))), "noted")
 
 
@@ -139,11 +139,11 @@ def end(turns: Turns, offset: int, data: events.TurnEnded, since: int | None) ->
             Turns(Turn(first.turn_id, offset, first.seconds, offset), tuple(rest)), "passed"
         )
     if since is not None:
-        return "the turn is over already"
+        return "the turn has already ended"
     left = tuple(turn for turn in waiting if turn.turn_id != data.turn_id)
     if len(left) < len(waiting):
         return Change(Turns(live, left), "noted")
-    return "that turn is not under way" if live is not None else Change(turns, "ended")
+    return "that turn is not active" if live is not None else Change(turns, "ended")
 
 
 def expired_since(data: events.TurnEnded) -> str | None:

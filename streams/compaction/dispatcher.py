@@ -171,7 +171,7 @@ class Dispatcher:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             asked = None
         if asked is None or asked.kind not in self._answering:
-            logger.warning("a compaction request that cannot be read is passed over")
+            logger.warning("skipped a compaction request that cannot be read")
             done()
             return
         held = self._held.get(asked.request_id)
@@ -278,7 +278,7 @@ class Dispatcher:
         answering = self._answering[held.asked.kind]
         request = answering.read(held.value)
         if request is None:
-            logger.warning("a compaction request that cannot be read is passed over")
+            logger.warning("skipped a compaction request that cannot be read")
             return None
         if limits is None:
             if request.summarizer in self._limits:

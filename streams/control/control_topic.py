@@ -175,7 +175,7 @@ class Control:
                     name, (known := self.state.tenants[name]).after(known)
                 ):
                     pass
-        raise Conflict(f"tenant {name} is being changed by others all the time: try again")
+        raise Conflict(f"tenant {name} is being changed by other processes: try again")
 
     async def _counted(self, name: str, tenant: Tenant) -> bool:
         """Write a tenant's record; returns whether it counted, or one that says the same."""
@@ -211,8 +211,8 @@ class Control:
         def change(known: Tenant | None) -> Tenant:
             if known is not None:
                 raise TenantExists(
-                    f"tenant {name} is known already: change it with PATCH, or make another key"
-                    " for it"
+                    f"tenant {name} exists already: change it with PATCH, or make another key for"
+                    " it"
                 )
             self._check_policy(policy)
             return Tenant(name, policy or {}, quota=quota)

@@ -109,7 +109,7 @@ def take_record(records: dict[str, ProjectionRecord], name: str, value: bytes | 
         records[name] = new
     else:
         logger.debug(
-            "a record of projection %s is passed over: revision %d was there before it",
+            "a record of projection %s is skipped: revision %d is newer",
             name,
             new.revision,
         )

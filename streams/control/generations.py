@@ -62,7 +62,7 @@ def known_generation(state: State, number: int) -> Generation:
     """The generation of this number; raises :class:`UnknownGeneration`."""
     if number not in state.generations:
         raise UnknownGeneration(
-            f"there is no generation {number}: `threadfold generations list` names those there are"
+            f"there is no generation {number}: see `threadfold generations list`"
         )
     return state.generations[number]
 
@@ -136,7 +136,7 @@ async def begin(control: Control, policy: dict[str, Any] | None) -> tuple[Genera
         if control.state.claims.get(generation.number) == claimant:
             await control.write({f"generation/{generation.number}": generation})
             return generation, False
-    raise Conflict("other rebuilds are begun all the time: try again")
+    raise Conflict("other rebuilds keep starting: try again")
 
 
 class Hold:
@@ -188,8 +188,8 @@ class Hold:
         """Raise :class:`GenerationBusy` where another process has taken the right meanwhile."""
         if self._lost:
             raise GenerationBusy(
-                f"another process took over generation {self._generation} while this one stood"
-                " still"
+                f"another process took over generation {self._generation} while this one was"
+                " stopped"
             )
 
     async def _keep(self) -> None:
@@ -263,8 +263,8 @@ async def heal_to_live(store: WindowStore, live: int, number: int, partition: in
         if (await store.apply(number, partition, marked, [])).verdict is Verdict.APPLIED:
             return
     raise Healing(
-        f"partition {partition} of generation {live} or {number} is being brought back or written:"
-        " try again shortly"
+        f"partition {partition} of generation {live} or {number} is healing or being written: try"
+        " again shortly"
     )
 
 

@@ -132,7 +132,7 @@ class State:
             _set(self.tenants, name, value, Tenant)
         else:
             logger.debug(
-                "a record of tenant %s is passed over: version %d was there before it",
+                "a record of tenant %s is skipped: version %d is newer",
                 name,
                 new.version,
             )
@@ -165,8 +165,8 @@ class State:
         copy = self.copies.get("")
         if copy is not None and copy.ends is None:
             raise TopicMismatch(
-                f"the log of {copy.source} is not wholly copied to these topics: run the"
-                " same `threadfold topics copy` again, or drop them (`threadfold topics drop`)"
+                f"the log of {copy.source} is not completely copied to these topics: run the same"
+                " `threadfold topics copy` again, or drop them (`threadfold topics drop`)"
             )
 
     def was_copied(self, tenant: str, partition: int, offset: int) -> bool:
@@ -264,9 +264,7 @@ class State:
         if known is None and any(key.tenant == name for key in self.keys.values()):
             known = Tenant(name)
         if known is None:
-            raise UnknownTenant(
-                f"tenant {name} is not known: `threadfold tenants list` names those that are"
-            )
+            raise UnknownTenant(f"tenant {name} is not known: see `threadfold tenants list`")
         return known
 
 

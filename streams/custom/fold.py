@@ -114,7 +114,7 @@ class ProjectionPartition(OwnedPartition):
             if isinstance(event, str):
                 counts.dead += 1
                 logger.debug(
-                    "projection %s passes over %d-%d: %s",
+                    "projection %s skips %d-%d: %s",
                     self.projection.name,
                     self.number,
                     row.offset,
@@ -156,7 +156,7 @@ class ProjectionPartition(OwnedPartition):
                 raise InvalidProjection(f"{error} (at {where})") from error
             raise ProjectionFailed(
                 f"projection {self.projection.name} failed at {where}: {type(error).__name__}:"
-                f" {error}: correct it and start it again, nothing was skipped"
+                f" {error}: fix it and start it again; nothing was skipped"
             ) from error
 
     async def _culprit(self, batch: list[Event]) -> str:

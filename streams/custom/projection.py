@@ -85,5 +85,5 @@ def check_projection(projection: Projection) -> Projection:
             f"projection {name}: its version is {version!r}: use a whole number from 1 on"
         )
     if getattr(type(projection), "apply", None) is Projection.apply:
-        raise InvalidProjection(f"projection {name}: {kind} has no method apply of its own")
+        raise InvalidProjection(f"projection {name}: {kind} does not define a method apply")
     return projection

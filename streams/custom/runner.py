@@ -138,7 +138,7 @@ class ProjectionRunner(Folder[ProjectionPartition]):
                 # What is right, and perhaps the only one that had those events, must not give way
                 # to what is left of it.
                 raise LogTruncated(
-                    f"projection {self.projection.name} cannot be folded anew: {whole[0]}"
+                    f"projection {self.projection.name} cannot be folded again: {whole[0]}"
                 )
             after = before.begun(version, ends)
             number = max(after.generations)
@@ -183,7 +183,7 @@ class ProjectionRunner(Folder[ProjectionPartition]):
         if record.live > self.generation and not self.outdated:
             self.outdated = True
             logger.warning(
-                "projection %s: another version is live, what this process keeps up nobody reads",
+                "projection %s: another version is live, so this process' results are not read",
                 self.projection.name,
             )
         return False

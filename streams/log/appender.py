@@ -108,15 +108,15 @@ class Load:
         size = sum(sizes.values())
         if self._all and self._all + size > self._most:
             raise Overloaded(
-                f"{self._all >> 20} MiB of events are on their way into the log already: try again"
+                f"{self._all >> 20} MiB of events are already being written to the log: try again"
                 " shortly"
             )
         for partition, part in sizes.items():
             before = self._parts.get(partition, 0)
             if before and before + part > self._most_of_one:
                 raise Overloaded(
-                    f"{before >> 20} MiB of events are on their way into partition {partition}"
-                    " already: try again shortly"
+                    f"{before >> 20} MiB of events are already being written to partition"
+                    f" {partition}: try again shortly"
                 )
         self._count(sizes, 1)
         try:

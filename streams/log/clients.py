@@ -135,7 +135,7 @@ class SharedProducer:
         if producer is None or producer is not self._producer:
             return
         logger.warning(
-            "a producer lost its place in the log (%s): another one takes over",
+            "a producer lost its place in the log (%s) and is replaced",
             type(error).__name__,
         )
         leaving: Any = producer
@@ -287,7 +287,7 @@ async def stop_client(client: Any, settings: Settings) -> None:
     else:
         task.cancel()
         logger.warning(
-            "Kafka at %s does not answer: a client is closed without being stopped in order",
+            "Kafka at %s does not answer: a client is closed without an orderly stop",
             settings.kafka,
         )
 

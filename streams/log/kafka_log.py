@@ -125,7 +125,7 @@ class KafkaLog:
             # Before anything is sent: a batch is judged compressed, a record by itself is not.
             if size > MAX_REQUEST - 1024:
                 raise EventTooLarge(
-                    f"event {record.id}: {size} bytes are over what Kafka takes in one message"
+                    f"event {record.id}: {size} bytes exceed the size limit of a Kafka message"
                 )
             partition, key = _place(record.key, self.partitions)
             part = parts.get(partition)
@@ -223,7 +223,7 @@ class KafkaLog:
                 self._fetches += len(batches)
                 if now - heard > self.settings.append_timeout:
                     raise KafkaUnavailable(
-                        f"Kafka at {self.settings.kafka} delivers nothing more of {self.topic}:"
+                        f"Kafka at {self.settings.kafka} delivers no more records of {self.topic}:"
                         " check that it runs"
                     )
                 for tp, rows in batches.items():

@@ -84,7 +84,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext:
         except (OSError, ssl.SSLError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise InvalidSettings(
-                f"settings 'kafka_certificate' and 'kafka_private_key':"
+                "settings 'kafka_certificate' and 'kafka_private_key':"
                 f" {settings.kafka_certificate} and {settings.kafka_private_key} cannot be used:"
                 f" {reason}"
             ) from None
@@ -158,14 +158,16 @@ async def why_refused(settings: Settings, address: str) -> str | None:
                 made.close()
             if not answer.brokers:
                 # What refuses a token answers the next request with something else.
-                return f"it refuses the login {login_of(settings)}: check the token and its end"
+                return f"it refuses the login {login_of(settings)}: check the token and its expiry"
     except ssl.SSLCertVerificationError as error:
         return (
             f"its certificate is refused ({error.verify_message}): name the authority that signed"
             " it in kafka_ca, and the broker by a name of its certificate"
         )
     except UnsupportedSaslMechanismError as error:
-        return f"it does not take kafka_mechanism {settings.kafka_mechanism}: {_first_line(error)}"
+        return (
+            f"it does not accept kafka_mechanism {settings.kafka_mechanism}: {_first_line(error)}"
+        )
     except (AuthenticationFailedError, SaslAuthenticationFailed) as error:
         return f"it refuses the login {login_of(settings)}: {_first_line(error)}"
     except ConnectionRefusedError:
@@ -213,7 +215,7 @@ async def _why_closed(settings: Settings, host: str, port: int) -> str | None:
         )
     if not settings.kafka_user and settings.kafka_mechanism != OAUTHBEARER:
         return (
-            "it ends the connection: if it wants a login, set kafka_mechanism, kafka_user and"
+            "it closes the connection: if it wants a login, set kafka_mechanism, kafka_user and"
             " kafka_password"
         )
     return None

@@ -144,7 +144,7 @@ class RandomReads:
                 if not error.retriable or unknown > UNKNOWN:
                     raise
                 logger.debug(
-                    "%s partition %d at %d is asked for again: %s",
+                    "%s partition %d at %d is requested again: %s",
                     self._topic,
                     partition,
                     offset,

@@ -105,7 +105,7 @@ async def read_partition(
             if position > before:
                 before, deadline = position, now + limit
             elif now > deadline:
-                raise TimeoutError(f"nothing came of partition {partition} within {limit:g} s")
+                raise TimeoutError(f"no record came from partition {partition} within {limit:g} s")
             rows = (await consumer.getmany(place, timeout_ms=200)).get(place, [])
             found = [_copied(row) for row in rows if row.offset < end]
             if found:

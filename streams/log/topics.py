@@ -65,6 +65,8 @@ SPECS = (
     TopicSpec("keys", KEYS, partitions=1, saved=True),
     TopicSpec("dead-letters", {"cleanup.policy": "delete", "retention.ms": str(28 * DAY_MS)}),
 )
+_TRUTH = ("events", "control")
+"""Topics that were there from the first release on, and without which there is no window."""
 _CHECKED = frozenset(
     {"cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type"}
 )
@@ -193,7 +195,7 @@ async def check_shapes(settings: Settings) -> list[str]:
     async with admin_client(settings) as admin:
         existing = set(await admin.list_topics())
         wrong = [
-            f"topic {settings.topic(s.name)} is missing: run `threadfold topics create`"
+            _missing(settings, s.name, existing)
             for s in SPECS
             if settings.topic(s.name) not in existing
         ]
@@ -254,5 +256,16 @@ async def partition_count(settings: Settings, name: str = "events") -> int:
     async with admin_client(settings) as admin:
         found = [t for t in await admin.describe_topics([topic]) if not t.get("error_code")]
         if not found:
-            raise TopicMismatch(f"topic {topic} is missing: run `threadfold topics create`")
+            raise TopicMismatch(_missing(settings, name, set(await admin.list_topics())))
         return len(found[0]["partitions"])
+
+
+def _missing(settings: Settings, name: str, existing: set[str]) -> str:
+    """What to do about a missing topic. If events or control alone are gone, their records are."""
+    topic, there = settings.topic(name), {settings.topic(one) for one in _TRUTH} & existing
+    if name in _TRUTH and there:
+        return (
+            f"topic {topic} is missing, and its records with it: restore a backup."
+            " `threadfold topics create` makes an empty one"
+        )
+    return f"topic {topic} is missing: run `threadfold topics create`"

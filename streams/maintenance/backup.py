@@ -81,7 +81,7 @@ async def export(
     parts = {name: await extents(settings, name) for name in ORDER}
     if any(part.first for part in parts["events"]):
         raise TopicMismatch(
-            f"topic {events} has lost its first events: what is left cannot be folded, and a backup"
+            f"topic {events} has lost its first events: the rest cannot be folded, and a backup"
             " of it could not be restored"
         )
     lasts: dict[tuple[str, int], LastRecord | None] = {}
@@ -130,7 +130,7 @@ async def _continued(
             if not same:
                 raise InvalidBackup(
                     f"topic {settings.topic(name)}, partition {number}, is not the one that"
-                    f" {before.folder} was made of: make a whole backup, without --since"
+                    f" {before.folder} was made of: make a full backup, without --since"
                 )
     return lasts
 
@@ -188,7 +188,7 @@ async def restore(settings: Settings, folders: Sequence[Path], progress: Progres
     newest = chain[-1].manifest
     if newest.tenant is not None:
         raise InvalidBackup(
-            f"{chain[-1].folder} is of tenant {newest.tenant} alone: `threadfold tenants import`"
+            f"{chain[-1].folder} has only tenant {newest.tenant}: `threadfold tenants import`"
             " reads it"
         )
     if await members(settings):
@@ -255,16 +255,16 @@ async def _compare(settings: Settings, chain: list[Backup]) -> None:
             if digest.hex() != saved.records_sha256:
                 raise InvalidBackup(
                     f"topic {topic}, partition {number}: what was written is not what {folder} has"
-                    f" ({digest.records} records, {saved.records} saved): stop whatever writes to"
-                    " it, delete the topics and begin anew"
+                    f" ({digest.records} records, {saved.records} saved): stop the program that"
+                    " writes to it, delete the topics and start again"
                 )
         if not compacted and any(
             end.end != chain[-1].manifest.topics[name][number].end
             for number, end in enumerate(ends)
         ):
             raise InvalidBackup(
-                f"topic {topic} has records that were not saved: stop whatever writes to it, delete"
-                " the topics and begin anew"
+                f"topic {topic} has records that were not saved: stop the program that writes to"
+                " it, delete the topics and start again"
             )
 
 

@@ -133,7 +133,7 @@ def load_manifest(folder: Path) -> Backup:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except FileNotFoundError:
         raise InvalidBackup(
-            f"{folder} has no {MANIFEST}: it is no backup, or one that was not finished"
+            f"{folder} has no {MANIFEST}: it is not a backup, or the backup is incomplete"
         ) from None
     except (msgspec.DecodeError, OSError) as error:
         raise InvalidBackup(f"{path} cannot be read: {error}") from None
@@ -158,7 +158,7 @@ def read_backup(folder: Path) -> Backup:
             path = folder / saved.file
             with in_files(path):
                 if file_digest(path) != saved.file_sha256:
-                    raise InvalidBackup(f"{path} is not as it was written: its SHA-256 differs")
+                    raise InvalidBackup(f"{path} was changed after the backup: its SHA-256 differs")
     return backup
 
 

@@ -38,7 +38,9 @@ def difference(parts: Stored | None, folded: Window) -> str | None:
     if head.messages != (flat_digest(folded) if read_header_of(folded).flat else b""):
         return "the digest of its messages"
     return (
-        None if parts.stub is None or _stands_for(parts.stub, head) else "its stub, for it sleeps"
+        None
+        if parts.stub is None or _stands_for(parts.stub, head)
+        else "its stub, because it hibernates"
     )
 
 

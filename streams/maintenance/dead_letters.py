@@ -186,9 +186,7 @@ class DeadLetters:
         number = partition_of(key, self.log.partitions) if number is None else number
         checkpoint, (stored,) = await self.store.reader.read(self.generation, number, [key])
         if checkpoint is None or checkpoint.healing:
-            raise Healing(
-                f"partition {number} is being brought back from the log: try again shortly"
-            )
+            raise Healing(f"partition {number} is healing from the log: try again shortly")
         window, mark = (
             (None, StoreMark()) if stored is None else stored.open(key, number, rules or self.rules)
         )
@@ -299,8 +297,8 @@ class DeadLetters:
                 return len(result.outcomes), left
             await asyncio.sleep(0.01 * min(attempt, 10))
         raise Fenced(
-            f"{key} could not be written: in {ATTEMPTS} attempts its partition's owner wrote in"
-            " between: try again"
+            f"{key} could not be written: its partition's owner wrote during each of {ATTEMPTS}"
+            " attempts: try again"
         )
 
     async def _publish(self, number: int, key: Key, result: StepResult) -> None:

@@ -218,8 +218,8 @@ class LogCopy:
             offset = (await sent).offset
             if self._alone and offset != new.offset:
                 raise InvalidBackup(
-                    f"topic {self._topic}, partition {new.partition}: somebody else writes to it:"
-                    " stop it, and begin anew"
+                    f"topic {self._topic}, partition {new.partition}: another program writes to"
+                    " it: stop that program, and start again"
                 )
             self._map.put(old, new._replace(offset=offset))
         self._sent.clear()
@@ -239,7 +239,7 @@ class LogCopy:
             raise InvalidBackup(
                 f"topic {self._topic}, partitions {', '.join(map(str, wrong))}: what was written is"
                 f" not what was read ({found.records} events, {self._written.records} read): stop"
-                " whatever writes to it, and begin anew"
+                " the program that writes to it, and start again"
             )
         return found.records
 

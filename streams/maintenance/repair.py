@@ -78,9 +78,7 @@ async def _repair_group(
     for attempt in range(ATTEMPTS):
         checkpoint = await store.checkpoint(generation, number)
         if checkpoint is None or checkpoint.healing or checkpoint.offset < folded.offset:
-            raise Healing(
-                f"partition {number} is being brought back from the log: repair it afterwards"
-            )
+            raise Healing(f"partition {number} is healing from the log: repair it afterwards")
         if attempt >= POLITE and checkpoint.offset > folded.offset:
             # Its owner then reads its checkpoint first: meanwhile the log is read to the same
             # place.

@@ -71,7 +71,9 @@ async def copy_topics(
     """
     target = msgspec.structs.replace(settings, topic_prefix=prefix, partitions=partitions)
     if prefix == settings.topic_prefix:
-        raise TopicMismatch(f"the log is in {prefix} already: name another prefix to copy it to")
+        raise TopicMismatch(
+            f"the log already has the prefix {prefix}: choose another prefix for the copy"
+        )
     await refuse_workers(settings)
     if wrong := await check_shapes(settings) + await lost_beginning(settings):
         raise TopicMismatch(wrong[0])
@@ -111,7 +113,7 @@ async def _prepare(target: Settings, source: str) -> None:
             control.state.live or any(extent.end for extent in found)
         ):
             raise TopicMismatch(
-                f"topics of {target.topic_prefix} are there and in use: name another prefix"
+                f"topics of {target.topic_prefix} exist and are in use: choose another prefix"
             )
         if len(found) != target.partitions or copy not in (None, mark):
             raise TopicMismatch(

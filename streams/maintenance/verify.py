@@ -223,16 +223,15 @@ class _Verify:
             if time.monotonic() > deadline:
                 if checkpoint is not None and checkpoint.restoring:
                     raise Healing(
-                        f"a conversation of partition {fold.partition} goes back to an old event:"
-                        " try again when that is over"
+                        f"a conversation of partition {fold.partition} is rolling back to an old"
+                        " event: try again later"
                     )
                 if checkpoint is None:
                     raise Healing(
                         f"partition {fold.partition} has no windows yet: is a worker running?"
                     )
                 raise Healing(
-                    f"partition {fold.partition} is being brought back from the log: try again"
-                    " shortly"
+                    f"partition {fold.partition} is healing from the log: try again shortly"
                 )
             await asyncio.sleep(0.1)
 

@@ -74,7 +74,7 @@ class FolderFeed(MemoryFeed):
 
     async def _step(self) -> None:
         if self._local.damaged:
-            logger.warning("the memory store %s is damaged: it is fed anew", self._file)
+            logger.warning("the memory store %s is damaged: it is filled again", self._file)
             await self._begin_anew()
             assert self._consumer is not None
             await self._go_on(self._consumer)

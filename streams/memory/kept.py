@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from projections.events.codec import DATA_TYPES, MEMORY
+from projections.events.codec import DATA_TYPES, MEMORY, MEMORY_NAMES
 from projections.events.times import time_at
 from projections.events.types import MemoryFused, MemorySaved, SkillSaved
 from projections.memory.branches import Branches
@@ -36,7 +36,6 @@ Code: TypeAlias = tuple[str, ...]
 """What sizes are counted of: a tenant, ``(tenant, "user", …)`` or ``(tenant, "session", …)``."""
 Size: TypeAlias = tuple[int, int]
 """How many texts, and how many words."""
-_NAMES = {DATA_TYPES[name]: name for name in MEMORY}
 _TYPES: dict[str, msgspec.json.Decoder[Any]] = {
     name: msgspec.json.Decoder(DATA_TYPES[name]) for name in MEMORY
 }
@@ -127,7 +126,7 @@ def kept_of(
                 one.offset,
                 one.at,
                 one.learnt_from,
-                _NAMES[type(one.data)],
+                MEMORY_NAMES[type(one.data)],
                 _encode(one.data),
             )
             for one in facts

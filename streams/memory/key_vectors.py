@@ -33,8 +33,8 @@ def same_length(model: str, known: int | None, vectors: Sequence[NewVector]) -> 
     length = known or size
     if any(len(one.vector) != length for one in vectors):
         raise EmbeddingsUnavailable(
-            f"model {model} makes vectors of {size} numbers now, they were of {length}: give"
-            " the endpoint another name"
+            f"model {model} now makes vectors of {size} numbers; the stored ones have {length}:"
+            " give the endpoint another name"
         )
     return length
 

@@ -162,7 +162,8 @@ class LanceMemories(KeyedMemories):
                 if is_damage(error):
                     self.damaged = True
                     raise Healing(
-                        "the folder of the memory store is damaged: it is fed anew from its topic"
+                        "the folder of the memory store is damaged: it is filled again from its"
+                        " topic"
                     ) from error
                 raise
 

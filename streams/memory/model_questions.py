@@ -79,7 +79,7 @@ async def ask_model(
             return read(_object_of(text))
         except ValueError as error:
             raise AnswerRejected(
-                f"{model.name!r} gave an answer of no use ({question.kind}): {error}"
+                f"{model.name!r} gave an unusable answer ({question.kind}): {error}"
             ) from None
 
     return await model.ask(tenant, prompt.messages, question.tokens, answered, taken=taken)

@@ -183,7 +183,7 @@ class SearchModels:
             self._count(question.kind, model.name, reason)
             if not isinstance(error, AttemptFailed):
                 logger.exception("model %r failed (%s)", model.name, question.kind)
-                return None, f"an error that was not foreseen ({type(error).__name__})"
+                return None, f"an unexpected error ({type(error).__name__})"
             logger.warning("%s", error, extra={"tenant": tenant})
             return None, str(error)
         self._count(question.kind, model.name, "ok")

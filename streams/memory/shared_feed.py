@@ -50,8 +50,8 @@ class SharedFeed(MemoryFeed):
     def _drop(self) -> None:
         if not self._holds:
             raise TopicMismatch(
-                f"the memory store in Redis is ahead of topic {self._topic}: who feeds it reads"
-                " another Kafka, or is about to feed it anew"
+                f"the memory store in Redis is ahead of topic {self._topic}: the process that"
+                " feeds it reads another Kafka, or will feed it again"
             )
         super()._drop()
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from projections.events.codec import MEMORY_NAMES
 from projections.events.memories import MemoryTags
 from projections.events.times import time_at
 from projections.events.types import MemoryDeleted, MemoryFused, MemorySaved, SkillSaved
@@ -25,7 +26,6 @@ from projections.names import Key
 from streams.memory.sqlite_tables import (
     CHANGED,
     ERASED,
-    NAMES,
     PLAIN,
     branches_of,
     dropped_from,
@@ -211,7 +211,7 @@ def _add(batch: _Batch, facts: Sequence[Fact], places: Sequence[Place]) -> None:
         elif stated:
             taught += [(number, one, offset) for one in learnt_from]
         rows.append(
-            (number, offset, record, at, pack(learnt_from), NAMES[type(data)], encode(data))
+            (number, offset, record, at, pack(learnt_from), MEMORY_NAMES[type(data)], encode(data))
         )
     db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
     db.executemany("INSERT OR IGNORE INTO taught VALUES (?, ?, ?)", taught)

@@ -198,7 +198,7 @@ class SqliteIndex:
                 if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                     self.damaged = True
                     raise Healing(
-                        f"the file of {self.WHAT} is damaged: it is fed anew from its topic"
+                        f"the file of {self.WHAT} is damaged: it is filled again from its topic"
                     ) from error
                 raise
 

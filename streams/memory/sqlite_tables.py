@@ -66,7 +66,6 @@ _END = (1 << 63) - 1
 _TYPES: dict[str, msgspec.json.Decoder[Any]] = {
     name: msgspec.json.Decoder(DATA_TYPES[name]) for name in MEMORY
 }
-NAMES = {DATA_TYPES[name]: name for name in MEMORY}
 encode = msgspec.json.Encoder().encode
 pack = msgspec.msgpack.Encoder().encode
 decode_record = msgspec.msgpack.Decoder(Record).decode

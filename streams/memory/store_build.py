@@ -137,8 +137,9 @@ async def feed_until(
                     progress(seen, max(seen, sum(feed.end.values())))
             elif feed.ahead:
                 raise TopicMismatch(
-                    f"the memory store is ahead of topic {settings.topic('memories')}: that is"
-                    " another topic, or has lost its end. `threadfold memories rebuild --from-logs`"
+                    f"the memory store is ahead of topic {settings.topic('memories')}: this is"
+                    " another topic, or the topic has lost its end. `threadfold memories rebuild"
+                    " --from-logs`"
                     " fills it again"
                 )
             elif time.monotonic() > since + PATIENCE:

@@ -75,8 +75,8 @@ class StoreFolder:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise InvalidSettings(
-                f"setting 'memory_store': {path} cannot be made ({error.strerror}): name a folder"
-                " that may be written"
+                f"setting 'memory_store': {path} cannot be made ({error.strerror}): choose a"
+                " writable folder"
             ) from None
 
     @property

@@ -140,7 +140,7 @@ class TopicFeed(ABC):
         except TimeoutError:
             raise WaitTimedOut(
                 f"{self._what} is not up to date after {timeout:g} s"
-                f" ({self.reason or 'it is being fed'}): try again shortly; what was appended is"
+                f" ({self.reason or 'it is being fed'}): try again shortly; appended events are"
                 " safe in the log"
             ) from None
 
@@ -156,7 +156,7 @@ class TopicFeed(ABC):
                 self.reason = str(error)
             except Exception as error:  # whatever it is, the gateway has to go on
                 logger.exception("%s is not fed", self._what)
-                self.reason = f"an error that was not foreseen ({type(error).__name__})"
+                self.reason = f"an unexpected error ({type(error).__name__})"
             await self._close()
             await asyncio.sleep(AGAIN)
 
@@ -177,7 +177,7 @@ class TopicFeed(ABC):
             done = await asyncio.to_thread(self._checkpoints)
             ends = await consumer.end_offsets(self._places)
             if any(at >= ends.get(TopicPartition(self._topic, p), 0) for p, at in done.items()):
-                logger.warning("%s is of another topic: it is fed anew", self._what)
+                logger.warning("%s is of another topic: it is filled again", self._what)
                 await self._begin_anew()
                 done = {}
             offsets = {tp.partition: done.get(tp.partition, -1) + 1 for tp in self._places}

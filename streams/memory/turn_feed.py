@@ -67,7 +67,9 @@ class TurnFeed(TopicFeed):
         events which the log has lost meanwhile: an erasure may be among them.
         """
         if self.store.damaged:
-            logger.warning("the index of turns in %s is damaged: it is fed anew", self.store.path)
+            logger.warning(
+                "the index of turns in %s is damaged: it is filled again", self.store.path
+            )
             await self._begin_anew()
         async with kafka_errors(self._settings, f"reading topic {self._topic}"):
             found = await topic_id(consumer, self._topic)
@@ -77,7 +79,7 @@ class TurnFeed(TopicFeed):
         if found is not None and not await asyncio.to_thread(self.store.belongs_to, str(found)):
             missed = True
         if missed:
-            logger.warning("the index of turns is of another log: it is fed anew")
+            logger.warning("the index of turns is of another log: it is filled again")
             await self._begin_anew()
             if found is not None:
                 await asyncio.to_thread(self.store.belongs_to, str(found))

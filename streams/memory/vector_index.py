@@ -11,6 +11,7 @@ compared exactly; of more, those are chosen whose numbers' signs agree best: 48 
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ import numpy.typing as npt
 
 from projections.errors import EmbeddingsUnavailable
 from streams.embeddings.embedder import Vectors
+
+logger = logging.getLogger(__name__)
 
 TABLES = """
 CREATE TABLE models (
@@ -95,8 +98,8 @@ def add_vectors(db: sqlite3.Connection, model: str, vectors: Sequence[NewVector]
     ).fetchone()
     if any(len(one.vector) != known for one in vectors):
         raise EmbeddingsUnavailable(
-            f"model {model} makes vectors of {size} numbers now, they were of {known}: give the"
-            " endpoint another name"
+            f"model {model} now makes vectors of {size} numbers; the stored ones have {known}:"
+            " give the endpoint another name"
         )
     added = db.executemany(
         "INSERT OR IGNORE INTO vectors (model, text, tenant, user, signs, vector)"
@@ -241,15 +244,20 @@ def _signs(vector: Vectors) -> _Signs:
 
 def copy_vectors(db: sqlite3.Connection, path: Path) -> None:
     """Copy the vectors of equal texts in equal scopes from another store's file; none of one that
-    was deleted.
+    was deleted or is damaged.
     """
     if not path.exists():
         return
-    db.execute("ATTACH ? AS other", (str(path),))
     try:
-        db.executescript(_COPY)
-    finally:
-        db.execute("DETACH other")
+        db.execute("ATTACH ? AS other", (str(path),))
+        try:
+            db.executescript(_COPY)
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            db.execute("DETACH other")
+    except sqlite3.DatabaseError as error:
+        logger.warning("no vectors are taken over from %s: %s", path, error)
 
 
 _COPY = """

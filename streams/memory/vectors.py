@@ -94,7 +94,7 @@ class MemoryVectors(Generic[H]):
                 self.reason, wait = str(error), AGAIN
             except Exception as error:  # whatever it is, the gateway has to go on
                 logger.exception("no vectors of memories are made")
-                self.reason = f"an error that was not foreseen ({type(error).__name__})"
+                self.reason = f"an unexpected error ({type(error).__name__})"
                 wait = AGAIN
             await asyncio.sleep(wait)
 

@@ -65,7 +65,7 @@ REQUESTS = _gateway(
 REQUEST_SECONDS = _gateway(
     "histogram",
     "http_seconds",
-    "Seconds from a request's begin to its answer's end; not of streams.",
+    "Seconds from the begin of a request to the end of its answer; without streams.",
     "route",
     "method",
     bounds=SECONDS,
@@ -80,7 +80,7 @@ HALTED = _gateway(
 SET_ASIDE = _gateway(
     "gauge",
     "records_set_aside",
-    "Records of each partition that are nobody's events, since Redis began.",
+    "Invalid records of each partition, counted since Redis was empty.",
     "partition",
 )
 BEHIND = _gateway(
@@ -99,23 +99,23 @@ QUOTA_REFUSALS = _gateway(
 CALLABLE_REFUSALS = _gateway(
     "counter",
     "callable_refusals_total",
-    "Reads answered 503, as a callable of the conversation's policy is missing in this gateway or"
-    " raised an error.",
+    "Reads answered 503, because a callable of the conversation's policy is missing in this"
+    " gateway or raised an error.",
     "reason",
     known=("missing", "raised"),
 )
 EMBEDDING_CALLS = _gateway(
     "counter",
     "embedding_calls_total",
-    "Attempts at vectors of texts, by outcome: ok, or why there were none.",
+    "Attempts to make vectors of texts, by outcome: ok, or the reason of the failure.",
     "endpoint",
     "outcome",
 )
 SEARCH_QUESTIONS = _gateway(
     "counter",
     "memory_model_questions_total",
-    "What searches of the long-term memory asked models, by kind (plan, hyde) and outcome: ok, or"
-    " why it was done without.",
+    "Questions of memory searches to models, by kind (plan, hyde) and outcome: ok, or the reason"
+    " of the fallback.",
     "kind",
     "endpoint",
     "outcome",
@@ -123,44 +123,48 @@ SEARCH_QUESTIONS = _gateway(
 CACHE_READS = _gateway(
     "counter",
     "window_cache_reads_total",
-    "Windows looked for in the cache, by outcome: hit, miss.",
+    "Look-ups of windows in the cache, by outcome: hit, miss.",
     "outcome",
 )
-CACHE_BYTES = _gateway("gauge", "window_cache_bytes", "Text of windows in the cache, about.")
+CACHE_BYTES = _gateway(
+    "gauge", "window_cache_bytes", "Approximate size of the texts of windows in the cache."
+)
 PREFIX = _gateway(
     "counter",
     "context_prefix_bytes_total",
-    "Messages of contexts that this gateway read before, by whether the next context begins with"
-    " them: kept, changed. Kept over both is the share that a provider's cache can take.",
+    "Bytes of messages in contexts that are read again: kept if the next context begins with"
+    " them, changed if not. Kept over both is the share that a provider's cache can use.",
     "outcome",
     known=("kept", "changed"),
 )
 MEMORY_FED = _gateway(
     "gauge",
     "memory_fed",
-    "1 while an index of the long-term memory (records, turns) is fed; from its first use on.",
+    "1 while an index of the long-term memory (records, turns) is fed; reported from its first"
+    " use on.",
     "index",
 )
 MEMORY_BEHIND = _gateway(
     "gauge",
     "memory_behind",
-    "Records of the log that an index of the long-term memory does not have yet, as far as the"
-    " gateway knows.",
+    "Records of the log that an index of the long-term memory lacks, as far as the gateway knows.",
     "index",
 )
 REDIS_UP = _gateway("gauge", "redis_up", "1 if Redis answers.")
 REDIS_USED = _gateway("gauge", "redis_used_bytes", "Memory that Redis uses, of all its servers.")
-REDIS_MAXIMUM = _gateway("gauge", "redis_maxmemory_bytes", "What Redis may use; 0: no limit.")
+REDIS_MAXIMUM = _gateway(
+    "gauge", "redis_maxmemory_bytes", "Memory that Redis may use; 0: no limit."
+)
 REDIS_REFUSES = _gateway(
     "gauge",
     "redis_refuses_writes",
-    "1 if Redis is full, cannot write its files or is a replica: windows stand still.",
+    "1 if Redis is full, cannot write its files or is a replica: windows are not updated.",
 )
 
 _EXPIRY = (
     "gauge",
     "certificate_expiry_timestamp_seconds",
-    "When the first certificate of each configured file ends, as a Unix time.",
+    "When the first certificate of each configured file expires, as a Unix time.",
     "certificate",
 )
 GATEWAY_CERTIFICATES = _gateway(*_EXPIRY)
@@ -168,8 +172,8 @@ GATEWAY_CERTIFICATES = _gateway(*_EXPIRY)
 QUOTA_USED = _tenants(
     "gauge",
     "quota_used_ratio",
-    "What a tenant used in this gateway in the last 10 s, over its quota's rate; sum over gateways."
-    " `other` is the most that any other tenant used.",
+    "A tenant's use in this gateway in the last 10 s, over its quota's rate; sum over gateways."
+    " `other` is the largest use of any other tenant.",
     "quota",
     "tenant",
 )
@@ -177,7 +181,7 @@ QUOTA_USED = _tenants(
 APPENDED = _tenants(
     "counter",
     "tenant_events_total",
-    "Events that a tenant gave this gateway to append, repeats included.",
+    "Events that a tenant sent to this gateway for appending, repeats included.",
     "tenant",
 )
 
@@ -192,26 +196,26 @@ FOLDED = _worker(
 LAG = _worker(
     "gauge",
     "partition_lag",
-    "Records beyond the checkpoint, as far as the worker knows, of partitions that it folds.",
+    "Records after the checkpoint in partitions of this worker, as far as it knows.",
     "partition",
 )
 SECONDS_BEHIND = _worker(
     "gauge",
     "partition_seconds_behind",
-    "At most so old is the oldest record that is not folded; 0: all are folded.",
+    "Age of the oldest record that is not folded, at most; 0: all are folded.",
     "partition",
 )
 HEALING = _worker(
     "gauge",
     "partition_healing",
-    "1 while a partition's windows are brought back from snapshots and the log.",
+    "1 while a partition's windows are restored from snapshots and the log.",
     "partition",
 )
-HEALINGS = _worker("counter", "healings_total", "Partitions whose healing this worker began.")
+HEALINGS = _worker("counter", "healings_total", "Healings of partitions that this worker began.")
 FENCED = _worker(
-    "counter", "fenced_total", "Writes without effect, as another process owned the partition."
+    "counter", "fenced_total", "Writes without effect, because another process owned the partition."
 )
-BATCH_EVENTS = _worker("histogram", "batch_events", "Records of a batch.", bounds=EVENTS)
+BATCH_EVENTS = _worker("histogram", "batch_events", "Records in a batch.", bounds=EVENTS)
 BATCH_SECONDS = _worker(
     "histogram",
     "batch_seconds",
@@ -236,7 +240,7 @@ DEAD_LETTERS = _worker(
 SUMMARIES = _worker(
     "counter",
     "summaries_total",
-    "Summaries in windows, by what became of them: accepted, refused (the worker's log says why),"
+    "Summaries that reached a window, by outcome: accepted, refused (the worker's log says why),"
     " voided, restored (by rollbacks).",
     "outcome",
     known=("accepted", "refused", "voided", "restored"),
@@ -254,8 +258,8 @@ ASKED = _worker(
 COMPACTIONS = _worker(
     "counter",
     "compactions_total",
-    "Compaction requests answered, by outcome: made, not_due (any more), failed. `summarizer` made"
-    " the summary, or was asked for it.",
+    "Compaction requests answered, by outcome: made, not_due (any more), failed. `summarizer`"
+    " made the summary or failed to.",
     "reason",
     "summarizer",
     "outcome",
@@ -272,58 +276,58 @@ EXTRACTIONS = _worker(
 EXTRACTION_FALLBACKS = _worker(
     "counter",
     "memory_extraction_fallbacks_total",
-    "Spans, or parts of long ones, that the rules learnt from in place of an endpoint, by reason.",
+    "Spans, or parts of long ones, that the rules handled instead of an endpoint, by reason.",
     "endpoint",
     "reason",
 )
 RECORDS_REFUSED = _worker(
     "counter",
     "memory_records_refused_total",
-    "Records in answers of models that the long-term memory does not take, by reason.",
+    "Records in answers of models that the long-term memory refused, by reason.",
     "endpoint",
     "reason",
 )
 EXTRACTED = _worker(
     "counter",
     "memory_records_extracted_total",
-    "Statements that were extracted for the long-term memory, by type.",
+    "Statements extracted for the long-term memory, by type.",
     "type",
 )
 WAITING = _worker(
     "gauge",
     "compactions_waiting",
-    "Compaction requests that this worker holds, those under way included.",
+    "Compaction requests in this worker, those in progress included.",
     "summarizer",
 )
 SUMMARY_SECONDS = _worker(
     "histogram",
     "summary_seconds",
-    "Seconds of the making of a summary, calls that failed included.",
+    "Seconds to make a summary, failed calls included.",
     "summarizer",
     bounds=LONG_SECONDS,
 )
 FALLBACKS = _worker(
     "counter",
     "summary_fallbacks_total",
-    "Summaries that the extractive summariser made in place of an endpoint, by reason.",
+    "Summaries that the extractive summariser made instead of an endpoint, by reason.",
     "endpoint",
     "reason",
 )
 CALLS = _worker(
     "counter",
     "model_calls_total",
-    "Attempts at a summary or an extraction, by outcome: ok, or why there was none.",
+    "Attempts to get a summary or an extraction, by outcome: ok, or the reason of the failure.",
     "endpoint",
     "outcome",
 )
 REFUSED = _worker(
     "counter",
     "model_answers_refused_total",
-    "Answers that are no summary of what was sent, by reason.",
+    "Answers that are not accepted as a summary, by reason.",
     "endpoint",
     "reason",
 )
-IN_FLIGHT = _worker("gauge", "model_calls_in_flight", "Calls under way.", "endpoint")
+IN_FLIGHT = _worker("gauge", "model_calls_in_flight", "Calls in progress.", "endpoint")
 LIMIT_WAITS = _worker(
     "counter",
     "model_limit_waits_total",
@@ -331,7 +335,10 @@ LIMIT_WAITS = _worker(
     "endpoint",
 )
 BREAKER_OPEN = _worker(
-    "gauge", "model_breaker_open", "1 while the endpoint is left alone after failures.", "endpoint"
+    "gauge",
+    "model_breaker_open",
+    "1 while the endpoint's circuit is open after failures.",
+    "endpoint",
 )
 TOKENS = _worker(
     "counter",
@@ -342,13 +349,13 @@ TOKENS = _worker(
 COST = _worker(
     "counter",
     "summary_cost_total",
-    "What summaries and extractions by models cost, in the currency of the configured prices.",
+    "Cost of summaries and extractions by models, in the currency of the configured prices.",
     "tenant",
 )
 OVER_BUDGET = _worker(
     "counter",
     "summaries_over_budget_total",
-    "Summaries and extractions without a model as the tenant's budget of the day was used up.",
+    "Summaries and extractions made without a model because the tenant's daily budget was used up.",
     "tenant",
 )
 WORKER_CERTIFICATES = _worker(*_EXPIRY)

@@ -64,7 +64,7 @@ class Reporter:
             except RedisUnavailable as error:
                 logger.debug("metrics are not reported: %s", error)
             except Exception:
-                logger.exception("metrics cannot be reported; it is tried again")
+                logger.exception("metrics cannot be reported; trying again")
             await asyncio.sleep(EVERY)
 
 

@@ -131,7 +131,9 @@ class Assignment(ABC, Generic[P]):
         except Fenced:
             # The former owner wrote once more in this moment: load again in the next round.
             self.fenced += 1
-            logger.info("partition %d was written while it was prepared: once more", number)
+            logger.info(
+                "partition %d was written while it was prepared: preparing it again", number
+            )
         except IllegalStateError:
             # The partition was taken away while it was prepared.
             self.revoked([number])
@@ -145,7 +147,7 @@ class Assignment(ABC, Generic[P]):
             self.waiting(number, error)
             self.prepare_again(number)
         except Exception:
-            logger.exception("preparing partition %d failed; it is tried again", number)
+            logger.exception("preparing partition %d failed; trying again", number)
             self.prepare_again(number)
         finally:
             del self._preparing[number]

@@ -94,7 +94,7 @@ async def why_other(
         return None
     if checkpoint.latest >= end:
         return (
-            f"the log ends at offset {end}, and its windows were folded up to {checkpoint.latest}"
+            f"the log ends at offset {end}, but its windows were folded up to {checkpoint.latest}"
         )
     if not await is_of(log, number, checkpoint, end):
         return (
@@ -310,7 +310,7 @@ class Watch:
         missing, self._missing = self._missing, found is None
         if found is None and not missing and known is not None:
             logger.error(
-                "topic %s is missing: make it anew with `threadfold topics create`, or restore it",
+                "topic %s is missing: create it with `threadfold topics create`, or restore it",
                 self._topic,
             )
         if found in self._former:
@@ -347,19 +347,19 @@ class Watch:
             try:
                 if await self.changed():
                     logger.warning(
-                        "topic %s was made anew: all its partitions are folded anew", self._topic
+                        "topic %s was recreated: all its partitions are folded again", self._topic
                     )
                     made_anew()
                 upto = folded()
                 for number in self.behind(upto, await self._log.end_offsets()) if upto else []:
                     logger.warning(
-                        "partition %d is shorter than what was folded of it: its checkpoint is"
-                        " looked at again",
+                        "partition %d is shorter than its checkpoint: the checkpoint is checked"
+                        " again",
                         number,
                     )
                     shorter(number)
             except (KafkaError, ThreadfoldError) as error:
                 logger.info("whether the log is still the same is unknown now: %s", error)
             except Exception:
-                logger.exception("looking at the log failed; it is tried again")
+                logger.exception("looking at the log failed; trying again")
             await asyncio.sleep(LOOK_EVERY)

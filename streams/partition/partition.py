@@ -110,7 +110,7 @@ class Partition(PartitionWindows):
         self._batch: Sequence[Row] = ()
         self._top: Row | None = None
         """The last record that was taken, folded or not."""
-        self._restores = Restores(restored)
+        self._restores = Restores(log, number, restored)
         self._closed = False
 
     def adopt(self, checkpoint: Checkpoint) -> None:
@@ -126,7 +126,7 @@ class Partition(PartitionWindows):
     @property
     def restoring(self) -> bool:
         """Whether conversations are being restored."""
-        return bool(self._restores.pending)
+        return bool(self._restores)
 
     async def process(self, rows: Sequence[Row]) -> list[Window]:
         """Fold a batch, in order, and write it; returns the windows that became due by it.

@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from projections.fold.outcomes import History
+from projections.names import Position
 from projections.storage.records import Checkpoint
-from streams.log.log import Row
+from streams.log.log import Log, Raw, Row
 from streams.partition.log_identity import identity
 
 _offset = attrgetter("offset")
 MOST_ROWS = 20_000
 MOST_BYTES = 16 << 20
-"""Records of restoring conversations that wait in memory; beyond, the partition waits, too."""
+"""Records of restoring conversations that wait in memory; those beyond are read again."""
+MOST_LEFT = 200_000
+"""Records that are read again; beyond, the partition waits, too."""
 
 
 @dataclass(slots=True)
@@ -38,15 +42,39 @@ class Restore:
     waiting: list[Row] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class Left:
+    """What of a conversation waits in the log, behind what waits in memory: offsets and sizes; and
+    the record of the partition up to which all is folded.
+    """
+
+    before: Row | None
+    rows: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def next(self) -> list[int]:
+        """Take the offsets of as many as may be in memory, at least one."""
+        taken: list[int] = []
+        room = MOST_BYTES
+        while self.rows and len(taken) < MOST_ROWS and (not taken or room >= self.rows[0][1]):
+            offset, size = self.rows.popleft()
+            taken.append(offset)
+            room -= size
+        return taken
+
+
 class Restores:
     """The rollbacks of one partition that are under way, by the record key of their
     conversations.
     """
 
-    def __init__(self, done: Callable[[], None] | None) -> None:
-        """Args: ``done`` is called when a history is there; None: nothing is read beside."""
+    def __init__(self, log: Log, number: int, done: Callable[[], None] | None) -> None:
+        """Args: ``done`` is called when the partition can go on with what waited, be it without
+        records; None: nothing is read beside.
+        """
         self.pending: dict[bytes, Restore] = {}
+        self._left: dict[bytes, Left] = {}
         self._done = done
+        self._log, self._number = log, number
         self._rows = 0
         self._bytes = 0
         self._batch: Sequence[Row] = ()
@@ -55,18 +83,47 @@ class Restores:
         self._read: dict[int, asyncio.Future[History]] = {}
         """Of rollbacks in the batch, by offset, those that are read already."""
 
+    def __bool__(self) -> bool:
+        return bool(self.pending or self._left)
+
     async def batch(self, rows: Sequence[Row], before: Row | None) -> Sequence[Row]:
         """Begin a batch; ``before`` is the last record that was taken before it. Returns it behind
-        the records of conversations whose histories are there.
+        the records of conversations whose histories are there, or that waited in the log.
         """
-        ready = await self._ready() if self.pending else []
-        self._read = {one.row.offset: one.history for one in ready}
-        if ready:
-            before = ready[0].before
-            mine = [row for one in ready for row in (one.row, *one.waiting)]
-            rows = [*sorted(mine, key=_offset), *rows]
+        ready = await self._ready() if self.pending else {}
+        self._read = {one.row.offset: one.history for one in ready.values()}
+        mine: list[Row] = [row for one in ready.values() for row in (one.row, *one.waiting)]
+        befores = [(one.row.offset, one.before) for one in ready.values()]
+        for key, left in list(self._left.items()):
+            if key in self.pending or key in ready:
+                continue
+            befores.append((left.rows[0][0], left.before))
+            mine += await self._read_again(left.next())
+            if not left.rows:
+                del self._left[key]
+        if befores:
+            before = min(befores, key=itemgetter(0))[1]
+            rows = [*sorted(mine, key=_offset), *self._behind(rows)]
         self._batch, self._before = rows, before
         return rows
+
+    async def _read_again(self, offsets: list[int]) -> list[Raw]:
+        found = await self._log.read(Position(self._number, offset) for offset in offsets)
+        return [found[position] for position in sorted(found)]
+
+    def _behind(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The records but those of conversations of which earlier ones wait in the log: they wait
+        there, too.
+        """
+        mine = self._left.keys() - self.pending.keys()
+        if not mine:
+            return rows
+        assert self._done is not None
+        self._done()  # it goes on with them at once
+        for row in rows:
+            if row.key is not None and row.key in mine:
+                self._left[row.key].rows.append((row.offset, _size(row)))
+        return [row for row in rows if row.key not in mine]
 
     def begin(self, offset: int, history: Callable[[], Awaitable[History]]) -> bool:
         """Begin to read the history of a rollback in the batch; False where nothing is read
@@ -85,9 +142,15 @@ class Restores:
         """Have a record wait for its conversation."""
         if key not in self.pending:
             return  # all were forgotten meanwhile, and nothing of this batch is written
-        self.pending[key].waiting.append(row)
+        one, left = self.pending[key], self._left.get(key)
+        if left is None and (self._rows >= MOST_ROWS or self._bytes >= MOST_BYTES):
+            left = self._left[key] = Left(one.before)
+        if left is not None and (not left.rows or left.rows[-1][0] < row.offset):
+            left.rows.append((row.offset, _size(row)))
+            return
+        one.waiting.append(row)
         self._rows += 1
-        self._bytes += len(row.value or b"")
+        self._bytes += _size(row)
 
     def read(self, offset: int) -> Awaitable[History] | None:
         """The history of a rollback in the batch, if it was read already; raises what that did."""
@@ -97,10 +160,15 @@ class Restores:
         """The checkpoint of a write after ``before``, when ``last`` is the last record taken: all
         that is folded beyond a rollback under way is read again after a crash.
         """
-        first = min(self.pending.values(), key=lambda one: one.row.offset, default=None)
-        done = last if first is None else first.before
-        ahead, names = max(before.ahead, last.offset), {key.decode() for key in self.pending}
-        known = [(key.decode(), one.row.offset) for key, one in self.pending.items()]
+        stand = [(key, one.row.offset, one.before) for key, one in self.pending.items()]
+        stand += [
+            (key, left.rows[0][0], left.before)
+            for key, left in self._left.items()
+            if key not in self.pending
+        ]
+        done = min(stand, key=itemgetter(1))[2] if stand else last
+        ahead, names = max(before.ahead, last.offset), {key.decode() for key, _, _ in stand}
+        known = [(key.decode(), offset) for key, offset, _ in stand]
         if ahead > last.offset:
             # A former owner's windows are further, but for those that it was restoring.
             known += [
@@ -126,21 +194,22 @@ class Restores:
             one.history.cancel()
         # Not another dictionary: a batch that is being folded looks into this one.
         self.pending.clear()
+        self._left.clear()
         self._rows = self._bytes = 0
 
-    async def _ready(self) -> list[Restore]:
-        """Those whose histories are there, or could not be read, by offset; they are pending no
-        more. While too much waits in memory, one is waited for.
+    async def _ready(self) -> dict[bytes, Restore]:
+        """Those whose histories are there, or could not be read; they are pending no more. While
+        too much waits, one is waited for.
         """
-        if self._rows > MOST_ROWS or self._bytes > MOST_BYTES:
+        if sum(len(left.rows) for left in self._left.values()) > MOST_LEFT:
             tasks = [restore.history for restore in self.pending.values()]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         ready = {key: one for key, one in self.pending.items() if one.history.done()}
         for key, one in ready.items():
             del self.pending[key]
             self._rows -= len(one.waiting)
-            self._bytes -= sum(len(row.value or b"") for row in one.waiting)
-        return sorted(ready.values(), key=lambda one: one.row.offset)
+            self._bytes -= sum(map(_size, one.waiting))
+        return ready
 
     def _is_there(
         self, key: bytes, done: Callable[[], None], task: asyncio.Future[History]
@@ -150,3 +219,7 @@ class Restores:
         known = self.pending.get(key)
         if known is not None and known.history is task:
             done()
+
+
+def _size(row: Row) -> int:
+    return len(row.value or b"")

@@ -221,7 +221,7 @@ class PartitionRuntime(Assignment[P]):
             self.prepare_again(number)
         except Exception:
             # Left alone it would end the queue's task, and with it the partition, without a word.
-            logger.exception("folding partition %d failed; it is tried again", number)
+            logger.exception("folding partition %d failed; trying again", number)
             self.prepare_again(number)
         finally:
             if self.owns(partition):
@@ -245,7 +245,8 @@ class PartitionRuntime(Assignment[P]):
             await self._folder.drop(partition)
         except (Fenced, CorruptWindow):
             logger.warning(
-                "partition %d is another process' now; what was read of it is passed over", number
+                "partition %d belongs to another process now; its fetched records are skipped",
+                number,
             )
         except RedisUnavailable as away:
             self.waiting(number, away)
@@ -271,7 +272,7 @@ class PartitionRuntime(Assignment[P]):
             except ThreadfoldError as error:
                 logger.warning("%s waits: %s", self._folder.name, error)
             except Exception:
-                logger.exception("looking after the partitions failed; it is tried again")
+                logger.exception("checking the partitions failed; trying again")
 
     async def _look_after(self, partition: P) -> None:
         try:
@@ -280,7 +281,7 @@ class PartitionRuntime(Assignment[P]):
             await self._moved_on(partition, error)
         except ThreadfoldError as error:
             logger.warning(
-                "%s: partition %d is looked after later: %s",
+                "%s: partition %d is checked later: %s",
                 self._folder.name,
                 partition.number,
                 error,

@@ -130,7 +130,9 @@ def astray(key: Key, partition: int, partitions: int) -> InvalidRecord | None:
     home = partition_of(key, partitions)
     if home == partition:
         return None
-    return InvalidRecord(f"its key belongs to partition {home}: its producer partitions otherwise")
+    return InvalidRecord(
+        f"its key belongs to partition {home}: its producer uses another partitioner"
+    )
 
 
 def why_nobodys(found: AnyEvent | InvalidRecord, row: Row, partition: int, partitions: int) -> str:

@@ -160,8 +160,8 @@ async def _check_losses(
         more = "; …" if len(lost) > NAMED else ""
         raise WouldLose(
             f"generation {generation.number} is not made live: {len(lost)} conversations would lose"
-            f" what their summaries hold ({named}{more}): accept the loss (--accept-loss) to switch"
-            " all the same"
+            f" what their summaries hold ({named}{more}): accept the loss (--accept-loss) to"
+            " switch anyway"
         )
 
 

@@ -82,8 +82,8 @@ def failure_lines(found: list[CallableFailure]) -> Iterator[str]:
 
 def _unavailable(key: Key, name: str, why: str) -> CallableUnavailable:
     return CallableUnavailable(
-        f"conversation {key.conversation}: callable {name!r} of its policy {why} in this process:"
-        f" what it would show may differ from the worker's window: {AS_WORKERS}",
+        f"conversation {key.conversation}: callable {name!r} of its policy {why} in this process,"
+        f" so the result may differ from the worker's window: {AS_WORKERS}",
         str(key),
         "missing" if why == NOT_REGISTERED else "raised",
     )

@@ -106,7 +106,7 @@ async def heal_from_snapshots(
         count = await _put_back(partition, log, topic, stamp, survey)
     except _Distrust as why:
         logger.error(
-            "partition %d: snapshots are set aside, it is folded from its first event: %s",
+            "partition %d: snapshots are not used, it is folded from its first event: %s",
             number,
             why,
         )
@@ -165,7 +165,7 @@ async def restored_at_marker(
             restored, _ = await _restored(partition, log, bare)
             windows.update({window.key: window for window in restored})
     except _Distrust as why:
-        logger.warning("partition %d: its snapshots are set aside: %s", number, why)
+        logger.warning("partition %d: its snapshots are not used: %s", number, why)
         return None
     return found[0].offset, survey.reach, windows
 

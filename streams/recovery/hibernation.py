@@ -142,7 +142,7 @@ def _packed(some: Sequence[tuple[Key, Stored]]) -> list[_Packed]:
 
 def _may(partition: Partition, one: _Packed) -> bool:
     if len(one.body) > LARGEST:
-        logger.warning("%s stays awake: its window has %d MiB", one.key, len(one.body) >> 20)
+        logger.warning("%s does not hibernate: its window has %d MiB", one.key, len(one.body) >> 20)
         return False
     return not partition.log.seals.is_erased(str(one.key).encode())
 

@@ -55,7 +55,7 @@ async def refold(
                 f"{window.key} sleeps, and neither its snapshot nor the log gives its window"
             )
     logger.warning(
-        "partition %d: %d sleeping windows were folded from the log in %.1f s: their"
+        "partition %d: %d hibernating windows were folded from the log in %.1f s: their"
         " snapshots are gone",
         partition,
         len(windows),

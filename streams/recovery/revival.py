@@ -263,7 +263,7 @@ class Revival:
             tasks.pop(place)
         if not done.cancelled() and (error := done.exception()) is not None:
             # Whoever waited gets the error, but may have left.
-            logger.warning("bringing sleeping windows back: %s", error)
+            logger.warning("reviving hibernating windows: %s", error)
             if isinstance(error, CallableUnavailable):
                 if len(self._refused) >= MOST_REFUSED:
                     self._refused.clear()
@@ -298,6 +298,6 @@ def _kids(rows: Iterable[Raw]) -> list[tuple[bytes | None, bytes]]:
 def _busy(missing: Mapping[Key, Stub]) -> Healing:
     names = ", ".join(key.conversation for key in list(missing)[:3])
     return Healing(
-        f"conversation {names} slept and its snapshot is gone: it is being folded from the log: try"
-        " again shortly"
+        f"conversation {names} was hibernated and its snapshot is missing: it is being folded"
+        " from the log: try again shortly"
     )

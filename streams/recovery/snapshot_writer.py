@@ -147,5 +147,5 @@ class SnapshotWriter:
         except ThreadfoldError as error:
             logger.warning("snapshots of partition %d wait: %s", number, error)
         except Exception:
-            logger.exception("snapshots of partition %d failed; they are tried again", number)
+            logger.exception("snapshots of partition %d failed; trying again", number)
         self._not_before[number] = time.monotonic() + pause

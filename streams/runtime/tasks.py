@@ -34,6 +34,6 @@ async def end_tasks(tasks: Iterable[asyncio.Future[Any] | None]) -> None:
             task.exception()  # looked at, so that asyncio does not log it later
     for task in pending:
         logger.warning(
-            "a task does not end, and is left behind: %s",
+            "a task does not end and is abandoned: %s",
             task.get_name() if isinstance(task, asyncio.Task) else task,
         )

@@ -86,7 +86,7 @@ class Watchdog:
                 self._marks.clear()
                 continue
             except Exception:
-                logger.exception("the watchdog could not look; it tries again")
+                logger.exception("the watchdog could not check; it tries again")
                 continue
             if stuck is not None:
                 self._end(f"{stuck} did not move for {self._limit:g} s, and nothing says why")

@@ -105,8 +105,8 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             )
         if key and not _KEY.fullmatch(key):
             raise InvalidSettings(
-                f"{self.title(name)}: its key has blanks, line breaks or characters beyond ASCII;"
-                " check what was pasted"
+                f"{self.title(name)}: its key has spaces, line breaks or non-ASCII characters;"
+                " check the key"
             )
         return key
 
@@ -229,7 +229,7 @@ def _wrong_key(endpoint: ModelSettings) -> str | None:
     if endpoint.key and endpoint.key_env:
         return "both key and key_env are set: keep one"
     if endpoint.key and not _KEY.fullmatch(endpoint.key):
-        return "its key has blanks, line breaks or characters beyond ASCII"
+        return "its key has spaces, line breaks or non-ASCII characters"
     if endpoint.key_env and not _VARIABLE.fullmatch(endpoint.key_env):
         # It may be a key put in the wrong place, so it is not shown.
         return "key_env must be the name of an environment variable, not the key itself"

@@ -47,10 +47,11 @@ def check_addresses(kafka: str) -> None:
                 f"THREADFOLD_KAFKA has {scheme[:20]}://…: give host:port without a scheme. TLS is"
                 " the setting kafka_tls, the login kafka_mechanism, kafka_user and kafka_password"
             )
-        if not re.fullmatch(r"\S+:[0-9]{1,5}", address.strip()):
+        port = re.fullmatch(r"\S+:([0-9]{1,5})", address.strip())
+        if port is None or not 0 < int(port[1]) <= 65_535:
             raise InvalidSettings(
-                f"THREADFOLD_KAFKA has {address.strip()[:60]!r}: it must be host:port, several"
-                " joined by commas"
+                f"THREADFOLD_KAFKA has {address.strip()[:60]!r}: it must be host:port (1 to 65535),"
+                " several joined by commas"
             )
 
 

@@ -229,9 +229,9 @@ def check_expiry(text: object, now: float) -> str:
         past = found.timestamp() <= now
         shown = rfc3339(found)
     except (OverflowError, ValueError):
-        raise InvalidKey(f"expires_at is {text!r}: no such time exists in UTC") from None
+        raise InvalidKey(f"expires_at is {text!r}: this time does not exist in UTC") from None
     if past:
-        raise InvalidKey(f"expires_at is {text}: that has passed already")
+        raise InvalidKey(f"expires_at is {text}: this time is in the past")
     return shown
 
 

@@ -63,9 +63,10 @@ _RETIRED = frozenset({"compactor_concurrency"})
 _ENDPOINTS = {"summarizers": EndpointSettings, "embeddings": EmbeddingsSettings}
 """Settings that are tables of endpoints by name."""
 _SERVICE_LINK = re.compile(
-    r"(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)"
+    r"(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?=.*|PORT(_[0-9]+_(TCP|UDP|SCTP))?=\w+://.*"
+    r"|PORT_[0-9]+_(TCP|UDP|SCTP)_\w+=.*)"
 )
-"""What Kubernetes sets for a service whose name begins with threadfold."""
+"""What Kubernetes sets for a service whose name begins with threadfold: names and values."""
 
 
 class Settings(MemorySettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -270,6 +271,7 @@ class Settings(MemorySettings, frozen=True, forbid_unknown_fields=True, kw_only=
                     f"setting {name!r} is {getattr(self, name)}: it must be {least} to {most}"
                 )
         check_memory(self)
+        self._check_addresses()
         self._check_access()
         return self
 
@@ -324,9 +326,15 @@ class Settings(MemorySettings, frozen=True, forbid_unknown_fields=True, kw_only=
                     f" (like {example}), or name a running stack's folder with --data DIR;"
                     " `threadfold up` starts one"
                 )
-        read_address(self.redis)
-        check_addresses(self.kafka)
+        self._check_addresses()
         return self
+
+    def _check_addresses(self) -> None:
+        """Check the addresses that are given; raises :class:`InvalidSettings`."""
+        if self.redis:
+            read_address(self.redis)
+        if self.kafka:
+            check_addresses(self.kafka)
 
     @property
     def summarizer_names(self) -> frozenset[str]:
@@ -358,14 +366,14 @@ def _refuse_unknown(env: Mapping[str, str], known: tuple[str, ...]) -> None:
     """Raise :class:`InvalidSettings` for a variable ``THREADFOLD_*`` that nothing reads: a misspelt
     setting must not be one that was left out.
     """
-    for variable in sorted(env):
+    for variable, value in sorted(env.items()):
         name = variable.removeprefix(PREFIX)
         if (
             name == variable
             or (name.isupper() and name.lower() in known)
             or name in _NO_SETTINGS
             or name.lower() in _RETIRED
-            or _SERVICE_LINK.fullmatch(name)
+            or _SERVICE_LINK.fullmatch(f"{name}={value}")
         ):
             continue
         near = get_close_matches(name.lower(), known, 1)

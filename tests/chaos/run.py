@@ -180,12 +180,7 @@ def _told(evidence: Evidence, asked: str, intruder: Intruder, made: Platform) ->
         for service in made.services
         for why, times in service.ended.items()
     ]
-    traced = [
-        f"{service.name} logged {count} tracebacks"
-        for service in made.services
-        if (count := service.tracebacks())
-    ]
-    if traced or ended or made.notes:
+    if ended or made.notes:
         keep_logs(made.folder, KEPT / f"seed-{made.plan.seed}")
     counts = (
         f"{len(evidence.acks)} acknowledgements, {asked}",
@@ -204,7 +199,7 @@ def _told(evidence: Evidence, asked: str, intruder: Intruder, made: Platform) ->
             f" {max((s for service in made.services for s in service.endings), default=0):.1f} s"
         ),
     )
-    return "; ".join((*counts, *made.notes, *ended, *traced))
+    return "; ".join((*counts, *made.notes, *ended))
 
 
 async def _drop_topics(settings: Settings) -> None:

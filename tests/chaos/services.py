@@ -95,11 +95,13 @@ class Service:
                 return  # it has ended meanwhile
 
     def wrongs(self) -> list[str]:
-        """What no service may do: end late, or hold too much."""
+        """What no service may do: end late, hold too much, or fail with an error that has no name."""
         late = [seconds for seconds in self.endings if seconds > LIMIT]
         found = [f"{self.name} did not end within {LIMIT:g} s of SIGTERM"] if late else []
         if self.peak > MEMORY:
             found.append(f"{self.name} held {self.peak >> 20} MiB")
+        if count := self.tracebacks():
+            found.append(f"{self.name} logged {count} tracebacks")
         return found
 
     def freeze(self) -> None:

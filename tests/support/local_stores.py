@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,8 +22,11 @@ def stores_of(kind: str) -> type[LocalStore]:
 
 
 def contents(path: Path) -> Iterator[bytes]:
-    """What all files of a store hold, whether it is one, has others beside it, or is a folder."""
+    """What all files of a store hold, whether it is one, has others beside it, or is a folder. A
+    store that is fed may delete some meanwhile.
+    """
     for one in path.parent.glob(f"{path.name}*"):
         for file in [one] if one.is_file() else one.rglob("*"):
             if file.is_file():
-                yield file.read_bytes()
+                with suppress(FileNotFoundError):
+                    yield file.read_bytes()

@@ -100,7 +100,7 @@ def test_a_position_reads_back(partition: int, offset: int) -> None:
     ],
 )
 def test_another_text_is_no_position(text: object) -> None:
-    with pytest.raises(InvalidPosition, match="threadfold gave out"):
+    with pytest.raises(InvalidPosition, match="does not come from threadfold"):
         parse_position(text)
 
 

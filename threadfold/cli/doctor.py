@@ -36,6 +36,7 @@ from streams.settings.memory_settings import ASKED
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, run
 from threadfold.cli.findings import Findings
+from threadfold.cli.fleet import status_of
 from threadfold.cli.redis_refusal import explained
 from threadfold.gateway.connections import descriptors, most_connections, most_descriptors
 from threadfold.gateway.tls import certificate_of
@@ -55,8 +56,8 @@ PATIENCE = 3.0
 @data_option
 @click.pass_context
 def doctor(ctx: click.Context, data: Path | None) -> None:
-    """Check brokers, topics, Redis, models, the live generation, dead letters and lag. Each line
-    says `ok`, `note` with where to look, or `wrong` with what to do.
+    """Check brokers, topics, Redis, the gateway of `up`, models, the live generation, dead letters
+    and lag. Each line says `ok`, `note` with where to look, or `wrong` with what to do.
 
     It sends one short question to each summarizer's endpoint. Exit 1 if something is wrong, 2 if
     Kafka or Redis cannot be reached.
@@ -72,6 +73,8 @@ async def examine(settings: Settings) -> Findings:
     await found.check("certificates", lambda: _certificates(found, settings))
     await found.check("memory models", lambda: _memory_models(found, settings))
     await _summarizers(found, settings)
+    if settings.gateway_url:
+        await _gateway(found, settings.gateway_url)
     async with AsyncExitStack() as closing:
         store = RedisStore(settings.redis, settings.topic_prefix)
         closing.push_async_callback(store.close)
@@ -156,6 +159,18 @@ async def _summarizers(found: Findings, settings: Settings) -> None:
             found.fault("summarizers", str(answer))
 
 
+async def _gateway(found: Findings, url: str) -> None:
+    """Ask the gateway that these settings name (that of an ``up``) whether it is alive."""
+    if await asyncio.to_thread(status_of, f"{url}/healthz", PATIENCE) == 200:
+        found.ok("gateway", f"it answers at {url}")
+    else:
+        found.fault(
+            "gateway",
+            f"{url} does not answer within {PATIENCE:g} s: start a gateway, or end with kill -9 the"
+            " one that hangs",
+        )
+
+
 async def _redis(found: Findings, url: str, store: RedisStore) -> None:
     try:
         server = await store.ping()
@@ -169,7 +184,7 @@ async def _redis(found: Findings, url: str, store: RedisStore) -> None:
         found.fault(
             "redis",
             f"maxmemory-policy is {server['maxmemory_policy']}: set it to noeviction, so that Redis"
-            " deletes no windows",
+            " deletes no windows. What it deleted, `threadfold verify --all --repair` brings back",
         )
     elif server["refuses"]:
         found.fault("redis", str(server["refuses"]))

@@ -31,6 +31,23 @@ GRACE = 20.0
 """Seconds for a service to stop: a worker finishes its batch and leaves its consumer group."""
 
 
+def status_of(url: str, seconds: float) -> int | None:
+    """The status that a gateway answers there; None: it does not answer, or not in time."""
+    # Whom the certificate is for does not matter here: it is this stack's own gateway.
+    unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=unchecked)
+    )
+    try:
+        with opener.open(url, timeout=seconds) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except (urllib.error.URLError, OSError, ValueError):
+        return None
+
+
 class ServiceDied(ThreadfoldError):
     """A service ends again and again; the message has the last line of its log."""
 
@@ -130,17 +147,7 @@ class Fleet:
         ready()
 
     def _answers(self) -> bool:
-        # Whom the certificate is for does not matter here: it is this fleet's own gateway.
-        unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=unchecked)
-        )
-        try:
-            with opener.open(f"{self.settings.gateway_url}/readyz", timeout=2) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError, ValueError):
-            return False  # not listening yet, or 503: not ready
+        return status_of(f"{self.settings.gateway_url}/readyz", 2.0) == 200
 
     def watch(self) -> None:
         """Keep everything running until a signal."""

@@ -108,7 +108,7 @@ class ProjectionReader:
             if all(checkpoint is not None and not checkpoint.healing for checkpoint, _ in answers):
                 return [values for _, values in answers]
             record = await self._records(True)
-        raise Healing(f"projection {name} is being folded anew: try again shortly")
+        raise Healing(f"projection {name} is being folded again: try again shortly")
 
     def _merged(self, raw: list[bytes]) -> Any | None:
         values = [msgspec.json.decode(part) for part in raw]

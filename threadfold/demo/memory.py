@@ -114,9 +114,9 @@ class MemoryAct:
         await memories.stats(self._whose)  # waits until the store is fed
         after = memories.store.digests()
         if not before or after != before:
-            raise PromiseBroken("the memory store that was made anew differs from the deleted one")
+            raise PromiseBroken("the rebuilt memory store differs from the deleted one")
         self._show.say(
-            "  the memory store is deleted and made anew from its topic:"
+            "  the memory store is deleted and rebuilt from its topic:"
             f" digest {next(iter(after.values()))[:16]} as before"
         )
 
@@ -132,7 +132,7 @@ class MemoryAct:
             return not found and not answer.found
 
         await _until(gone, "a memory without what was erased")
-        self._show.say("  the conversations are erased: nothing is recalled any more")
+        self._show.say("  the conversations are erased: nothing is recalled")
 
 
 def _provenance(record: Record) -> str:

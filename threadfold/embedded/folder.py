@@ -33,12 +33,12 @@ def make_private(path: Path, own: Collection[str] | None = None) -> str:
     if mode & stat.S_ISVTX:  # like /tmp: others have their own things there
         return (
             f"{path} is shared with other users, so it stays open to them (mode {mode:o}); only"
-            " what is made in it is private"
+            " new files in it are private"
         )
     if own is not None and any(x.is_dir() and x.name not in own for x in path.iterdir()):
         return (
-            f"{path} has folders of something else, so it stays open to other users (mode"
-            f" {mode:o}); only what is made in it is private"
+            f"{path} has folders of other programs, so it stays open to other users (mode"
+            f" {mode:o}); only new files in it are private"
         )
     try:
         path.chmod(0o700)

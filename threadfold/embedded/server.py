@@ -124,8 +124,8 @@ class EmbeddedServer(Lifecycle):
 
     def _unusable(self, error: OSError) -> EmbeddedUnavailable:
         return EmbeddedUnavailable(
-            f"The embedded {self.name} cannot use {self.data}: {error.strerror}; make room there or"
-            " name another data folder."
+            f"The embedded {self.name} cannot use {self.data}: {error.strerror}; free disk space"
+            " there or choose another data folder."
         )
 
     def _wait(self, port: int, process: GuardedProcess, before: int, *, last: bool) -> bool:

@@ -167,7 +167,7 @@ class Gateway:
         except ClientDisconnect:
             return problems.disconnected()
         except Exception as error:
-            logger.exception("an error that was not foreseen%s", problems.of_request())
+            logger.exception("an unexpected error%s", problems.of_request())
             return problems.unforeseen(error)
         finally:
             if request is not None:
@@ -237,7 +237,7 @@ class Gateway:
                     connection.reason = str(error)
                 else:
                     logger.exception("not connected yet")
-                    connection.reason = f"an error that was not foreseen ({type(error).__name__})"
+                    connection.reason = f"an unexpected error ({type(error).__name__})"
                 await asyncio.sleep(RECONNECT)
         self._on_connected()
 

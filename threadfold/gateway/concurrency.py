@@ -119,7 +119,7 @@ class ConcurrencyLimit:
             if stream
             else ("requests under way", "try again shortly")
         )
-        raise QuotaExceeded(f"tenant {tenant} has {count} {what}, as many as it may: {then}")
+        raise QuotaExceeded(f"tenant {tenant} has {count} {what}, which is its limit: {then}")
 
 
 class Slot:
@@ -186,9 +186,9 @@ class Slot:
             )
         most, total, mine = self._limit.limits.body_bytes, self._limit.all.bytes, self._mine.bytes
         if total > self._held and total + size > most:
-            raise Overloaded(f"{total >> 20} MiB of requests are under way: try again shortly")
+            raise Overloaded(f"{total >> 20} MiB of requests are in progress: try again shortly")
         if self._tenant is not None and mine > self._held and mine + size > most // SHARE:
             raise QuotaExceeded(
-                f"tenant {self._tenant} has {mine >> 20} MiB of requests under way, as much as it"
+                f"tenant {self._tenant} has {mine >> 20} MiB of requests in progress, as much as it"
                 " may: try again shortly"
             )

@@ -38,21 +38,19 @@ def _conditions_of(headers: Mapping[str, str]) -> Conditions:
             raise InvalidRequest("header If-None-Match: it excludes If-Match")
         if absent.strip() != "*":
             raise InvalidRequest(
-                "header If-None-Match: only * is known, for a conversation that must be new"
+                "header If-None-Match: only * is supported, for a conversation that must be new"
             )
         expect = ""
     elif expect is not None:
         expect = expect.strip().removeprefix('"').removesuffix('"')
         if not expect or expect == "*":
-            raise InvalidRequest(
-                "header If-Match: expected the position of the last event that was seen"
-            )
+            raise InvalidRequest("header If-Match: expected the position of the last known event")
         try:
             parse_position(expect)
         except InvalidPosition as error:
             raise InvalidRequest(f"header If-Match: {error}") from None
     if fence is not None and not _FENCE.fullmatch(fence.strip()):
-        raise InvalidRequest("header Fencing-Token: expected the number that a turn was given")
+        raise InvalidRequest("header Fencing-Token: expected the fencing token of a turn")
     return Conditions(expect, None if fence is None else int(fence))
 
 

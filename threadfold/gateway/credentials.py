@@ -71,9 +71,7 @@ class Credentials:
         hashed = hash_key(given)
         found = state().keys.get(hashed)
         if found is None:
-            raise Unauthorized(
-                "the key is not known, or was revoked: `threadfold tenants add` makes one"
-            )
+            raise Unauthorized("the key is unknown or revoked: `threadfold tenants add` makes one")
         if found.expires_at and time.time() >= moment(found.expires_at):
             raise Unauthorized(
                 f"the key expired at {found.expires_at}: `threadfold tenants add` makes another"
@@ -126,8 +124,8 @@ def stream_token(scope: Scope, *, cookies: bool) -> str | None:
         scope["query_string"] = urlencode(left).encode()
         if len(found) > 1 or not is_user_token(found[0]):
             raise Unauthorized(
-                f"query parameter {TOKEN_PARAMETER}: expected one token of an end user; keys and"
-                " other tokens go in the header Authorization only"
+                f"query parameter {TOKEN_PARAMETER}: expected one token of an end user; send keys"
+                " and other tokens in the header Authorization only"
             )
         return str(found[0])
     for name, value in scope["headers"]:

@@ -147,7 +147,7 @@ class Measured:
             if status:
                 raise
             # From before the routes, which answer their own.
-            logger.exception("an error that was not foreseen%s", of_request())
+            logger.exception("an unexpected error%s", of_request())
             await unforeseen(error)(scope, receive, noted)
         finally:
             request.over = True

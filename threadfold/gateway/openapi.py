@@ -116,8 +116,8 @@ _PROBLEMS: dict[int, tuple[str, str, str]] = {
         "kafka-unavailable",
         "Kafka or Redis is away, a partition is healing, or the gateway is overloaded. The result"
         " of an append is unknown: repeat it with the same ids.",
-        "append: Kafka did not answer within 10 s; unknown whether it is in: repeat it with the"
-        " same ids",
+        "append: Kafka did not answer within 10 s; the append may have happened: repeat it with"
+        " the same ids",
     ),
 }
 """For each status of a problem document: the end of its type, its meaning, and an example's detail.

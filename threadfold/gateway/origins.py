@@ -106,8 +106,8 @@ class Origins:
         name = _host_name(host)
         if not (_is_loopback(name) or name in self._hosts):
             raise Forbidden(
-                f"host {name[:100]!r}: with auth off the gateway answers on loopback names, and on"
-                " those in the setting gateway_hosts, only"
+                f"host {name[:100]!r}: with auth off the gateway answers only to loopback names"
+                " and those in the setting gateway_hosts, only"
             )
         origin = header(scope, b"origin")
         own = f"{scope.get('scheme', 'http')}://{host}".lower()

@@ -166,7 +166,7 @@ class Parameters:
                     f"query parameter {name[:60]!r}: this route has no such parameter ({there})"
                 )
             if name in pairs:
-                raise InvalidRequest(f"query parameter {name}: it is given twice: give it once")
+                raise InvalidRequest(f"query parameter {name}: it occurs twice: give it once")
             pairs[name] = value
         return pairs
 

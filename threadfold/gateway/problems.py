@@ -104,8 +104,8 @@ def cut_off() -> Response:
     """The problem of a request that was not done when the gateway's time to stop was over."""
     return problem_of(
         Stopping(
-            "the gateway stops, and this was not done in time: what it appends may be in, repeat it"
-            " with the same ids"
+            "the gateway is stopping and did not finish this request: its events may be in the log,"
+            " so repeat it with the same ids"
         )
     )
 
@@ -122,8 +122,7 @@ def unforeseen(error: Exception) -> Response:
     return problem(
         500,
         "InternalError",
-        f"an error that was not foreseen ({type(error).__name__}): the gateway's log has it"
-        f"{of_request()}",
+        f"an unexpected error ({type(error).__name__}): the gateway's log has it{of_request()}",
     )
 
 

@@ -46,6 +46,8 @@ same: nobody may hold a place for longer.
 """
 CHECK = 2.0
 """Seconds between two looks at a body that has not ended."""
+UNWANTED = 0.1
+"""Seconds between two reads of a body whose request is answered: 256 KiB each."""
 
 
 class _Refused(Exception):
@@ -158,6 +160,9 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.logger.warning("Invalid HTTP request received.")
                 self.send_400_response("")
         self._hand_on()
+        if self._in_body and self.cycle is not None and self.cycle.response_complete:
+            self.flow.pause_reading()
+            self.loop.call_later(UNWANTED, self.flow.resume_reading)
         if self._progress:
             self._quiet = 0
         else:
@@ -278,12 +283,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _hand_on(self) -> None:
         """Hand on what came of a body, together: it may have come in chunks of one byte."""
-        if not self._pieces:
-            return
-        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces.clear()
-        if self._counted and self._refusal is None:
-            super().on_body(body)
+        pieces, self._pieces = self._pieces, []
+        if pieces and self._counted and self._refusal is None:
+            super().on_body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def on_message_complete(self) -> None:
         if self._refusal is not None or self.parser.should_upgrade():

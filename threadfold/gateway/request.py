@@ -159,8 +159,8 @@ def refuse_coded(scope: Scope) -> None:
         for coding in value.decode("latin-1").split(","):
             if coding.strip().lower() not in ("", "identity"):
                 raise UnsupportedMedia(
-                    f"the header Content-Encoding names {coding.strip()[:40]!r}: send the body as"
-                    " it is, without a coding"
+                    f"the header Content-Encoding names {coding.strip()[:40]!r}: send the body"
+                    " without an encoding"
                 )
 
 

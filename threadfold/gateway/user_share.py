@@ -55,7 +55,7 @@ class UserShare:
             return
         count = self._open.get(who, 0)
         if self._streams and count >= self._streams:
-            raise QuotaExceeded(f"you have {count} streams open, as many as may be: close one")
+            raise QuotaExceeded(f"you have {count} open streams, which is the limit: close one")
         self._open[who] = count + 1
         try:
             yield

@@ -188,7 +188,7 @@ class UserTokens:
         ]
         if not keys:
             raise Unauthorized(
-                "the token was not minted here, or its key was revoked: get a new one"
+                "the token was not minted by this deployment, or its key was revoked: get a new one"
             )
         hashed, key = keys[0]
         return self._made(hashed, key, said, now)
@@ -282,8 +282,8 @@ def check_public_keys(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
         known.add(kid)
         if PRIVATE & entry.keys():
             raise InvalidKey(
-                f"key {i} ({kid}) is a private key or a shared secret: it is known to others now,"
-                " make another one, and register its public part alone"
+                f"key {i} ({kid}) is a private key or a shared secret. It is no longer secret:"
+                " make another one, and register only its public part"
             )
         found = signing_key(entry)
         if found is None or found.algorithm not in (None, *ALGORITHMS):

@@ -76,7 +76,7 @@ class Callers:
             what = "THREADFOLD_KEY" if self._key else "the header Authorization"
             return f"the gateway refuses the credential ({said}): check {what}"
         if isinstance(error, Unavailable) and error.status == 0:
-            return f"the gateway at {self.url} does not answer ({said}): is it running there?"
+            return f"the gateway at {self.url} does not answer ({said}): check that it runs there"
         return said
 
 

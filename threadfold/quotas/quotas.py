@@ -341,7 +341,7 @@ class Quotas:
     def _left(self, error: RedisUnavailable, leases: list[Lease]) -> None:
         if not self._away:
             logger.warning(
-                "%s; until it is back this gateway goes on by itself, at the quotas' full rates",
+                "%s; meanwhile this gateway admits the quotas' full rates by itself",
                 error,
             )
         self._away = True

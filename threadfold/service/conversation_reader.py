@@ -169,7 +169,7 @@ class ConversationReader:
         """The conversation's window as it is now, or (``after``) once it includes that position.
 
         Raises:
-            UnknownConversation: nothing was appended to it, or nothing is folded yet.
+            UnknownConversation: it has no events, or nothing is folded yet.
             Erased: the conversation was erased.
             InvalidPosition: ``after`` is not of this conversation's partition.
             WaitTimedOut: the window does not include ``after`` within ``timeout`` seconds.
@@ -391,7 +391,7 @@ def head_of(key: Key, fields: Mapping[bytes, bytes]) -> Head:
 def unknown(key: Key) -> UnknownConversation:
     """The error for a conversation that is not there, or that the caller may not know of."""
     return UnknownConversation(
-        f"conversation {key.conversation} is not known: nothing of it is there, or applied yet"
+        f"conversation {key.conversation} is not known: it has no events, or none is applied yet"
     )
 
 

@@ -202,8 +202,8 @@ class ConversationService(ConversationReader):
         except TimeoutError:
             raise KafkaUnavailable(
                 f"append: Kafka at {self.settings.kafka} did not answer within"
-                f" {self.settings.append_timeout:g} s; unknown whether it is in: repeat it with the"
-                " same ids"
+                f" {self.settings.append_timeout:g} s; the append may have happened: repeat it"
+                " with the same ids"
             ) from None
         if span is not None:
             note_appended(span, drafts.records, positions)

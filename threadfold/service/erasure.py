@@ -104,7 +104,7 @@ class Eraser:
             user: on whose behalf; :meth:`user` returns this receipt, too.
 
         Raises:
-            UnknownConversation: nothing was appended to it. Its text in progress is deleted.
+            UnknownConversation: it has no events. Its text in progress is deleted.
             WaitTimedOut: the window did not include the erasure in time (does a worker run?). It
                 has begun, and the conversation is refused everywhere: repeat the call.
             Healing, KafkaUnavailable, RedisUnavailable: repeat the call.
@@ -184,14 +184,14 @@ class Eraser:
         """What remains of the log: ``opaque`` if all events of the conversation are sealed.
 
         Raises:
-            UnknownConversation: nothing was appended to it.
+            UnknownConversation: it has no events.
         """
         backend = self._backend
         await backend.caught_up([partition_of(key, backend.log.partitions)])
         window = await self._window(key)
         if window is None:
             raise UnknownConversation(
-                f"conversation {key.conversation} is not known: nothing was appended to it"
+                f"conversation {key.conversation} is not known: it has no events"
             )
         if not self._keys.table.has(str(key).encode()):
             return "kept"
@@ -240,7 +240,7 @@ class Eraser:
                     break
             else:
                 raise Healing(
-                    f"generation {generation.number} is written too busily to erase"
+                    f"generation {generation.number} is written too often to erase"
                     f" {key.conversation} from it: try again shortly"
                 )
 
@@ -311,7 +311,7 @@ def _stores(opaque: bool, since: datetime, configs: dict[str, dict[str, str]]) -
         ),
         "windows": Store("deleted", None, "in all generations; they record only the erasure"),
         "snapshots": (
-            Store("opaque", None, f"what may be left is {sealed}")
+            Store("opaque", None, f"remaining records are {sealed}")
             if opaque
             else Store(
                 "deleted",

@@ -192,7 +192,7 @@ class GenerationTasks:
             report.error, report.would_lose = str(error), isinstance(error, WouldLose)
         except Exception as error:
             logger.exception("generation %d: %s failed", task.number, task.doing)
-            report.error = f"an error that was not foreseen ({type(error).__name__})"
+            report.error = f"an unexpected error ({type(error).__name__})"
         finally:
             await pool.close(wait=False)
             report.ended = present("seconds")
@@ -206,7 +206,7 @@ class GenerationTasks:
                     self._process, msgspec.json.encode(list(self._mine.values()))
                 )
             except RedisUnavailable as error:
-                logger.debug("what is done with generations is not reported: %s", error)
+                logger.debug("work on generations is not reported: %s", error)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), EVERY)
 

@@ -4,7 +4,6 @@ which is fed from the topic of memories.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
@@ -13,6 +12,8 @@ import msgspec
 
 from projections.errors import Conflict, Erased, Forbidden, Healing, InvalidRequest, UnknownMemory
 from projections.events import types as events
+from projections.events.codec import MEMORY_NAMES
+from projections.events.times import parse_micros, present, time_at
 from projections.memory.resolution import Record
 from projections.names import Key, Position, make_key, users_log
 from projections.policy.policy import Policy
@@ -27,18 +28,12 @@ from threadfold.service.conversations import ConversationService
 from threadfold.service.memory_cursors import cursor_of, place_of
 from threadfold.service.memory_models import MemoryModels, ModelCounts
 from threadfold.service.recall import Answer, Question, Recall
-from threadfold.service.saved_memories import filled
+from threadfold.service.saved_memories import Saved, all_filled
 from threadfold.service.use_counts import UseCounts
 
 MAX_LISTED = 200
 """Records of one page, and hits of one search."""
 KINDS = ("record", "composite", "skill")
-_EVENTS: dict[type, str] = {
-    events.MemorySaved: "memory.saved",
-    events.SkillSaved: "skill.saved",
-    events.MemoryDeleted: "memory.deleted",
-    events.MemoryOutcome: "memory.outcome",
-}
 T = TypeVar("T")
 Charge = Callable[[Sequence[Appended]], None]
 
@@ -65,27 +60,6 @@ class Whose(NamedTuple):
             conversations=self.conversations,
             **more,
         )
-
-
-class Saved(NamedTuple):
-    """An appended memory event and its log."""
-
-    key: Key
-    data: events.Learnt
-    appended: Appended
-
-    @property
-    def memory_id(self) -> str:
-        """The record that it is about."""
-        found: str = self.data.memory_id  # type: ignore[attr-defined]
-        return found
-
-    @property
-    def text(self) -> str:
-        """What a statement is compared by."""
-        if isinstance(self.data, events.SkillSaved):
-            return self.data.doc_markdown
-        return self.data.normalized_text if isinstance(self.data, events.MemorySaved) else ""
 
 
 class Memories:
@@ -118,14 +92,9 @@ class Memories:
         self.models = MemoryModels(
             backend, self.store.vectors, turn_vectors, counts or ModelCounts()
         )
-        self.recall = Recall(
-            self.store,
-            self.turns,
-            self.turn_feed,
-            self.models.vectors,
-            self.models.turn_vectors,
-            self.models.searches,
-        )
+        models = self.models
+        searched = self.store, self.turns, self.turn_feed, models.vectors, models.turn_vectors
+        self.recall = Recall(*searched, models.searches)
         self.use_counts = UseCounts(backend.append, wanted=backend.settings.memory_use_counts)
 
     async def stop(self) -> None:
@@ -164,12 +133,14 @@ class Memories:
             UnknownConversation, Erased, KafkaUnavailable, …: as ``ConversationService.append`` and
                 ``wait_applied`` say.
         """
-        made = []
-        for i, (whose, data) in enumerate(items, 1):
-            key, user, channel = await self._log_of(whose, f"memory {i}")
-            if key.of_user and self._backend.keys.is_erased(str(key).encode()):
-                raise Erased(f"memory {i}: {key.shown} was erased")
-            made.append((key, filled(key, user, channel, data, f"memory {i}")))
+        logs: dict[Whose, tuple[Key, str | None, str | None]] = {}
+        for i, (whose, _) in enumerate(items, 1):
+            if whose not in logs:
+                key, *_ = logs[whose] = await self._log_of(whose, f"memory {i}")
+                if key.of_user and self._backend.keys.is_erased(str(key).encode()):
+                    raise Erased(f"memory {i}: {key.shown} was erased")
+        saves = [(*logs[whose], data) for whose, data in items]
+        made = await self.recall.apart(items[0][0].tenant if items else "", all_filled, saves)
         before = await self._texts_of(made) if wait else {}
         # A key may have given ids to messages of the same log: those are no saves.
         own_seed = None if seed is None else sha256(f"saves\n{seed}".encode()).hexdigest()
@@ -211,7 +182,7 @@ class Memories:
         for key, data in made:
             only = Filter(key.tenant, data.user, data.channel, kinds=KINDS)
             memory_id: str = data.memory_id  # type: ignore[attr-defined]
-            record = await asyncio.to_thread(self.store.get, only, memory_id)
+            record = await self.recall.apart(key.tenant, self.store.get, only, memory_id)
             if record is not None:
                 found[memory_id] = record.doc_markdown or record.normalized_text
         return found
@@ -256,21 +227,29 @@ class Memories:
             Conflict: the log does not take it: its conversation is another user's by now.
         """
         scope = record.scope
-        key = (
-            users_log(scope.tenant, scope.user)
-            if scope.conversation is None
-            else make_key(scope.tenant, scope.conversation)
-        )
+        key = users_log(scope.tenant, scope.user)
+        # An erased user who came back has no log of the own any more.
+        gone = record.conversation is not None and self._backend.keys.is_erased(str(key).encode())
+        if scope.conversation is not None or gone:
+            key = make_key(scope.tenant, record.conversation)
         data = msgspec.structs.replace(data, user=scope.user, channel=scope.channel)
-        (done,) = await self._applied(await self._append([(key, data)], None, charge))
+        # Behind what it is about, also where another gateway's clock is ahead of this one's.
+        at = max(parse_micros(present()) or 0, record.confirmed_at + 1_000)
+        saved = await self._append([(key, data)], None, charge, time=time_at(at))
+        (done,) = await self._applied(saved)
         if done.status not in ("applied", "duplicate"):
             raise Conflict(f"memory {record.id}: its log does not take the event ({done.status})")
 
     async def _append(
-        self, made: Sequence[tuple[Key, events.Learnt]], seed: str | None, charge: Charge
+        self,
+        made: Sequence[tuple[Key, events.Learnt]],
+        seed: str | None,
+        charge: Charge,
+        **more: str,
     ) -> list[Saved]:
         items = [
-            (key, {"type": _EVENTS[type(data)], **msgspec.to_builtins(data)}) for key, data in made
+            (key, {"type": MEMORY_NAMES[type(data)], **msgspec.to_builtins(data), **more})
+            for key, data in made
         ]
         appended = (
             await self._backend.append(
@@ -372,10 +351,10 @@ class Memories:
         """How many records a caller may see."""
         return await self._read(self.store.stats, whose.filter(kinds=KINDS))
 
-    async def _read(self, work: Callable[..., T], *args: object) -> T:
+    async def _read(self, work: Callable[..., T], only: Filter, *args: object) -> T:
         await self._fed()
         before = self._emptied
-        return self._whole(await asyncio.to_thread(work, *args), before)
+        return self._whole(await self.recall.apart(only.tenant, work, only, *args), before)
 
     @property
     def _emptied(self) -> int:
@@ -384,7 +363,7 @@ class Memories:
     def _whole(self, found: T, emptied: int) -> T:
         """What was read; raises :class:`Healing` if what it was read of was emptied meanwhile."""
         if self._emptied != emptied:
-            raise Healing("the long-term memory is fed anew: try again shortly")
+            raise Healing("the long-term memory is being rebuilt: try again shortly")
         return found
 
     async def _fed(self) -> None:

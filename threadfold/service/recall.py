@@ -37,6 +37,7 @@ from streams.memory.search_models import RULES, Imagined, Planned, SearchModels
 from streams.memory.store import Filter, Hit, MemoryStore
 from streams.memory.turn_feed import TurnFeed
 from streams.memory.turns import SqliteTurns, TurnHit
+from streams.runtime.tenant_threads import TenantThreads
 from threadfold.service.imagined_skills import VectorSearch, near_hit, skills_like
 from threadfold.service.plan_queries import tags_asked, with_slots, within
 
@@ -129,6 +130,7 @@ class Recall:
         feed: brings the index up to date; None: it is.
         models: make the plans, and imagine skills; None: the rules make the plans.
         """
+        self.apart = TenantThreads().run
         self._store = store
         self._turns = turns
         self._feed = feed
@@ -161,7 +163,7 @@ class Recall:
             others = other_statements(shown[:most], best)
             channels.append(("text", await self._corrections(question, sought, best, others)))
         wanted = replace(question.only, kinds=_kinds(question))
-        composites = await asyncio.to_thread(self._composites, wanted, channels)
+        composites = await self.apart(wanted.tenant, self._composites, wanted, channels)
         one_list = joined(channels, composites)
         found = scored(one_list, sought.plan, weights, now, facts=question.facts)
         return Answer(found[: question.most(sought.plan)], sought)
@@ -188,7 +190,7 @@ class Recall:
         away: dict[str, str] = {}
         wanted = replace(only, kinds=_kinds(question))
         by_words, by_meaning, said = await asyncio.gather(
-            asyncio.to_thread(self._of_records, wanted, plan, count, question),
+            self.apart(only.tenant, self._of_records, wanted, plan, count, question),
             self._by_vectors(wanted, plan, count, away, question),
             self._said(only, plan, count, away, question),
         )
@@ -220,18 +222,18 @@ class Recall:
         only, others = question.only, list[Recalled]()
         if kinds := _kinds(question):
             wanted = replace(only, kinds=kinds)
-            hits = await asyncio.to_thread(self._store.search, wanted, words, CORRECTIONS)
+            hits = await self.apart(only.tenant, self._store.search, wanted, words, CORRECTIONS)
             others += [_recalled(hit) for hit in hits]
         if self._turns is not None and "turn" in question.kinds and "turns" not in sought.away:
-            said = await asyncio.to_thread(self._turns.search, only, words, CORRECTIONS)
+            said = await self.apart(only.tenant, self._turns.search, only, words, CORRECTIONS)
             gone = await self._gone(only, said)
             others += [Recalled(hit.turn) for hit in said if _event(hit, only) not in gone]
         return correcting(best, others, sought.plan, shown)
 
     async def _gone(self, only: Filter, hits: Iterable[TurnHit]) -> set[tuple[Key, int]]:
         """The turns among them that taught what no longer stands."""
-        said = {_event(hit, only) for hit in hits}
-        return await asyncio.to_thread(self._store.superseded_turns, only.tenant, said, only.as_of)
+        said, tenant = {_event(hit, only) for hit in hits}, only.tenant
+        return await self.apart(tenant, self._store.superseded_turns, tenant, said, only.as_of)
 
     async def _planned(self, question: Question, state: ActionState) -> Planned:
         if self._models is None or question.facts:
@@ -245,7 +247,7 @@ class Recall:
         models, only = self._models, replace(question.only, kinds=KINDS_OF["skill"])
         if models is None or not models.imagines or question.facts or "skill" not in question.kinds:
             return None, None
-        if not await asyncio.to_thread(self._store.page, only, None, 1):
+        if not await self.apart(only.tenant, self._store.page, only, None, 1):
             return None, None
         return await models.imagine(only.tenant, state)
 
@@ -331,7 +333,7 @@ class Recall:
                 )
                 await self._caught_up(self._feed, key)
             search = partial(self._turns.search, only, limit=count)
-            return await asyncio.to_thread(with_slots, plan, search)
+            return await self.apart(only.tenant, with_slots, plan, search)
         except (WaitTimedOut, KafkaUnavailable, Healing) as error:
             away["turns"] = str(error)
             return None

@@ -95,7 +95,9 @@ async def _background(
     memories: Memories, reader: Reader, window: Window
 ) -> tuple[Background | None, dict[str, str]]:
     """What is relevant to the newest user's message, of what the window does not show."""
-    said = [entry for entry in window.tail if entry.kind in (Kind.USER, Kind.ASSISTANT)]
+    spoken = (Kind.USER, Kind.ASSISTANT)
+    # What is left out of a window has no text there.
+    said = [entry for entry in window.tail if entry.kind in spoken and entry.body]
     newest = next((i for i in reversed(range(len(said))) if said[i].kind == Kind.USER), None)
     query = "" if newest is None else _said(said[newest])
     if newest is None or not query:

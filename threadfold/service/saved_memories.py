@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from msgspec.structs import astuple, replace
 
 from projections.errors import InvalidRequest
@@ -11,6 +14,37 @@ from projections.memory.identity import id_of, normalize
 from projections.memory.private_text import all_without_private, is_marked, without_private
 from projections.memory.valid_times import valid_times
 from projections.names import Key
+from threadfold.service.append_result import Appended
+
+
+class Saved(NamedTuple):
+    """An appended memory event and its log."""
+
+    key: Key
+    data: events.Learnt
+    appended: Appended
+
+    @property
+    def memory_id(self) -> str:
+        """The record that it is about."""
+        found: str = self.data.memory_id  # type: ignore[attr-defined]
+        return found
+
+    @property
+    def text(self) -> str:
+        """What a statement is compared by."""
+        if isinstance(self.data, events.SkillSaved):
+            return self.data.doc_markdown
+        return self.data.normalized_text if isinstance(self.data, events.MemorySaved) else ""
+
+
+Save = tuple[Key, str | None, str | None, events.MemorySaved | events.SkillSaved]
+"""What is saved, before the log, the user and the channel that it belongs to."""
+
+
+def all_filled(saves: Sequence[Save]) -> list[tuple[Key, events.MemorySaved | events.SkillSaved]]:
+    """:func:`filled` of each, with its log; errors count them from 1."""
+    return [(save[0], filled(*save, f"memory {i}")) for i, save in enumerate(saves, 1)]
 
 
 def filled(
@@ -32,7 +66,7 @@ def filled(
     if isinstance(data, events.SkillSaved) and not data.doc_markdown:
         raise InvalidRequest(f"{what}: field doc_markdown: nothing of it is left that may be kept")
     if not data.normalized_text:
-        raise InvalidRequest(f"{what}: nothing of its text is left that may be kept")
+        raise InvalidRequest(f"{what}: after removing private text, nothing is left to save")
     if len(named) > MAX_TEXT:
         raise InvalidRequest(f"{what}: {len(named)} characters: a text has at most {MAX_TEXT}")
     data.memory_id = id_of(key, data) or ""
@@ -49,7 +83,9 @@ def _public_record(data: events.MemorySaved, what: str) -> events.MemorySaved:
     if topic is not None and is_marked(topic):
         topic = without_private(topic)
         if not topic:
-            raise InvalidRequest(f"{what}: field topic: nothing of it is left that may be kept")
+            raise InvalidRequest(
+                f"{what}: field topic: after removing private text, nothing is left"
+            )
     if tags is not None:
         tags = events.MemoryTags(*map(all_without_private, astuple(tags)))
     return replace(data, text=without_private(data.text), topic=topic, tags=tags, temporal=temporal)

@@ -130,8 +130,7 @@ class StoredWindows:
             or await self._stepped_back(partition, checkpoint.latest, before)
         ):
             raise Healing(
-                f"the windows of partition {partition} are being brought back from the log: try"
-                " again shortly"
+                f"the windows of partition {partition} are healing from the log: try again shortly"
             )
         return checkpoint
 

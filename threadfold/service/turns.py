@@ -179,8 +179,7 @@ async def _appended(
     turns = await standing(backend, tenant, conversation)
     if applied.status == "rejected" and not may_fail:
         raise Conflict(
-            f"turn {flat['turn_id']} of conversation {conversation} is not under"
-            f" way{_holder(turns)}"
+            f"turn {flat['turn_id']} of conversation {conversation} is not active{_holder(turns)}"
         )
     return turns, str(applied.position)
 
@@ -204,8 +203,7 @@ def stale_fence(fence: int, token: int | None) -> Conflict:
     """The error for token ``fence`` if ``token`` is the current one (None: no turn)."""
     now = "no turn is" if token is None else f"that of token {token} is"
     return Conflict(
-        f"header Fencing-Token: the turn of token {fence} is not in force, {now}: nothing was"
-        " changed"
+        f"header Fencing-Token: the turn of token {fence} is not active, {now}: nothing was changed"
     )
 
 

@@ -88,7 +88,7 @@ async def missed(
         first = max(scanned, min(first, checkpoint.offset + 1))
         if checkpoint.offset + 1 < first:
             raise Healing(
-                f"the windows of partition {partition} are not up to the log yet: try again shortly"
+                f"the windows of partition {partition} are behind the log: try again shortly"
             )
         if stored is not None:
             window = stored.load(key, partition, backend.live_rules())

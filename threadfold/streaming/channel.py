@@ -160,8 +160,8 @@ class Channel:
         self._inbox_bytes += size
         if len(self._inbox) > MOST_WAITING or self._inbox_bytes > MOST_WAITING_BYTES:
             logger.warning(
-                "too much waits behind an event of %s that is not judged yet: its subscribers have"
-                " to connect again",
+                "too many events of %s wait for a summary to be applied: its subscribers have to"
+                " connect again",
                 self.key,
             )
             self.broken("more waits than may wait here: connect again with Last-Event-ID")

@@ -35,8 +35,8 @@ def read_cursor(topic: str, tenant: str, partitions: int, cursor: str) -> list[i
 def not_as_now() -> InvalidPosition:
     """The error of a cursor that names a place which the topic, as it is, does not have."""
     return InvalidPosition(
-        f"the cursor is not one of {WHOSE} as it is now: begin anew, from the beginning or from now"
-        " on"
+        f"the cursor is not one of {WHOSE} as it is now: start again, from the beginning or from"
+        " now"
     )
 
 

@@ -282,7 +282,7 @@ class Partials:
 
 def _conflict(turn: str, why: str, stored: int) -> PartialConflict:
     return PartialConflict(
-        f"turn {turn}: {why}: go on at offset {stored}, or begin again at 0 once its message is"
+        f"turn {turn}: {why}: continue at offset {stored}, or start again at 0 once its message is"
         " appended"
     )
 

@@ -179,7 +179,7 @@ class AsyncClient(MemoryCalls, UserCalls):
         try:
             return context_of(body, format, max_tokens)
         except msgspec.DecodeError as error:
-            raise Fault(f"the service answered something that is no context: {error}") from None
+            raise Fault(f"the service's answer is not a context: {error}") from None
 
     async def history(
         self,

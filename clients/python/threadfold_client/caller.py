@@ -137,4 +137,4 @@ def _decoded(body: bytes, form: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=form)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Fault(f"the service answered something else than expected: {error}") from None
+        raise Fault(f"the service's answer is not as expected: {error}") from None

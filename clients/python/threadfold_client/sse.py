@@ -70,7 +70,7 @@ class SseParser:
         del self._buffer[:start]
         self._scanned = len(self._buffer)
         if len(self._buffer) + self._size > self._limit:
-            raise StreamTooLong(f"an event of the stream is over {self._limit} bytes")
+            raise StreamTooLong(f"an event of the stream is larger than {self._limit} bytes")
         return found
 
     def _next_end(self, start: int) -> tuple[int, int] | None:
@@ -105,7 +105,7 @@ class SseParser:
             self._data.append(value)
             self._size += len(raw)
             if self._size > self._limit:
-                raise StreamTooLong(f"an event of the stream is over {self._limit} bytes")
+                raise StreamTooLong(f"an event of the stream is larger than {self._limit} bytes")
         elif name == "event":
             self._event = value
         elif name == "id" and "\0" not in value:

@@ -52,7 +52,7 @@ class LoopThread:
         try:
             return future.result()
         except CancelledError:
-            raise ClientClosed("the client was closed while the call was under way") from None
+            raise ClientClosed("the client was closed during the call") from None
         except BaseException:
             future.cancel()
             raise

@@ -71,8 +71,8 @@ class Turn:
             if time.monotonic() > deadline:
                 await self.end()
                 raise Conflict(
-                    f"turn {self.turn_id} was queued for {self._wait:g} s: another one still holds"
-                    " the conversation",
+                    f"turn {self.turn_id} was queued for {self._wait:g} s: another turn still"
+                    " holds the conversation",
                     status=409,
                 )
             self.info = await self._begin(max(0.05, min(deadline - time.monotonic(), MOST_WAIT)))

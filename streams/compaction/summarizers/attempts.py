@@ -90,7 +90,7 @@ class Attempts:
         deadline: float,
     ) -> Answer:
         if deadline - asyncio.get_running_loop().time() < LEAST_SECONDS:
-            raise EndpointTimedOut(f"{self.title} was not asked: the time for it is up")
+            raise EndpointTimedOut(f"{self.title} was not called: no time is left")
         if not run.taken:
             await self._take(tenant, deadline)
         run.taken = False
@@ -110,7 +110,7 @@ class Attempts:
         finally:
             if self._breaker.settle(ticket, good):
                 logger.warning(
-                    "%s failed too often in a row: it is left alone for a while", self.title
+                    "%s failed too often in a row: its circuit is open for a while", self.title
                 )
                 if failure is not None:
                     # A pause and another attempt would only meet the open breaker.
@@ -123,7 +123,7 @@ class Attempts:
             raise CallNotAllowed(str(error)) from None
 
     def _resting(self) -> EndpointResting:
-        return EndpointResting(f"{self.title} is left alone for a while after failures in a row")
+        return EndpointResting(f"the circuit of {self.title} is open after failures in a row")
 
 
 class _Run:

@@ -124,7 +124,7 @@ def _check_form(request: SummaryInput, text: str, answer: str, mark: str) -> Non
         raise SummaryRejected("the answer is not text", reason="no_text")
     words = terms(text)
     if len(words) >= 60 and len(set(words)) < len(words) / 12:
-        raise SummaryRejected("the answer says the same again and again", reason="repetition")
+        raise SummaryRejected("the answer repeats itself", reason="repetition")
     tokens = count(text, request.encoding)
     if tokens > max(TOO_LONG * request.max_tokens, request.max_tokens + 64):
         raise SummaryRejected(
@@ -177,7 +177,8 @@ def _check_invented(request: SummaryInput, text: str) -> None:
         invented = sum(_squeezed([fact.text]) not in known for fact in checked)
         if invented:
             raise SummaryRejected(
-                f"the answer has {invented} ids or addresses that nobody gave", reason="invented"
+                f"the answer has {invented} ids or addresses that are not in the text",
+                reason="invented",
             )
 
 
@@ -245,7 +246,7 @@ def _fit(
             tasks.pop(0)
         else:
             raise SummaryRejected(
-                f"nothing of the answer fits in {request.max_tokens} tokens", reason="too_long"
+                f"no part of the answer fits in {request.max_tokens} tokens", reason="too_long"
             )
 
 

@@ -110,7 +110,7 @@ class ModelEndpoint(Generic[Options]):
             raise EndpointTimedOut(f"{self.title} did not answer within {seconds:.3g} s") from None
         except aiohttp.ClientPayloadError:
             raise EndpointUnreachable(
-                f"{self.title}: the connection broke before the answer was whole"
+                f"{self.title}: the connection broke before the answer was complete"
             ) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # Its own text may quote headers or the address; the class says the cause.

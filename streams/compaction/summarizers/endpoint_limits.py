@@ -224,8 +224,8 @@ class EndpointLimits:
 
     def _missed(self) -> CallNotAllowed:
         return CallNotAllowed(
-            f"{self.title} may not be called in time: its limits are used up, or it"
-            " asked for a pause"
+            f"{self.title} cannot be called in time: its limits are used up, or it requested a"
+            " pause"
         )
 
     @staticmethod

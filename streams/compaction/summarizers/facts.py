@@ -111,6 +111,7 @@ _DIGIT = re.compile(r"[0-9]")
 _HAS_WORD = re.compile(r"[a-z]{4}")
 """An id such as ``gift_card_3481935`` says by itself what it is."""
 _CLAUSE = re.compile(r"[.;!?…。！？] ?")
+_ASIDE = re.compile(r"^[^(]*\)|\([^()]*\)")
 _WORD = re.compile(r"(?<![\w#@$-])[^\W\d]{1,20}(?:['’-][^\W\d]{1,20})?(?!\w)")
 _NEXT = re.compile(rf" ({_WORD.pattern})")
 _SMALL_WORDS = (
@@ -174,22 +175,27 @@ def _found(
     return [(row, value, kind) for (row, value), kind in facts.items()]
 
 
-def in_words(text: str, fact: Fact) -> str:
+def in_words(text: str, fact: Fact, tool: str = "") -> str:
     """A fact with the few words of its sentence that say what it is about; alone where it says so
-    itself. Empty for a number without any.
+    itself. Digits without any have those of the ``tool`` that gave them; empty without that.
     """
     most = _words_of(fact)
     if not most:
         return fact.text
     start = max(0, text.find(fact.text))
     end = start + len(fact.text)
-    clause = _CLAUSE.split(text[max(0, start - NEAR) : start])[-1]
+    # What stands in brackets is about something else.
+    clause = _ASIDE.sub("", _CLAUSE.split(text[max(0, start - NEAR) : start])[-1])
     # In a list of numbers the words stand before the first.
     before = next(filter(None, map(_about, reversed(clause.split(",")))), [])
     before = before[-1:] if clause.endswith(": ") else before[-most:]
     after = _NEXT.match(text, end, end + NEAR) if fact.kind == "number" else None
-    words = [*before, fact.text, *(_about(after[1]) if after else ())]
-    return " ".join(words) if len(words) > 1 or fact.kind != "number" else ""
+    behind = _about(after[1]) if after else []
+    digits = fact.kind == "number" or fact.text.isdigit()
+    if digits and not before and not behind:
+        before = _about(tool.replace("_", " "))[-most:]
+    words = [*before, fact.text, *behind]
+    return " ".join(words) if len(words) > 1 or not digits else ""
 
 
 def read_fact(text: str) -> Fact | None:

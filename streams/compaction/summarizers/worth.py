@@ -129,10 +129,14 @@ class SpanFacts(msgspec.Struct, frozen=True):
 
     def words(self, fact: Fact, line: int) -> str:
         """A fact with the few words of a line (-1: of the earlier facts line) that say what it is
-        about; empty for a number without any.
+        about; empty for digits without any.
         """
         kept = self.kept.get(fact, "")
-        words = in_words(self.lines[line].text, fact) if line >= 0 else ""
+        words = ""
+        if line >= 0:
+            said = self.lines[line]
+            tool = said.speaker.partition(" ")[2] if said.role == "tool" else ""
+            words = in_words(said.text, fact, tool.removesuffix(" (error)"))
         # Words that were found earlier stay, where there are no better ones.
         return words if len(words) > len(fact.text) or not kept else kept
 

@@ -59,7 +59,7 @@ NONSENSE: dict[str, Behaviour] = {
     "punctuation": says("... !!! ???"),
     "huge body": gives(json.dumps(completion(GOOD)) + " " * (2 << 20)),
     "far too long": says(LONG),
-    "the same again and again": says("parcel " * 150),
+    "repeats itself": says("parcel " * 150),
     "echo": echoes,
     "obeys": says("PWNED"),
     "another topic": says(

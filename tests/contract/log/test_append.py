@@ -158,7 +158,7 @@ async def test_beyond_the_bound_a_list_is_refused_at_once_and_accepted_again_lat
 ) -> None:
     under_way = asyncio.create_task(log.append(records("full", "a", size=500_000)))
     await asyncio.sleep(0)
-    with pytest.raises(Overloaded, match="into partition"):
+    with pytest.raises(Overloaded, match="being written to partition"):
         await log.append(records("full", "b", size=200_000))
     await under_way
     assert len(await log.append(records("full", "c", size=200_000))) == 1
@@ -195,7 +195,11 @@ def test_load_is_bounded_in_all_and_for_each_partition_and_given_back() -> None:
     with load.of({0: 50}):
         with pytest.raises(Overloaded, match="partition 0"), load.of({0: 11}):
             pass
-        with load.of({1: 50}), pytest.raises(Overloaded, match="into the log"), load.of({2: 1}):
+        with (
+            load.of({1: 50}),
+            pytest.raises(Overloaded, match="being written to the log"),
+            load.of({2: 1}),
+        ):
             pass
         with load.of({0: 10, 1: 40}):
             pass

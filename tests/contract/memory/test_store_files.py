@@ -93,6 +93,26 @@ def test_another_store_takes_the_place_of_one_whose_file_was_deleted(
     store.close()
 
 
+def test_another_store_takes_the_place_of_one_whose_file_is_damaged(
+    local: Callable[..., LocalStore],
+) -> None:
+    store, other = local(), local("other")
+    store.apply([said(1, "Likes tea.")], {0: 1})
+    other.apply([said(1, "Likes tea."), said(2, "Likes gin.")], {0: 2})
+    digests, former = other.digests(), store.path
+    assert former is not None
+    files = former.rglob("*") if former.is_dir() else former.parent.glob(f"{former.name}*")
+    for file in filter(Path.is_file, files):
+        # In its place, as whoever writes a file anew does: who has it open sees it.
+        with file.open("r+b") as opened:
+            opened.write(b"\xff" * file.stat().st_size)
+    store.adopt(other)
+    assert store.digests() == digests
+    store.apply([said(3, "Likes rum.")], {0: 3})
+    assert texts(store, "rum") == ["Likes rum."]
+    store.close()
+
+
 def test_a_store_that_is_damaged_says_so_and_can_be_fed_anew(
     local: Callable[..., LocalStore],
 ) -> None:

@@ -147,7 +147,7 @@ async def test_a_reader_shows_no_sleeping_window_in_whose_fold_a_callable_failed
             await reader.sure(parts.generation, NUMBER, {touched: stubs[touched]})
         assert refused.value.reason == reason
         assert f"conversation {touched.conversation}: " in str(refused.value)
-    assert caplog.text.count("bringing sleeping windows back") == 1, "the log was read twice"
+    assert caplog.text.count("reviving hibernating windows") == 1, "the log was read twice"
     found = await reader.sure(parts.generation, NUMBER, {untouched: stubs[untouched]})
     assert found[untouched].load(untouched, NUMBER, rules).image() == right[untouched]
     await reader.stop()

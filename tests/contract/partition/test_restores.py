@@ -19,6 +19,7 @@ from projections.storage.window_copies import decode_copies
 from projections.window.window import Window
 from streams.log.log import Log, Raw
 from streams.log.rollback_history import Copies, fetch_needed
+from streams.partition import restores
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.partition.step import belongs, read_row
@@ -154,9 +155,11 @@ async def test_others_are_folded_while_a_conversation_goes_back_to_an_old_event(
     assert stored.offset == raws[-1].position.offset
 
 
+@pytest.mark.parametrize("in_memory", [3, restores.MOST_ROWS])
 async def test_whatever_comes_when_the_windows_and_the_effects_are_the_replays(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, in_memory: int
 ) -> None:
+    monkeypatch.setattr(restores, "MOST_ROWS", in_memory)
     monkeypatch.setattr(window_copies, "EVERY", 5)
     monkeypatch.setattr(window_copies, "MOST", 4)
     monkeypatch.setattr(window_copies, "BACK", 2)
@@ -179,6 +182,31 @@ async def test_whatever_comes_when_the_windows_and_the_effects_are_the_replays(
         assert set(owner.sink.accepted) == set(plain.accepted), f"seed {seed}"
     assert restored > 0
     assert copies > 0
+
+
+async def test_others_go_on_however_much_waits_for_a_conversation(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restores, "MOST_ROWS", 4)
+    talks = await long_talk(parts)
+    one, other, _ = parts.keys
+    for back in (3, 60):
+        talks.say(one, events.Rollback(f"{NUMBER}-{talks.logs[one][back][0]}"))
+        for i in range(12):
+            talks.say(one, events.Message("user", f"behind {back} {i}"))
+    talks.say(other, events.Message("user", "beside"))
+    raws = await parts.put(talks.rows)
+    owner = Owner(parts, Checkpoint(offset=parts.first - 1))
+    for raw in raws:
+        async with asyncio.timeout(20):
+            await owner.partition.process([raw])
+    windows = {window.key: window for window in await parts.windows()}
+    assert windows[other].meta.position == raws[-1].position.offset
+    await _check_claims(parts, raws)
+    await owner.drain()
+    assert await parts.images() == parts.expected(talks)
+    stored = await parts.store.checkpoint(parts.generation, NUMBER)
+    assert stored is not None and not stored.restoring
 
 
 async def _drive(

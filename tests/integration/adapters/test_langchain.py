@@ -19,10 +19,13 @@ from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import (
     AIMessage,
+    AIMessageChunk,
     BaseMessage,
     ChatMessage,
     HumanMessage,
+    HumanMessageChunk,
     SystemMessage,
+    SystemMessageChunk,
     ToolMessage,
 )
 from langchain_core.messages.ai import UsageMetadata
@@ -149,6 +152,21 @@ async def test_a_result_that_nobody_gave_says_so_and_is_never_appended(
     assert [event["type"] for event in page.events].count("tool.result") == 1
 
 
+async def test_the_message_that_reports_a_late_result_says_so_and_is_never_appended(
+    history: ThreadfoldChatMessageHistory, client: Client
+) -> None:
+    first = [HumanMessage("refund"), AIMessage("", tool_calls=[CALL])]
+    late = ToolMessage("refunded", tool_call_id="c1", name="look")
+    await history.aadd_messages([*first, HumanMessage("when?"), AIMessage("Soon."), late])
+    *stored, made = await both(history)
+    assert stored == [*first, late, HumanMessage("when?"), AIMessage("Soon.")]
+    assert made.additional_kwargs == {"threadfold_stored": False} and "has come" in made.content
+    copy = ThreadfoldChatMessageHistory(f"l-{uuid4().hex[:12]}", client)
+    await copy.aadd_messages([*stored, made])
+    page = await asyncio.to_thread(client.history, copy.session_id)
+    assert not any("has come" in str(event.get("content")) for event in page.events)
+
+
 async def test_a_new_history_is_empty_and_a_cleared_one_begins_anew(
     history: ThreadfoldChatMessageHistory, client: Client
 ) -> None:
@@ -193,6 +211,33 @@ async def test_a_runnable_with_message_history_remembers(client: Client) -> None
         config["configurable"]["session_id"], client
     ).aget_messages()
     assert [m.type for m in found] == ["human", "ai", "human", "ai"]
+
+
+@pytest.mark.filterwarnings("ignore:RunnableWithMessageHistory is deprecated")
+async def test_a_streamed_answer_is_the_assistants(client: Client) -> None:
+    chain = RunnableWithMessageHistory(
+        GenericFakeChatModel(messages=iter([AIMessage("Ann, hello.")])),
+        lambda session_id: ThreadfoldChatMessageHistory(session_id, client),
+    )
+    config: Any = {"configurable": {"session_id": f"l-{uuid4().hex[:12]}"}}
+    pieces = [piece async for piece in chain.astream([HumanMessage("I am Ann.")], config)]
+    assert len(pieces) > 1
+    context = await asyncio.to_thread(client.context, config["configurable"]["session_id"])
+    assert [message["role"] for message in context.messages] == ["user", "assistant"]
+    assert context.messages[1]["content"] == [{"type": "text", "text": "Ann, hello."}]
+
+
+async def test_joined_pieces_of_an_answer_come_back_equal(
+    history: ThreadfoldChatMessageHistory,
+) -> None:
+    messages = [
+        SystemMessageChunk(content="Be brief."),
+        HumanMessageChunk(content="look"),
+        AIMessageChunk(content="", tool_calls=[CALL], id="run-7"),
+        ToolMessage("found", tool_call_id="c1"),
+    ]
+    await history.aadd_messages(messages)
+    assert await both(history) == messages
 
 
 async def test_usage_and_model_are_the_events_own(

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import redis.asyncio as aredis
 
+from streams.log.clients import admin_client
 from streams.worker_parts import Runtime
 from tests.conftest import fresh_settings
 from tests.support.command_folder import folder, window_of
@@ -40,6 +41,26 @@ async def test_topics_are_checked_created_and_left_alone(
     assert [line.split()[0] for line in made.lines] == ["created"] * 9 + ["topics:"]
     assert (await ok("topics", "create", "--data", data)).lines == ["topics: ok"]
     assert (await ok("topics", "check", "--data", data)).lines == ["topics: ok"]
+
+
+async def test_who_lost_the_log_is_told_to_restore_it_and_not_to_make_an_empty_one(
+    stack: EmbeddedStack, tmp_path: Path
+) -> None:
+    settings = fresh_settings(stack)
+    data = folder(tmp_path, settings)
+    await ok("topics", "create", "--data", data)
+    async with admin_client(settings) as admin:
+        await admin.delete_topics([settings.topic(name) for name in ("events", "compactions")])
+
+    async def missing() -> list[str]:
+        ran = await cli("doctor", "--data", data)
+        return [line for line in ran.lines if " is missing" in line] if ran.code == 1 else []
+
+    lost = f"topic {settings.topic('events')} is missing, and its records with it: restore a backup"
+    gone = f"topic {settings.topic('compactions')} is missing: run `threadfold topics create`"
+    begins = (f"wrong topics: {lost}", f"wrong topics: {gone}", f"wrong generation: {lost}")
+    for line, begin in zip(await until(missing), begins, strict=True):
+        assert line.startswith(begin)
 
 
 async def test_doctor_finds_a_worker_missing_and_a_stack_that_is_well(

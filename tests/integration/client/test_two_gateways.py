@@ -34,7 +34,7 @@ async def test_a_direct_client_speaks_with_its_turns_token_and_erases(pair: Pair
             await writer.finish()
         stale = client.partial("direct-turn", "z", fence=turn.fencing_token)
         await stale.write("zombie")
-        with pytest.raises(Conflict, match="not in force"):
+        with pytest.raises(Conflict, match="not active"):
             await stale.flush()
         receipt = await client.erase("direct-turn")
         assert receipt["conversation"] == "direct-turn"

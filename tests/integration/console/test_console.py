@@ -289,7 +289,7 @@ def test_a_wrong_key_is_refused_and_a_key_ends_with_its_session(world: World) ->
     assert browser.run("return sessionStorage.length + localStorage.length") == 0
     browser.write("Key", "tf_wrong")
     browser.button("Sign in")
-    browser.shows("the key is not known")
+    browser.shows("the key is unknown or revoked")
     assert browser.run("return [document.cookie, localStorage.length]") == ["", 0]
 
 

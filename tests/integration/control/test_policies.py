@@ -28,7 +28,7 @@ from threadfold.service.generation_tasks import KIND
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
-        ('summarizer = "nowhere"', "'nowhere' is none of this deployment's summarisers"),
+        ('summarizer = "nowhere"', "'nowhere' is not one of this deployment's summarisers"),
         (
             'reducers = [{ name = "compact_tool_results", replacement = "callable:gone" }]',
             "no 'callable:gone' is registered",

@@ -158,7 +158,7 @@ async def test_a_refused_append_begins_nothing_and_an_erased_conversation_is_not
     body = {"role": "user", "content": "x"}
     for given in (token, await world.token("ann")):
         path = f"/conversations/{erased}/messages"
-        is_problem(await world("POST", path, given, body), 404, "nothing of it is there")
+        is_problem(await world("POST", path, given, body), 404, "it has no events")
     is_problem(await world("POST", f"/conversations/{erased}/messages", "acme", body), 410)
 
 

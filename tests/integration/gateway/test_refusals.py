@@ -271,7 +271,9 @@ async def test_more_than_the_gateway_holds_at_once_is_refused_until_there_is_roo
         await until(ready)
         first = asyncio.create_task(http.post(path, content=slow(), headers=acme))
         await asyncio.wait_for(begun.wait(), 10)
-        is_problem(await http.post(path, json=say("x" * 800)), 503, "MiB of requests are under way")
+        is_problem(
+            await http.post(path, json=say("x" * 800)), 503, "MiB of requests are in progress"
+        )
         assert (await http.post(path, json=say("small"))).status_code == 202
         second = await asyncio.wait_for(http.post(path, content=slow()), 10)
         is_problem(second, 503, "MiB of requests")

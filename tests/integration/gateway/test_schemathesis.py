@@ -58,11 +58,11 @@ BEYOND_FORM = re.compile(
             "this route appends to .* only",  # the body depends on the path
             "is not one of conversation",  # positions and cursors are known to whom they were given
             "cursor .* (is not one of|is none)|the cursor",
-            "that has passed already",
+            "this time is in the past",
             r"key \d+ .*cannot check a signature|an id that no other key",  # is it a key at all?
             "the window cannot be rendered",
             "is not in the log|the log ends before|(parks|belongs to) no conversation|only waits, until",
-            "nothing of its text is left that may be kept",
+            "after removing private text, nothing is left to save",
             "expected a 0 or 1 for each of the",  # positions, which are a field beside it
             "printable characters",
             "an integer is over 64 bits|nested (more than|too deeply)",  # in free-form values

@@ -44,7 +44,7 @@ async def test_a_turn_that_lost_its_lease_appends_nothing_any_more(call: Client)
         {"role": "assistant", "content": "late"},
         headers=old,
     )
-    is_problem(late, 409, f"the turn of token {first} is not in force", f"token {second} is")
+    is_problem(late, 409, f"the turn of token {first} is not active", f"token {second} is")
     is_problem(
         await call("POST", "/v1/conversations/fence/turns/old/end", headers=old),
         409,

@@ -303,7 +303,7 @@ async def check_all_there(
         (
             "SCRAM",
             {"kafka_user": USER, "kafka_password": PASSWORD},
-            "it does not take kafka_mechanism PLAIN",
+            "it does not accept kafka_mechanism PLAIN",
         ),
     ],
 )

@@ -178,7 +178,7 @@ async def test_results_of_a_projection_never_give_way_to_what_a_log_without_its_
     ran = await cli("projection", "rebuild", "examples.usage:Usage", env=environment(settings))
     assert (
         ran.code == 2
-        and "projection usage cannot be folded anew" in ran.err
+        and "projection usage cannot be folded again" in ran.err
         and "THREADFOLD_ACCEPT_TRUNCATED_LOG" in ran.err
     )
     with pytest.raises(LogTruncated):
@@ -283,7 +283,7 @@ async def test_of_partitions_of_which_nothing_is_left_a_projection_is_complete_w
     log = KafkaLog(settings, settings.partitions)
     await log.append(messages(random.Random(1), 0, 60))
     await eaten(settings, await log.end_offsets())
-    with pytest.raises(LogTruncated, match="projection usage cannot be folded anew"):
+    with pytest.raises(LogTruncated, match="projection usage cannot be folded again"):
         await custom.run(settings, Usage())
     running = asyncio.create_task(custom.run(but(settings, accept_truncated_log=True), Usage()))
     async with custom.ProjectionReader.open(settings, Usage()) as view:

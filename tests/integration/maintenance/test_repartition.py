@@ -81,7 +81,7 @@ async def test_every_conversation_is_the_same_in_more_partitions(
     second = msgspec.structs.replace(first, topic_prefix=prefix, partitions=7)
     target = folder_of(second, tmp_path / "second")
     half = await cli("topics", "create", "--data", target)
-    assert half.code == 2 and "is not wholly copied to these topics" in half.said
+    assert half.code == 2 and "is not completely copied to these topics" in half.said
     async with ConversationService(first) as service:
         with pytest.raises(UnderMaintenance):
             await service.append("acme", [("b0", SAY)])
@@ -157,7 +157,7 @@ async def test_what_comes_while_a_copy_begins_is_copied_and_appends_go_on_after_
         await service.append("acme", [("c0", SAY)])
     assert await partition_count(msgspec.structs.replace(first, topic_prefix=prefix)) == 8
     other = await cli("topics", "copy", "--to", prefix, "--partitions", "8", "--data", data)
-    assert other.code == 2 and "are there and in use" in other.said
+    assert other.code == 2 and "exist and are in use" in other.said
 
 
 @pytest.mark.long

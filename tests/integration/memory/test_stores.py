@@ -281,7 +281,7 @@ async def test_readers_wait_while_a_damaged_store_is_fed_anew(
         drop = memories.store.drop
         monkeypatch.setattr(memories.store, "drop", lambda: (drop(), emptied.set()))
         monkeypatch.setattr(memories.store, "stats", meanwhile_emptied)
-        with pytest.raises(Healing, match="fed anew"):
+        with pytest.raises(Healing, match="being rebuilt"):
             await memories.stats(whose)
         await memories.stop()
 

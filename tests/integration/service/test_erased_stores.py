@@ -262,4 +262,4 @@ async def test_a_lost_redis_heals_from_snapshots_beside_an_erased_conversation(
         )
         assert report.differing == []
     assert "are back from snapshots" in caplog.text
-    assert "snapshots are set aside" not in caplog.text
+    assert "snapshots are not used" not in caplog.text

@@ -1,16 +1,21 @@
-"""What `doctor` says of models and of the gateway's certificate, whatever else is away."""
+"""What `doctor` says of models, of the gateway and of its certificate, whatever else is away."""
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
 
 from streams.settings.settings import Settings
 from tests.support.certificates import Authority
 from tests.support.model_server import Behaviour, fails, model_server, says, stalls
 from tests.support.ports import closed_port
+from tests.support.serving import serving
 from threadfold.cli.doctor import examine
 
 CHEAP = {"base_url": "http://127.0.0.1:1/v1", "model": "small-1", "key_env": "OWN_MODELS_KEY"}
@@ -83,3 +88,17 @@ async def test_a_certificate_of_the_gateway_that_is_not_of_its_key_is_wrong(
     *_, ill = await said(capsys, "certificates", **files | {"gateway_private_key": other})
     assert ill.startswith("wrong certificates: the gateway's TLS: ")
     assert "do not load (key values mismatch)" in ill
+
+
+async def test_the_gateway_that_the_settings_name_is_asked_whether_it_is_alive(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert await said(capsys, "gateway:") == []
+    with socket.create_server(("127.0.0.1", 0)) as frozen:  # It takes connections, and is silent.
+        hangs = f"http://127.0.0.1:{frozen.getsockname()[1]}"
+        (line,) = await said(capsys, "gateway:", {}, gateway_url=hangs)
+    assert line.startswith(f"wrong gateway: {hangs} does not answer within 3 s: start a gateway")
+    app = Starlette(routes=[Route("/healthz", lambda request: Response("{}"))])
+    async with serving(app) as url:
+        (line,) = await said(capsys, "gateway:", {}, gateway_url=url)
+    assert line == f"ok    gateway: it answers at {url}"

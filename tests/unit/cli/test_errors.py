@@ -63,7 +63,7 @@ def test_help_loads_no_client_library() -> None:
         (["tenants", "add", "t", "--scopes", "read,fly"], "fly is not a scope"),
         (["generations", "drop", "zero"], "'zero' is not a valid integer"),
         (["tenants", "add", "t", "--expires", "soon"], "RFC 3339"),
-        (["tenants", "add", "t", "--expires", "2001-01-01T00:00:00Z"], "passed already"),
+        (["tenants", "add", "t", "--expires", "2001-01-01T00:00:00Z"], "this time is in the past"),
         (["tenants", "add", "a b"], "tenant 'a b' is not a name"),
         (["append", "t", "c/d"], "conversation 'c/d' is not a name"),
     ],

@@ -136,7 +136,7 @@ def test_a_key_is_looked_up_when_a_worker_starts_and_its_absence_is_said() -> No
         match="'cheap': the environment variable MODELS_KEY that should hold its key is not set",
     ):
         Summarizers(settings, {})
-    with pytest.raises(InvalidSettings, match="blanks") as error:
+    with pytest.raises(InvalidSettings, match="spaces") as error:
         Summarizers(settings, {"MODELS_KEY": "hunter2 x"})
     assert "hunter2" not in str(error.value)
     assert settings.summarizers["cheap"].find_key("cheap", {"MODELS_KEY": "hunter2\n"}) == "hunter2"

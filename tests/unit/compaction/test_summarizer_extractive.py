@@ -173,6 +173,14 @@ def test_numbers_of_the_facts_line_keep_the_words_that_say_what_they_are() -> No
         assert summary.tokens <= 120
 
 
+@pytest.mark.parametrize("tool", ["find_orders", None])
+def test_long_numbers_of_a_bare_list_are_no_facts_without_words(tool: str | None) -> None:
+    rows = json.dumps([number * 1000 for number in range(4704, 4740)])
+    text = summary_of(said("user", "Which?"), said("tool", rows, tool), max_tokens=60).text
+    facts = [line for line in text.splitlines() if line.startswith("Facts: ")]
+    assert [line[:29] for line in facts] == (["Facts: find orders 4704000, 4"] if tool else [])
+
+
 def test_facts_with_the_same_words_share_them_and_are_read_back_one_by_one() -> None:
     items = ["seat 112A", "ann@example.com", "seat 112B", "May 20, 2024", "gate 47", "price $1,200"]
     items += ["price $1,300", "deadline May 22, 2024", "deadline May 21, 2024", "17 parcels"]

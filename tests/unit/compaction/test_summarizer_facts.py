@@ -123,6 +123,9 @@ def test_only_a_fact_with_a_few_words_at_most_is_read_as_one(text: str, fact: st
         ("mail ann@example.com now", "ann@example.com", "ann@example.com"),
         ("from New York today", "New York", "New York"),
         ("注文番号は4704です", "4704", "注文番号は 4704"),
+        ("orders: 4704: (qty 6), 4705: (qty 7)", "4705", "orders 4705"),
+        ("(id 4704, qty 3), (id 4705, qty 2)", "4705", "id 4705"),
+        ("4704000, 4705000", "4705000", ""),
     ],
 )
 def test_a_fact_keeps_the_few_words_that_say_what_it_is_about(
@@ -132,6 +135,14 @@ def test_a_fact_keeps_the_few_words_that_say_what_it_is_about(
     made = in_words(text, found)
     assert made == words
     assert not made or read_fact(made) == found
+
+
+def test_digits_alone_have_the_words_of_the_tool_that_gave_them() -> None:
+    for text, wanted in (("4704, 4705", "open orders 4705"), ("order 4705", "order 4705")):
+        made = in_words(text, Fact("4705", "number"), "find_open_orders")
+        assert made == wanted
+        assert read_fact(made) == Fact("4705", "number")
+    assert in_words("$5", Fact("$5", "amount"), "pay") == "$5"
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_a_refused_append_says_when_to_come_again() -> None:
 def test_nobody_serves_a_log_that_is_not_wholly_copied() -> None:
     state = said(copy_=Copy("old", [0, 0]), generation_1=Generation(1, 2))
     state.put(b"generation/live", b"1")
-    with pytest.raises(TopicMismatch, match="the log of old is not wholly copied"):
+    with pytest.raises(TopicMismatch, match="the log of old is not completely copied"):
         _ = state.live_generation
     state.put(b"copy/", msgspec.json.encode(Copy("old", [0, 0], [7, 9])))
     assert state.live_generation.partitions == 2

@@ -235,7 +235,9 @@ def test_a_projection_without_an_apply_of_its_own_is_refused() -> None:
     class Idle(Projection):
         name = "idle"
 
-    with pytest.raises(InvalidProjection, match="projection idle: Idle has no method apply"):
+    with pytest.raises(
+        InvalidProjection, match="projection idle: Idle does not define a method apply"
+    ):
         MemoryProjection(Idle())
 
 
@@ -368,9 +370,9 @@ async def test_a_lost_partition_is_not_read_as_an_empty_one() -> None:
     view = MemoryProjection(Each(), partitions=2)
     await view.append("acme", "c", HELLO)
     view.store.lose_everything()
-    with pytest.raises(Healing, match="folded anew"):
+    with pytest.raises(Healing, match="folded again"):
         await view.reader.get("acme", "all")
-    with pytest.raises(Healing, match="verify it when that is done"):
+    with pytest.raises(Healing, match="verify it afterwards"):
         await verify_view(view.log, view.store, MemoryProjectionStore(), view.projection, 1)
 
 

@@ -52,7 +52,7 @@ def test_folder_with_folders_of_something_else_stays_as_it_is(tmp_path: Path) ->
     (project / "src").mkdir(parents=True)
     project.chmod(0o755)
     with DataFolder(project, own=["stack"]) as folder:
-        assert "has folders of something else" in folder.note
+        assert "has folders of other programs" in folder.note
     assert mode(project) == 0o755
 
 

@@ -270,9 +270,9 @@ def test_a_summary_is_taken_or_refused_for_a_reason(
     assert (why is None) if reason is None else (why is not None and reason in why), why
 
 
-KEPT = "what it keeps is not in its span"
-PARTED = "its span parts a call from its result"
-WAITS = "its span covers a call that waits for somebody"
+KEPT = "its kept events are not in its span"
+PARTED = "its span separates a call from its result"
+WAITS = "its span covers a call that waits for an answer"
 
 
 @pytest.mark.parametrize(

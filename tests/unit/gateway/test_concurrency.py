@@ -55,7 +55,7 @@ async def test_one_body_of_any_size_is_taken_and_the_next_counts_beside_it() -> 
     with limit.slot("a", stream=False) as first, limit.slot("a", stream=False) as second:
         for _ in range(3):
             await first.counted(receive)()
-        with pytest.raises(Overloaded, match="MiB of requests are under way"):
+        with pytest.raises(Overloaded, match="MiB of requests are in progress"):
             await second.counted(receive)()
         limit.limits = Limits(requests=40, body_bytes=4000)
         with pytest.raises(QuotaExceeded, match="tenant a has"):

@@ -99,7 +99,7 @@ def test_parameters_are_read_as_the_handlers_signature_declares_them() -> None:
         (b"limit=", b"", "query parameter limit"),
         (b"wait=maybe", b"", "query parameter wait"),
         (b"", b"abcd", "header X-Key"),
-        (b"limit=3&limit=4", b"", "query parameter limit: it is given twice"),
+        (b"limit=3&limit=4", b"", "query parameter limit: it occurs twice"),
         (b"limit=3&x=4", b"", "query parameter 'x': .* no such parameter .*from, limit, wait"),
         (b"Limit=3", b"", "query parameter 'Limit'"),
         (b"begin=a", b"", "query parameter 'begin'"),

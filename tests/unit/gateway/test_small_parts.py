@@ -10,6 +10,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tests.support.worker import until
 from tests.support.written import answer_empty, connected
+from threadfold.gateway import protocol
 from threadfold.gateway.protocol import MAX_ESCAPES, MAX_HEADERS, MAX_PARAMETERS, MAX_WAITING
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -76,3 +77,24 @@ async def test_a_body_in_chunks_of_one_byte_is_handed_on_together(
     await answered(head + chunks + head + b"Connection: close\r\n" + chunks, app)
     assert bodies == [b"a" * 30_000] * 2
     assert handed_on == [30_000] * 2
+
+
+async def test_a_body_that_nobody_takes_any_more_is_read_with_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(protocol, "UNWANTED", 0.01)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await answer_empty(send)
+
+    connection, transport = connected(app)
+    connection.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n")
+    await until(lambda: asyncio.sleep(0, transport.bytes.startswith(b"HTTP/1.1 200 ")))
+    for left in (2, 1, 0):
+        assert not transport.paused
+        connection.data_received(b"x" * 100_000)
+        assert transport.paused or left == 0
+        await until(lambda: asyncio.sleep(0, not transport.paused))
+    connection.data_received(GET)
+    await until(lambda: asyncio.sleep(0, transport.bytes.count(b"HTTP/1.1 200 ") == 2))
+    connection.connection_lost(None)

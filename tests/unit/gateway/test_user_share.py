@@ -44,7 +44,7 @@ def test_a_user_opens_so_many_streams_and_another_when_one_has_ended() -> None:
         held.enter_context(share.slot("acme", "ann", stream=True))
         with share.slot("acme", "ann", stream=True):
             with (
-                pytest.raises(QuotaExceeded, match="2 streams"),
+                pytest.raises(QuotaExceeded, match="2 open streams"),
                 share.slot("acme", "ann", stream=True),
             ):
                 pass

@@ -65,7 +65,7 @@ def test_a_token_is_of_its_secret_and_of_its_key() -> None:
     token = mint(UserTokens(secret))
     assert UserTokens(secret).verify(token, known), "another gateway with the secret"
     for other in ("", "t" * 32):
-        with pytest.raises(Unauthorized, match="not minted here"):
+        with pytest.raises(Unauthorized, match="not minted by this deployment"):
             UserTokens(other).verify(token, known)
     with pytest.raises(Unauthorized, match="revoked"):
         UserTokens(secret).verify(token, State())
@@ -132,7 +132,7 @@ def test_a_secret_changes_while_tokens_are_in_use() -> None:
     for made in (UserTokens(first, accepted=[second]), UserTokens(second, accepted=[first])):
         assert made.verify(before, known) and made.verify(after, known)
     assert UserTokens(second).verify(after, known)
-    with pytest.raises(Unauthorized, match="not minted here"):
+    with pytest.raises(Unauthorized, match="not minted by this deployment"):
         UserTokens(second).verify(before, known)
 
 

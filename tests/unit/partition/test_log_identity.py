@@ -161,7 +161,7 @@ async def test_a_checkpoint_is_of_another_log_when_its_record_is_not_there_as_it
     assert await settled_end(log, 0, 8) == 5
     assert (
         await why_other(log, 0, checkpoint, 0, 5)
-        == "the log ends at offset 5, and its windows were folded up to 7"
+        == "the log ends at offset 5, but its windows were folded up to 7"
     )
     for n in range(5):
         log.put(0, b"acme/c", b"another %d" % n)

@@ -138,7 +138,7 @@ def test_with_a_list_nothing_else_may_be_set() -> None:
     rules = Rules({"allow": ["min_messages"], "working_budget": 9_000})
     assert rules.check({"min_messages": 3}, {"min_messages": 4}).min_messages == 4
     for layers in (({"working_budget": 1}, None), (None, {"working_budget": 1})):
-        with pytest.raises(InvalidPolicy, match="working_budget is not to be set here"):
+        with pytest.raises(InvalidPolicy, match="working_budget cannot be set here"):
             rules.check(*layers)
 
 
@@ -167,7 +167,7 @@ def test_a_profile_cannot_carry_a_number_over_its_maximum() -> None:
 def test_a_profile_that_may_be_named_brings_its_keys() -> None:
     rules = Rules({"allow": ["profile"]})
     assert rules.check(None, {"profile": "sliding"}).idle_close_seconds == 1_800
-    with pytest.raises(InvalidPolicy, match="idle_close_seconds is not to be set here"):
+    with pytest.raises(InvalidPolicy, match="idle_close_seconds cannot be set here"):
         rules.check(None, {"profile": "sliding", "idle_close_seconds": 60})
 
 
@@ -232,7 +232,7 @@ def test_summarizers_must_be_known_where_they_are_named() -> None:
     for layer in ({"summarizer": "small"}, {"close_summarizer": "small"}):
         with pytest.raises(
             InvalidPolicy,
-            match="'small' is none of this deployment's summarisers \\(big, extractive\\)",
+            match="'small' is not one of this deployment's summarisers \\(big, extractive\\)",
         ):
             rules.check(layer)
     assert Rules().check({"summarizer": "anything"}).summarizer == "anything"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -27,9 +28,9 @@ def context(story: Any, fmt: str = "openai") -> dict[str, Any]:
     return found
 
 
-def waiting() -> Story:
+def waiting(policy: dict[str, Any] | None = None) -> Story:
     """A call that waits for an approval."""
-    story = Story(WIDE)
+    story = Story({**WIDE, **(policy or {})})
     story.user("Refund it.")
     story.call("a", tool="refund")
     story.say(ASKS)
@@ -75,6 +76,79 @@ def test_a_late_result_is_reported_at_the_end_in_every_format() -> None:
     story.assistant("It is done.")
     assert context(story)["messages"][-1]["content"] == "It is done."
     story.assert_replays()
+
+
+LIMITS: dict[str, dict[str, Any]] = {
+    "messages": {"reducers": [{"name": "keep_last_n_messages", "n": 4}]},
+    "turns": {"reducers": [{"name": "keep_last_n_turns", "n": 2}]},
+    "sliding": {"profile": "sliding", "close_summarizer": "extractive"},
+    "exact": {"reducers": [{"name": "keep_last_n_messages", "n": 4}], "cuts": "exact"},
+    "budget": {"working_budget": 60, "compaction": False},
+}
+HAS_COME = "[The result of the call of refund has come: it stands with the call]"
+
+
+def spoken(story: Story, turns: int) -> None:
+    for i in range(turns):
+        story.user(f"question {i}")
+        story.assistant(f"answer {i}")
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_late_result_stays_in_sight_until_the_model_has_read_it(name: str) -> None:
+    story = waiting(LIMITS[name])
+    spoken(story, 8)
+    story.say(events.Resolution("s", "approved"))
+    story.result("a", "refunded")
+    assert len(story.texts()) < 16 and "refunded" in story.texts()
+    assert story.texts()[-1] == HAS_COME
+    story.assistant("It is done.")
+    spoken(story, 8)
+    assert "refunded" not in story.texts()
+    story.assert_replays()
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_resolved_call_stays_until_its_result_comes(name: str) -> None:
+    story = waiting(LIMITS[name])
+    spoken(story, 2)
+    story.say(events.Resolution("s", "approved"))
+    for i in range(10):
+        story.assistant(f"Still refunding, step {i}.")
+    assert context(story)["awaits"] == "tool"
+    story.result("a", "refunded")
+    assert "refunded" in story.texts() and story.texts()[-1] == HAS_COME
+    story.assert_replays()
+
+
+def test_no_summary_covers_a_resolved_call_before_its_result() -> None:
+    story = waiting({"working_budget": 100, "keep_recent_tokens": 20, "min_messages": 2})
+    spoken(story, 1)
+    story.say(events.Resolution("s", "approved"))
+    for i in range(4):
+        story.assistant(f"step {i} " + "word " * 20)
+        if story.window.meta.due is not None:
+            story.summarise()
+    assert story.window.meta.summary is not None
+    story.result("a", "refunded")
+    assert "refunded" in story.texts() and story.texts()[-1] == HAS_COME
+
+
+def test_a_result_whose_call_is_not_in_sight_is_named_by_its_position() -> None:
+    story = waiting({"reducers": [{"name": "keep_last_n_messages", "n": 4}]})
+    story.say(events.Resolution("s", "approved"))
+    spoken(story, 4)
+    at = story.window.position_of(story.result("a", "refunded"))
+    gone = f"[A result has come at {at}: its call is not in sight any more]"
+    assert "refunded" not in story.texts() and story.texts()[-1] == gone
+    near = waiting()
+    spoken(near, 8)
+    near.say(events.Resolution("s", "approved"))
+    at = near.window.position_of(near.result("a", "refunded"))
+    found = near.render(200)
+    last = json.loads(found.bodies[-1])["content"]
+    assert last == f"[A result has come at {at}: its call is not in sight any more]"
+    assert found.omitted is not None and found.tokens <= 200
 
 
 def test_an_answered_user_and_other_waits_end_as_they_are() -> None:

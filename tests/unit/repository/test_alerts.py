@@ -170,9 +170,20 @@ CASES = {
         job="threadfold-workers",
         instance="worker:9464",
     ),
+    "ThreadfoldNoMetrics": Case(
+        {"threadfold_http_under_way": "2x40"},
+        {"threadfold_http_under_way": "2x40", "threadfold_healings_total": "0x40"},
+        {},
+    ),
 }
 
 MORE = {
+    # The gateways are gone, and what was known of them with them.
+    "ThreadfoldNoMetrics": Case(
+        {"threadfold_http_under_way": "2x20", "threadfold_healings_total": "0x40"},
+        {"threadfold_http_under_way": "2x20 _x1 2x20", "threadfold_healings_total": "0x40"},
+        {},
+    ),
     # It stands for 6 minutes, after it was folded: and for 4.
     "ThreadfoldPartitionStuck": Case(
         {

@@ -230,7 +230,21 @@ def test_probes_ask_a_port_that_the_container_opens(objects: list[dict[str, Any]
         assert {probe["httpGet"]["port"] for probe in probes} == opened
         (port,) = container["ports"]
         assert str(port["containerPort"]) in container["args"]
-    assert "readinessProbe" in pods(objects)["gateway"]["spec"]["containers"][0]
+
+
+def test_a_gateway_that_was_ready_stays_in_service_while_kafka_or_redis_is_away(
+    objects: list[dict[str, Any]],
+) -> None:
+    """All gateways share them: what still works without one would have no way in."""
+    container = pods(objects)["gateway"]["spec"]["containers"][0]
+    paths = {probe: container[probe]["httpGet"]["path"] for probe in container if "Probe" in probe}
+    assert paths == {
+        "startupProbe": "/readyz",
+        "livenessProbe": "/healthz",
+        "readinessProbe": "/healthz",
+    }
+    startup = container["startupProbe"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 1_800
 
 
 def test_a_gateway_that_ends_goes_on_until_the_service_has_left_it(

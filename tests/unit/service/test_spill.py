@@ -219,7 +219,7 @@ def test_what_is_wrong_is_named_and_nothing_spills() -> None:
         ),
         (
             {"type": "tool.result.chunk", "spill_id": "s", "index": 0, "count": 1, "content": "x"},
-            "written by threadfold itself",
+            "may be written only by threadfold itself",
         ),
     ):
         with pytest.raises(InvalidEvent, match=part):

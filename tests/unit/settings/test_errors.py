@@ -23,6 +23,7 @@ def test_a_setting_of_a_wrong_type_names_itself_and_its_variable() -> None:
         ("THREADFOLD_MASTER_KEY", "did you mean THREADFOLD_MASTER_KEYS"),
         ("THREADFOLD_kafka", "THREADFOLD_kafka is no setting"),
         ("THREADFOLD_WHATEVER", "unset it"),
+        ("THREADFOLD_PORT", "unset it"),
     ],
 )
 def test_a_misspelt_variable_is_refused_by_name(variable: str, hint: str) -> None:
@@ -32,22 +33,27 @@ def test_a_misspelt_variable_is_refused_by_name(variable: str, hint: str) -> Non
 
 
 def test_variables_of_others_are_left_alone() -> None:
-    others = (
-        "THREADFOLD_CACHE",
-        "THREADFOLD_DEBUG",
-        "THREADFOLD_SERVICE_HOST",
-        "THREADFOLD_SERVICE_PORT_HTTP",
-        "THREADFOLD_PORT",
-        "THREADFOLD_PORT_8080_TCP_ADDR",
-        "THREADFOLD_API_PORT_8080_TCP",
-        "MY_THREADFOLD",
-    )
-    Settings.load(env=dict.fromkeys(others, "x"))
+    others = {
+        "THREADFOLD_CACHE": "/tmp/x",
+        "THREADFOLD_DEBUG": "1",
+        "THREADFOLD_SERVICE_HOST": "10.0.0.1",
+        "THREADFOLD_SERVICE_PORT_HTTP": "8080",
+        "THREADFOLD_PORT": "tcp://10.0.0.1:8080",
+        "THREADFOLD_PORT_8080_TCP_ADDR": "10.0.0.1",
+        "THREADFOLD_API_PORT_8080_TCP": "tcp://10.0.0.1:8080",
+        "MY_THREADFOLD": "x",
+    }
+    Settings.load(env=others)
 
 
 @pytest.mark.parametrize("scheme", ["sasl_ssl", "ssl", "kafka"])
 def test_a_kafka_with_a_scheme_says_what_is_supported(scheme: str) -> None:
-    settings = Settings.load(env={}, kafka=f"a:1,{scheme}://user:pw@b:2", redis="redis://r:1/0")
     with pytest.raises(InvalidSettings, match=rf"{scheme}://….*TLS is the setting kafka_tls") as e:
-        settings.require()
+        Settings.load(env={}, kafka=f"a:1,{scheme}://user:pw@b:2")
     assert "pw" not in str(e.value)
+
+
+@pytest.mark.parametrize("address", ["a:99999", "a:0", "a:1,b", "a"])
+def test_an_address_of_kafka_that_nothing_can_listen_at_is_named(address: str) -> None:
+    with pytest.raises(InvalidSettings, match=r"THREADFOLD_KAFKA has '[ab].*must be host:port"):
+        Settings.load(env={"THREADFOLD_KAFKA": address})

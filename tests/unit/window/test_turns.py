@@ -134,7 +134,7 @@ def test_what_a_turn_that_is_over_appends_is_rejected() -> None:
     late = talk.say("late, by a", fence=token)
     assert (
         late.status is Status.REJECTED
-        and f"fencing token {token} is not that of the turn in force" in (late.reason or "")
+        and f"fencing token {token} is not that of the active turn" in (late.reason or "")
     )
     assert talk.say("without a token, nobody is kept out").status is Status.APPLIED
     talk.end("b")
@@ -155,7 +155,7 @@ def test_a_waiting_turn_can_leave_and_a_turn_waits_only_once() -> None:
     talk = Talk()
     talk.begin("a", "queue")
     talk.begin("b", "queue")
-    assert talk.begin("b", "queue").reason == "the turn waits already"
+    assert talk.begin("b", "queue").reason == "the turn is already waiting"
     assert talk.end("b").status is Status.APPLIED
     assert talk.turns.waiting == () and talk.live == "a"
 
@@ -164,7 +164,7 @@ def test_no_more_turns_wait_than_a_window_may_hold() -> None:
     talk = Talk()
     for i in range(MAX_WAITING + 1):
         assert talk.begin(f"t{i}", "queue").status is Status.APPLIED
-    assert talk.begin("one more", "queue").reason == f"{MAX_WAITING} turns wait already"
+    assert talk.begin("one more", "queue").reason == f"{MAX_WAITING} turns are already waiting"
 
 
 def test_a_turn_without_a_lease_keeps_nobody_out() -> None:
@@ -177,7 +177,7 @@ def test_a_turn_without_a_lease_keeps_nobody_out() -> None:
 def test_a_renewal_needs_the_token_and_moves_the_time_not_the_token() -> None:
     talk = Talk()
     talk.begin("a")
-    assert talk.begin("a", "interrupt").reason == "turn a is active already"
+    assert talk.begin("a", "interrupt").reason == "turn a is already active"
     before = talk.turns.live
     assert before is not None
     assert talk.begin("a", fence=before.token).status is Status.APPLIED
@@ -200,7 +200,7 @@ def test_a_lease_that_ran_out_ends_its_turn_by_an_event_that_a_renewal_outdates(
     (flat,) = fired(talk.window, None, 8_000, 3_000)
     assert talk.end("a", flat["lease"]).status is Status.APPLIED
     assert talk.live is None and timed(talk.window) == none
-    assert talk.end("a", flat["lease"]).reason == "the turn is over already"
+    assert talk.end("a", flat["lease"]).reason == "the turn has already ended"
 
 
 def test_a_message_leaves_the_time_of_a_lease_as_it_is() -> None:

@@ -262,6 +262,6 @@ async def _all_readable(backend: ConversationService, generation: int) -> None:
     behind = sum(checkpoint is None or checkpoint.healing for checkpoint in checkpoints)
     if behind:
         raise Healing(
-            f"the windows of {behind} of {len(checkpoints)} partitions are not up to the log yet:"
-            " does a worker run?"
+            f"the windows of {behind} of {len(checkpoints)} partitions are behind the log: check"
+            " that a worker runs"
         )

@@ -119,7 +119,7 @@ async def post_token(request: Request, caller: Caller, body: NewToken) -> dict[s
     lacking = [scope for verb, scope in VERBS.items() if verb in body.verbs]
     lacking = [scope for scope in lacking if scope not in principal.scopes]
     if lacking:
-        raise Forbidden(f"the key lacks the scope {lacking[0]!r}, so it cannot give it to a token")
+        raise Forbidden(f"the key lacks the scope {lacking[0]!r}, so its tokens cannot have it")
     token, until = request.state.connection.credentials.user_tokens.mint(
         caller.tenant, principal.key, body.user, body.verbs, body.conversations, body.expires_in
     )

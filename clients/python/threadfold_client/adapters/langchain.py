@@ -41,9 +41,9 @@ class ThreadfoldChatMessageHistory(BaseChatMessageHistory):  # type: ignore[misc
     ``messages`` is the bounded window: the summary (as an assistant's message), then the verbatim
     tail; system messages stand where they were added, those that are older than the tail before
     the summary. What nobody added has ``additional_kwargs["threadfold_stored"] = False``: the
-    summary, the line for what was left out, the answer to a call without a result. Adding returns
-    once the window holds the messages. ``clear`` goes back to the beginning; the log keeps
-    everything.
+    summary, the line for what was left out, the answer to a call without a result, the last message
+    where a late result has come. Adding returns once the window holds the messages. ``clear`` goes
+    back to the beginning; the log keeps everything.
 
     Args:
         session_id: the conversation.

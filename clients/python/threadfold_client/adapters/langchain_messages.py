@@ -24,7 +24,8 @@ from threadfold_client.adapters.kept import is_stored, keep, kept
 PROVIDER = "langchain"
 _STORED = "threadfold_stored"
 """False in the ``additional_kwargs`` of a message that stands in the window and not in the log."""
-_ROLES = {"human": "user", "ai": "assistant", "system": "system"}
+_ROLES = {HumanMessage: "user", AIMessage: "assistant", SystemMessage: "system"}
+"""Roles by class: the pieces of a streamed answer, joined, are an ``AIMessage`` of another type."""
 _USAGE = ("input_tokens", "output_tokens", "total_tokens")
 
 
@@ -37,9 +38,8 @@ def to_event(message: BaseMessage) -> dict[str, Any]:
     made = converted(message.content)
     if isinstance(message, ToolMessage):
         return _result(message, made.content)
-    role = _ROLES.get(message.type) or (
-        message.role if isinstance(message, ChatMessage) else "user"
-    )
+    said = message.role if isinstance(message, ChatMessage) else "user"
+    role = next((role for kind, role in _ROLES.items() if isinstance(message, kind)), said)
     flat: dict[str, Any] = {
         "type": "message",
         "role": role if role in ("user", "assistant", "system", "developer") else "user",
@@ -95,8 +95,11 @@ def to_messages(flats: Sequence[dict[str, Any]]) -> list[BaseMessage]:
 
 
 def is_invented(message: BaseMessage) -> bool:
-    """Whether it is the result that a render gave to a call without one."""
-    return isinstance(message, ToolMessage) and message.additional_kwargs.get(_STORED) is False
+    """Whether it is the result that a render gave to a call without one, or the last message that
+    says that a late result has come.
+    """
+    made = message.additional_kwargs.get(_STORED) is False
+    return made and isinstance(message, ToolMessage | HumanMessage)
 
 
 def _of_model(message: AIMessage) -> dict[str, Any]:

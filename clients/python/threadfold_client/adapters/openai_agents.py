@@ -87,8 +87,8 @@ class ThreadfoldSession:
             flat, before, position = found
             if before is None:
                 raise Conflict(
-                    f"conversation {self.session_id} did not begin as a session: nothing stands"
-                    " before its first event to go back to"
+                    f"conversation {self.session_id} did not begin as a session: there is no"
+                    " event before its first one to roll back to"
                 )
             *rest, popped = items_of(flat)
             try:

@@ -39,7 +39,7 @@ async def test_a_read_revives_and_writes_nothing(place: HibernationPlace) -> Non
         assert head is not None and head.fields[HEAD] == stored.fields[HEAD]
         assert head.id_blocks == stored.id_blocks
     assert await place.stubs() == stubs
-    with pytest.raises(CorruptWindow, match="it sleeps"):
+    with pytest.raises(CorruptWindow, match="it hibernates"):
         _, (bare,) = await place.inner.read(place.parts.generation, NUMBER, talks.keys[:1])
         assert bare is not None
         bare.load(talks.keys[0], NUMBER, RULES)
@@ -241,7 +241,8 @@ async def test_a_reader_for_whom_the_log_takes_too_long_may_try_again_and_finds_
     assert reader.revival is not None
     for key in talks.keys[:3]:
         with pytest.raises(
-            Healing, match=f"conversation {key.conversation} slept and its snapshot is gone"
+            Healing,
+            match=f"conversation {key.conversation} was hibernated and its snapshot is missing",
         ):
             await reader.read(place.parts.generation, NUMBER, [key])
     slow.go.set()

@@ -196,6 +196,17 @@ async def test_a_context_has_what_was_learnt_elsewhere_before_its_newest_message
     is_problem(await world("POST", path, {**call, "recalled": ["x"] * 999}), 422, "recalled")
 
 
+async def test_a_context_recalls_also_where_the_messages_before_are_left_out_for_their_length(
+    world: World, user: str
+) -> None:
+    await world.save({"text": "Grows aubergines.", "user": user})
+    name = await world.opened(user)
+    for text in ("word " * 45_000, "word " * 45_000, "Which aubergines does she grow?"):
+        await world.ok("POST", f"/conversations/{name}/events?wait=applied", say(text))
+    context = await world.ok("GET", f"/conversations/{name}/context?recall=on")
+    assert "Grows aubergines." in context["background_context"]
+
+
 async def test_nothing_is_recalled_across_channels_or_to_the_conversation_that_said_it(
     world: World, user: str
 ) -> None:

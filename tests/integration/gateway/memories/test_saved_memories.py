@@ -98,6 +98,20 @@ async def test_outcomes_count_and_deleted_memories_are_gone(world: World, user: 
     assert await world.search("printer", user=user) == []
 
 
+async def test_a_deletion_counts_where_the_gateways_clock_is_behind(
+    world: World, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = await world.save(
+        {"text": "Owns a loom.", "user": user}, {"text": "Weaves.", "user": user}
+    )
+    for place in ("drafts", "memories"):
+        name = f"threadfold.service.{place}.present"
+        monkeypatch.setattr(name, lambda: "2020-01-01T00:00:00.000Z", raising=False)
+    for one, hard in zip(saved, ("true", "false"), strict=True):
+        await world.ok("DELETE", f"/memories/{one['id']}?hard={hard}")
+        is_problem(await world("GET", f"/memories/{one['id']}"), 404)
+
+
 async def test_what_is_given_out_is_counted_of_those_who_were_asked_for(
     world: World, user: str
 ) -> None:
@@ -198,7 +212,7 @@ async def test_what_cannot_be_saved_is_refused_by_name(world: World, user: str) 
     for body, status, says in (
         ({"text": "x", "type": "rumour"}, 422, "type"),
         ({"text": "t" * 9_000}, 422, "text"),
-        ({"text": "<private>all of it</private> …"}, 422, "nothing of its text"),
+        ({"text": "<private>all of it</private> …"}, 422, "nothing is left to save"),
         ({"text": "x", "memory_id": "1"}, 422, "memory_id"),
         ({"text": "x", "temporal": {"t_ref": "soon"}}, 422, "memory 1: field temporal.t_ref"),
         (
@@ -322,6 +336,22 @@ async def test_a_users_own_log_is_no_conversation_and_is_erased_with_the_user(
     assert refused.json()["detail"] == "memory 1: the memory of this user was erased"
     among = [{"text": "Sails.", "user": f"{user}-2"}, {"text": "Back.", "user": user}]
     is_problem(await world("POST", "/memories", among), 410, "memory 2")
+
+
+async def test_a_memory_of_an_erased_user_who_came_back_can_be_deleted(
+    world: World, user: str
+) -> None:
+    await world.save({"text": "Owns a boat.", "user": user})
+    await world.ok("DELETE", f"/users/{user}")
+    name = await world.opened(user)
+    saved = await world.save(
+        {"text": "Owns a bike.", "conversation": name}, {"text": "Skis.", "conversation": name}
+    )
+    used = await world.ok("POST", f"/memories/{saved[0]['id']}/outcome", {"succeeded": True})
+    assert used["use"]["succeeded"] == 1
+    for one, hard in zip(saved, ("true", "false"), strict=True):
+        await world.ok("DELETE", f"/memories/{one['id']}?hard={hard}")
+        is_problem(await world("GET", f"/memories/{one['id']}"), 404)
 
 
 async def test_a_repeated_save_with_one_idempotency_key_is_one_event(

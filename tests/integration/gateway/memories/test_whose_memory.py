@@ -69,7 +69,7 @@ async def test_an_end_user_reaches_the_own_memory_alone(world: World, user: str)
             ("/skills", {"intent": "Mine now.", "doc_markdown": "x"}),
         ):
             stolen = await world("POST", path, {**mine, "conversation": name}, key=token)
-            is_problem(stolen, 404, "nothing of it is there")
+            is_problem(stolen, 404, "it has no events")
     erased = {"text": "Mine now.", "conversation": gone}
     is_problem(await world("POST", "/memories", erased), 410)
     assert (await world.ok("DELETE", f"/memories/{own['id']}", key=token))["id"] == own["id"]
