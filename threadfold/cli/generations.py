@@ -262,10 +262,12 @@ def list_(data: Path | None) -> None:
     state = read_state(data)
     for number, generation in sorted(state.generations.items()):
         policy = ",".join(sorted(generation.policy)) or "-"
+        stage = state.stage_of(generation)
+        since = "live since" if stage == "live" else "last live from"
         click.echo(
-            f"{number}\t{state.stage_of(generation)}\tpartitions: {generation.partitions}"
+            f"{number}\t{stage}\tpartitions: {generation.partitions}"
             f"\tpolicy: {policy}\tcreated: {generation.created or '-'}"
-            f"\tlive since: {generation.live_at or '-'}"
+            f"\t{since}: {generation.live_at or '-'}"
         )
 
 

@@ -199,7 +199,7 @@ export interface paths {
     "/v1/conversations/{conversation}/close": {
         /**
          * Close the session
-         * @description Close the conversation's session. The next message opens it again. The request has no
+         * @description Close the conversation's session. The next message opens it again. The request needs no
          *     body.
          *
          *     Scope: `append`.
@@ -224,6 +224,11 @@ export interface paths {
                     conversation: string;
                 };
             };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["Nothing"];
+                };
+            };
             responses: {
                 /** @description With `wait=applied` or a condition: the window has the events, too. */
                 200: {
@@ -244,7 +249,7 @@ export interface paths {
         /**
          * Ask for a summary
          * @description Ask for a summary of all that may leave the window's tail now, whatever the policy's limits
-         *     are. The request has no body.
+         *     are. The request needs no body.
          *
          *     The last group of messages stays, and so do open suspensions. The summary comes later, on the
          *     streams.
@@ -269,6 +274,11 @@ export interface paths {
                 };
                 path: {
                     conversation: string;
+                };
+            };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["Nothing"];
                 };
             };
             responses: {
@@ -1803,6 +1813,11 @@ export interface paths {
             parameters: {
                 path: {
                     position: string;
+                };
+            };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["Nothing"];
                 };
             };
             responses: {

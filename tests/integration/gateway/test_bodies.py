@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gateway import Client, is_problem
+from tests.support.gateway import Client, is_problem, say
 from threadfold.gateway.declaration import Route
 from threadfold.gateway.routes import TABLE
 
@@ -49,3 +49,19 @@ async def test_a_body_of_another_form_is_refused_with_a_problem(call: Client, ro
         answer = await call(route.method, path_of(route), body.encode(), headers=headers)
         assert 400 <= answer.status_code < 500, (body, answer.text)
         assert answer.json()["detail"], body
+
+
+@pytest.mark.parametrize("route", ["close", "compact"])
+async def test_a_field_of_a_request_that_needs_no_body_is_refused_by_name(
+    call: Client, route: str
+) -> None:
+    path = f"/v1/conversations/bodiless/{route}"
+    await call("POST", "/v1/conversations/bodiless/events?wait=applied", say("hello"))
+    for body in (b"", b"{}"):
+        taken = await call("POST", path, body, headers={"Content-Type": "application/json"})
+        assert taken.status_code == 202, taken.text
+    is_problem(
+        await call("POST", path, {"reason": "idle"}),
+        422,
+        "field reason: unknown to the body (it has none)",
+    )

@@ -117,6 +117,10 @@ def test_every_route_refuses_a_parameter_that_it_does_not_declare(route: Route) 
         route.parameters.read(scope)
 
 
+def test_every_route_that_may_have_a_body_declares_it() -> None:
+    assert [one.path for one in TABLE if one.method[0] == "P" and one.body is None] == []
+
+
 def test_a_group_of_parameters_stands_beside_those_of_the_route() -> None:
     route, _ = TABLE.find("POST", "/v1/conversations/c/messages")
     scope = {"query_string": b"format=anthropic&wait=applied", "headers": []}

@@ -26,11 +26,13 @@ from threadfold.gateway.examples import CALL, CONVERSATION, POSITION, QUESTION, 
 from threadfold.gateway.parameters import Query
 from threadfold.gateway.request import Body
 from threadfold.gateway.routes.common import (
+    NO_BODY,
     NO_OPTIONS,
     AppendOptions,
     C,
     Conversation,
     IdempotencyKey,
+    Nothing,
     Wait,
     answer,
 )
@@ -227,11 +229,14 @@ async def post_rollback(
     return await _append(caller, conversation, [flat], "rollback", options)
 
 
-@_append_route(f"{C}/close", "Close the session", _answers())
+@_append_route(f"{C}/close", "Close the session", _answers(), body=NO_BODY)
 async def post_close(
-    caller: Caller, conversation: Conversation, options: AppendOptions = NO_OPTIONS
+    caller: Caller,
+    body: Nothing,
+    conversation: Conversation,
+    options: AppendOptions = NO_OPTIONS,
 ) -> Response:
-    """Close the conversation's session. The next message opens it again. The request has no
+    """Close the conversation's session. The next message opens it again. The request needs no
     body.
     """
     flat = {"type": "session.closed", "reason": "explicit"}
@@ -242,12 +247,16 @@ async def post_close(
     f"{C}/compact",
     "Ask for a summary",
     _answers(safe="The request is safe in the log. The summary comes on the streams."),
+    body=NO_BODY,
 )
 async def post_compact(
-    caller: Caller, conversation: Conversation, options: AppendOptions = NO_OPTIONS
+    caller: Caller,
+    body: Nothing,
+    conversation: Conversation,
+    options: AppendOptions = NO_OPTIONS,
 ) -> Response:
     """Ask for a summary of all that may leave the window's tail now, whatever the policy's limits
-    are. The request has no body.
+    are. The request needs no body.
 
     The last group of messages stays, and so do open suspensions. The summary comes later, on the
     streams.

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path as FilePath
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from threadfold.gateway.conditions import Conditional
 from threadfold.gateway.examples import CONVERSATION
 from threadfold.gateway.parameters import Header, ParameterGroup, Path, Query
+from threadfold.gateway.request import Body
 from threadfold.schemas.structs import NAME
 from threadfold.service.drafts import UNCONDITIONED
 
 C = "/v1/conversations/{conversation}"
+
+
+class Nothing(Struct, forbid_unknown_fields=True):
+    """An empty object."""
+
+
+NO_BODY = Body(Nothing, {"nothing": {}}, required=False)
+"""The body of a route that needs none: a field that it does not have must not seem to count."""
 
 Conversation = Annotated[str, Path(example=CONVERSATION), Meta(extra_json_schema=NAME)]
 Before = Annotated[str | None, Query("`next_before` of the previous page")]
@@ -56,6 +68,18 @@ class JsonBytes(Response):
             (b"content-length", b"%d" % len(body)),
             (b"content-type", b"application/json"),
         ]
+
+
+def file_answer(path: FilePath, media: str, headers: Mapping[str, str]) -> Response:
+    """A file of a page, from memory: an open file would be a second descriptor for each client that
+    does not read.
+    """
+    return Response(_content(path), headers=dict(headers), media_type=media)
+
+
+@cache
+def _content(path: FilePath) -> bytes:
+    return path.read_bytes()
 
 
 def answer(document: object, status: int = 200) -> Response:

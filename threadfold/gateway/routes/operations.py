@@ -14,6 +14,7 @@ from threadfold.gateway.declaration import Answer, Cost, Routes
 from threadfold.gateway.examples import CONVERSATION, POSITION
 from threadfold.gateway.parameters import Path, Query
 from threadfold.gateway.request import Body
+from threadfold.gateway.routes.common import NO_BODY, Nothing
 from threadfold.schemas.structs import NAME
 from threadfold.schemas.structs import POSITION as POSITION_SCHEMA
 from threadfold.service import letters
@@ -171,8 +172,9 @@ async def get_dead_letter(caller: Caller, position: _At) -> dict[str, Any]:
         Retried,
         example={"tenant": "nord", "conversation": CONVERSATION, "folded": 3, "parked": None},
     ),
+    body=NO_BODY,
 )
-async def post_retry(caller: Caller, position: _At) -> dict[str, Any]:
+async def post_retry(caller: Caller, body: Nothing, position: _At) -> dict[str, Any]:
     """Fold the conversation of this record on, with the code of this gateway's release. What is not
     parked does not change, nor does a conversation whose event still fails.
     """

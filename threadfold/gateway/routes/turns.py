@@ -13,7 +13,7 @@ from threadfold.gateway.declaration import Answer, Cost, Routes
 from threadfold.gateway.examples import example_of
 from threadfold.gateway.parameters import Path
 from threadfold.gateway.request import Body
-from threadfold.gateway.routes.common import C, Conversation
+from threadfold.gateway.routes.common import NO_BODY, C, Conversation, Nothing
 from threadfold.service import turns
 from threadfold.service.turns import NewTurn, Seconds
 
@@ -26,10 +26,6 @@ class Renewal(Struct, forbid_unknown_fields=True):
     """How long a lease lasts from now."""
 
     seconds: Seconds = turns.SECONDS
-
-
-class Nothing(Struct, forbid_unknown_fields=True):
-    """An empty object."""
 
 
 class Turn(Struct):
@@ -133,7 +129,7 @@ async def post_renewal(
     EndedTurn,
     status=202,
     scope="append",
-    body=Body(Nothing, {"nothing": {}}, required=False),
+    body=NO_BODY,
     problems=(409,),
 )
 async def post_end(
