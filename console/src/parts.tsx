@@ -45,6 +45,11 @@ export function number(value: number): string {
   return Math.abs(value) < 10 && !Number.isInteger(value) ? value.toFixed(2) : Math.round(value).toLocaleString("en");
 }
 
+/** So many of what a word names. */
+export function many(count: number, word: string): string {
+  return `${number(count)} ${word}${count === 1 ? "" : "s"}`;
+}
+
 export function when(time: string | null): string {
   // Of Swedish: year, month, day, as nobody reads in another order.
   return time ? new Date(time).toLocaleString("sv") : "";

@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get, v1 } from "./api";
 import { messageOf, useLoaded } from "./load";
-import { Notice, number } from "./parts";
+import { Notice, many, number } from "./parts";
 import type { LoggedEvent, WindowShown } from "./types";
 import { WindowView } from "./window";
 
@@ -62,7 +62,7 @@ export function PastView({ conversation, live }: { conversation: string; live: L
           Later
         </button>
       </div>
-      <p role="status">{shown?.at === position ? `The window after ${number(shown?.count ?? 0)} events, by today's rules.` : "Folding…"}</p>
+      <p role="status">{shown?.at === position ? `The window after ${many(shown?.count ?? 0, "event")}, by today's rules.` : "Folding…"}</p>
       <Notice error={error} />
       {shown ? <WindowView conversation={conversation} shown={shown} /> : null}
     </>

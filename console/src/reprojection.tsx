@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import type { components } from "../../clients/typescript/types/openapi.js";
 import { get, send, v1 } from "./api";
 import { useAction, useLoaded } from "./load";
-import { Notice, Table, Title, number, when } from "./parts";
+import { Notice, Table, Title, many, number, when } from "./parts";
 import { SideBySide } from "./side-by-side";
 
 type Comparison = components["schemas"]["Comparison"];
@@ -145,19 +145,19 @@ function Compared({ found, policy, stale, price }: ComparedProps): JSX.Element {
   return (
     <>
       <p role="status">
-        Compared {number(conversations.compared)} of {number(conversations.known)} conversations, {number(found.events)} events
-        {conversations.too_long ? `; ${number(conversations.too_long)} are too long for the sample` : ""}.
+        Compared {number(conversations.compared)} of {many(conversations.known, "conversation")}, {many(found.events, "event")}
+        {conversations.too_long ? `; too long for the sample: ${number(conversations.too_long)}` : ""}.
         {stale ? " The policy was changed since." : ""}
       </p>
       {found.lost ? (
-        <Notice error={`${number(found.lost)} conversations would lose what their summaries hold: a switch has to accept that.`} />
+        <Notice error={`${many(found.lost, "conversation")} would lose what summaries hold: a switch has to accept that.`} />
       ) : (
         <p class="good">A switch would lose nothing that the summaries of these conversations hold.</p>
       )}
       {found.callable_failures.map((one) => (
         <Notice
           key={`${one.name} ${one.why}`}
-          error={`Callable ${one.name} ${one.why} in the gateway: in ${number(one.conversations)} conversations (${one.first} first) the default template is used. Workers may come to other windows.`}
+          error={`Callable ${one.name} ${one.why} in the gateway: in ${many(one.conversations, "conversation")} (${one.first} first) the default template is used. Workers may come to other windows.`}
         />
       ))}
       <Table label="Both policies" heads={["Measure", "Live", "Other", "Change"]} numbers={["Live", "Other", "Change"]}>
@@ -243,7 +243,7 @@ function Progress({ of: { left, task } }: { of: Generation }): JSX.Element {
     <>
       <span role="status">
         {going ? (DOING[task.doing] ?? task.doing) : ""}
-        {left === null ? "" : left ? `${going ? ", " : ""}${number(left)} events left` : `${going ? ", " : ""}all events folded`}
+        {left === null ? "" : left ? `${going ? ", " : ""}${many(left, "event")} left` : `${going ? ", " : ""}all events folded`}
       </span>
       <Notice error={task?.error ?? ""} />
     </>

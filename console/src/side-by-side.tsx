@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { components } from "../../clients/typescript/types/openapi.js";
 import { send } from "./api";
 import { useLoaded } from "./load";
-import { Notice, number, words } from "./parts";
+import { Notice, many, number, words } from "./parts";
 
 type TwoWindows = components["schemas"]["TwoWindows"];
 type Row = components["schemas"]["SideRow"];
@@ -45,7 +45,7 @@ function Windows({ found, only, setOnly }: { found: TwoWindows; only: boolean; s
   return (
     <>
       <p role="status">
-        Live {tokens(found.tokens.before)}, other {tokens(found.tokens.after)}. {number(found.differing)} messages differ.
+        Live {tokens(found.tokens.before)}, other {tokens(found.tokens.after)}. {many(found.differing, "message")} {found.differing === 1 ? "differs" : "differ"}.
         {found.more ? ` The newest are shown; ${number(found.more)} older rows are not.` : ""}
         {found.text ? "" : " Their text is shown to keys of this tenant alone."}
       </p>

@@ -13,6 +13,7 @@ from projections.storage.listing import Lists
 from projections.storage.records import Checkpoint, Stored
 from projections.storage.stubs import ZSTD
 from projections.storage.window_copies import CopiesChange
+from projections.window.meta import VERSION
 
 STATE = (
     b"revision",
@@ -27,9 +28,9 @@ STATE = (
 )
 Command = tuple[str, str, Sequence[str | bytes | int]]
 """A key, a command and its other arguments."""
-LAYOUT = b"6"
-"""How windows lie here, in each partition's state: what another release left is not read, its
-partitions are folded anew.
+LAYOUT = b"6.%d" % VERSION
+"""How windows lie here, and what the fold makes of the log, in each partition's state: what another
+release left is not read, its partitions are folded anew.
 """
 COMPRESS_FROM = 2_048
 """Bytes of a field from which on compression pays."""

@@ -202,7 +202,7 @@ LAG = _worker(
 SECONDS_BEHIND = _worker(
     "gauge",
     "partition_seconds_behind",
-    "Age of the last folded record while there are later ones; 0: there are none.",
+    "Age of the oldest record that is not folded, at most; 0: all are folded.",
     "partition",
 )
 HEALING = _worker(

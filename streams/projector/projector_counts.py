@@ -40,6 +40,10 @@ class ProjectorCounts:
         self._store = store
         self._counts: dict[int, Counts] = {}
         self._healing: set[int] = set()
+        self._whole: dict[int, tuple[int, float]] = {}
+        """Of each partition: when all of it was folded last, as far as was looked, and up to which
+        offset.
+        """
         metrics.read(FOLDED, self._folded)
         metrics.read(LAG, self._lag)
         metrics.read(SECONDS_BEHIND, self._seconds_behind)
@@ -86,14 +90,25 @@ class ProjectorCounts:
         }
 
     def _seconds_behind(self) -> _Values:
+        """What is not folded is younger than the last folded record, and than the moment when all
+        was folded: that record may be of yesterday where the next one has just come.
+        """
         runtime, now = self._runtime, time.time()
-        return {
-            (str(number),): max(0.0, now - partition.checkpoint.timestamp / 1000)
-            if runtime.lag(partition) > 0
-            else 0.0
-            for number, partition in runtime.partitions.items()
-            if partition.checkpoint.timestamp > 0 or runtime.lag(partition) <= 0
-        }
+        found: _Values = {}
+        for number, partition in runtime.partitions.items():
+            checkpoint = partition.checkpoint
+            if runtime.lag(partition) <= 0:
+                self._whole[number] = (checkpoint.offset, now)
+                found[str(number),] = 0.0
+                continue
+            since = [checkpoint.timestamp / 1000] if checkpoint.timestamp > 0 else []
+            offset, whole = self._whole.get(number, (0, None))
+            # A checkpoint that went back is behind from where it is now.
+            if whole is not None and offset <= checkpoint.offset and not checkpoint.healing:
+                since.append(whole)
+            if since:
+                found[str(number),] = max(0.0, now - max(since))
+        return found
 
     def _heal(self) -> _Values:
         found: _Values = {

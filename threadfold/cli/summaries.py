@@ -88,14 +88,15 @@ async def _print(
 
 
 def line_of(keys: PayloadCipher, conversation: bytes, value: bytes) -> bytes | None:
-    """The line of a record, opened; None for a summary of a conversation that is erased by now."""
-    if keys.is_erased(conversation):
-        try:
-            summary = _typed.decode(value).type == _SUMMARY
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            summary = True  # another producer's record: it may hold anything of the conversation
-        if summary:
-            return None
+    """The line of a record, opened; None for a summary of a conversation that is erased by now, and
+    for another producer's record that is no event: it may hold anything, and is no line of JSON.
+    """
+    try:
+        kind = _typed.decode(value).type
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if kind == _SUMMARY and keys.is_erased(conversation):
+        return None
     try:
         return open_value(keys, conversation, value) or value
     except NotAuthentic:

@@ -226,7 +226,7 @@ def test_a_shortened_result_is_shown_whole_and_a_window_as_it_was(world: World) 
     world.show("conversations/journey/then").shows("by today's rules")
     slider = browser.find("//input[@type='range']")
     browser.command("POST", f"element/{slider}/value", {"text": "\ue011"})  # Home: the first event
-    browser.shows("Event 1 of", "The window after 1 events")
+    browser.shows("Event 1 of", "The window after 1 event")
     browser.button("Later")
     browser.shows("Event 2 of", "You book journeys. Ask before you pay.")
     assert "Which flights" not in browser.text()

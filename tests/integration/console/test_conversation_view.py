@@ -75,7 +75,7 @@ def test_a_log_that_grew_too_fast_says_so_and_is_read_again(world: World) -> Non
 def test_the_slider_grows_with_the_conversation_and_stays_where_it_is(world: World) -> None:
     append(world.acme, "growing", [{"type": "message", "role": "user", "content": "One."}])
     browser = world.sign_in()
-    world.show_live("conversations/growing/then").shows("Event 1 of 1", "The window after 1 events")
+    world.show_live("conversations/growing/then").shows("Event 1 of 1", "The window after 1 event")
     append(world.acme, "growing", [{"type": "message", "role": "user", "content": "Two."}])
     browser.shows("Event 1 of 2")
     browser.button("Later")

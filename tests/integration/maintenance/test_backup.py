@@ -110,7 +110,7 @@ async def test_a_damaged_or_unfinished_backup_is_refused_before_anything_is_writ
     assert (await cli("backup", "check", saved)).code == 1
     (saved / "manifest.json").unlink()
     ran = await cli("backup", "check", saved)
-    assert ran.code == 1 and "not finished" in ran.said
+    assert ran.code == 1 and "the backup is incomplete" in ran.said
     consumer = AIOKafkaConsumer(bootstrap_servers=other.kafka)
     await consumer.start()
     assert not [name for name in await consumer.topics() if name.startswith(other.topic_prefix)]

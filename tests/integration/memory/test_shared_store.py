@@ -133,7 +133,12 @@ async def test_readers_wait_while_another_process_has_not_yet_fed_what_redis_los
         first, second = Memories(backend, hold=True), Memories(backend, hold=True)
         ida = Whose("acme", "ida")
         await save(first, ida, "Likes tea.")
-        assert isinstance(first.store, RedisMemories) and feeds(first)
+        assert isinstance(first.store, RedisMemories)
+
+        async def first_feeds() -> bool:
+            return feeds(first)
+
+        await until(first_feeds)  # another one may have the lease for some seconds still
         place = first.store.place
         assert await texts_of(second, "ida") == ["Likes tea."]
         before = first.store.checkpoints()

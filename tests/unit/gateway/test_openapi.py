@@ -199,6 +199,23 @@ def test_a_context_of_each_format_is_what_the_document_says(
         assert not event.is_valid(without), name
 
 
+@pytest.mark.parametrize(
+    "path", ["/docs", "/docs/swagger-ui-bundle.js", "/console", "/console/console.js"]
+)
+async def test_who_reads_a_file_of_a_page_holds_no_open_file(
+    app: Gateway, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*args: object, **options: object) -> None:
+        raise AssertionError("a second descriptor for each client that does not read")
+
+    monkeypatch.setattr("anyio.open_file", refused)
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+        answer = await http.get(path)
+    assert answer.status_code == 200
+    assert int(answer.headers["content-length"]) == len(answer.content) > 100
+
+
 async def test_the_page_takes_everything_from_the_gateway_itself(app: Gateway) -> None:
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:

@@ -29,7 +29,7 @@ class Waiting:
 
 def partition(number: int, lag: int, seconds: float, healing: bool = False) -> SimpleNamespace:
     stamp = int((time.time() - seconds) * 1000)
-    checkpoint = SimpleNamespace(timestamp=stamp, healing=healing)
+    checkpoint = SimpleNamespace(offset=100, timestamp=stamp, healing=healing)
     return SimpleNamespace(number=number, generation=1, lag=lag, checkpoint=checkpoint)
 
 
@@ -64,3 +64,29 @@ async def test_a_partition_shows_its_lag_its_age_whether_it_heals_and_what_is_du
     found = await shown(metrics)
     assert "conversations_due" not in found, "nobody knows"
     assert ("7",) not in found["partition_healing"]
+
+
+async def test_a_partition_that_was_idle_is_behind_by_no_more_than_since_it_was_whole() -> None:
+    metrics = Metrics()
+    idle = partition(0, 0, 3_600.0)
+    runtime = SimpleNamespace(partitions={0: idle}, lag=lambda one: one.lag, fenced=0)
+    ProjectorCounts(metrics, cast(Any, runtime), cast(Any, Waiting()))
+
+    async def behind() -> float:
+        return (await shown(metrics))["partition_seconds_behind"]["0",]
+
+    assert await behind() == 0
+    idle.lag = 1
+    assert await behind() == pytest.approx(0, abs=5), "the record has just come"
+    idle.checkpoint.offset = 99
+    assert await behind() == pytest.approx(3_600, abs=5), "the checkpoint went back"
+
+
+async def test_a_partition_that_was_never_seen_whole_is_behind_by_its_last_records_age() -> None:
+    metrics = Metrics()
+    runtime = SimpleNamespace(
+        partitions={0: partition(0, 9, 3_600.0)}, lag=lambda one: one.lag, fenced=0
+    )
+    ProjectorCounts(metrics, cast(Any, runtime), cast(Any, Waiting()))
+    found = await shown(metrics)
+    assert found["partition_seconds_behind"]["0",] == pytest.approx(3_600, abs=5)

@@ -119,6 +119,7 @@ def test_summaries_of_an_erased_conversation_are_neither_served_nor_printed() ->
     erased = cloud_event("threadfold.conversation.erased.v1")
     assert decode_summary(raw(value=summary), 2, KEY, PLAIN) is not None
     assert line_of(PLAIN, b"acme/c1", summary) == summary
+    assert line_of(PLAIN, b"acme/c1", b"\xff\n") is None, "it is no line of JSON"
     assert decode_summary(raw(value=summary), 2, KEY, Erased()) is None
     assert line_of(Erased(), b"acme/c1", summary) is None
     assert line_of(Erased(), b"acme/c1", b"order 4711") is None

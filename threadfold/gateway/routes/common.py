@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path as FilePath
 from typing import Annotated, Literal
 
 import msgspec
@@ -65,6 +68,18 @@ class JsonBytes(Response):
             (b"content-length", b"%d" % len(body)),
             (b"content-type", b"application/json"),
         ]
+
+
+def file_answer(path: FilePath, media: str, headers: Mapping[str, str]) -> Response:
+    """A file of a page, from memory: an open file would be a second descriptor for each client that
+    does not read.
+    """
+    return Response(_content(path), headers=dict(headers), media_type=media)
+
+
+@cache
+def _content(path: FilePath) -> bytes:
+    return path.read_bytes()
 
 
 def answer(document: object, status: int = 200) -> Response:

@@ -13,7 +13,7 @@ from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from msgspec import UNSET, Struct, UnsetType
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
 from projections.errors import RedisUnavailable
 from projections.events.times import time_at
@@ -26,6 +26,7 @@ from threadfold.gateway.last_hour import EVERY, MINUTE
 from threadfold.gateway.parameters import Path, Query
 from threadfold.gateway.problems import NotConnected, NotFound
 from threadfold.gateway.request import Request
+from threadfold.gateway.routes.common import file_answer
 from threadfold.gateway.routes.tenants import SummaryUse
 from threadfold.gateway.tokens import Principal
 from threadfold.quotas.quotas import shown_quota
@@ -149,7 +150,7 @@ async def root() -> Response:
 @_free("/console")
 async def console() -> Response:
     """The console's page."""
-    return FileResponse(_FILES / "index.html", media_type="text/html; charset=utf-8", headers=_PAGE)
+    return file_answer(_FILES / "index.html", "text/html; charset=utf-8", _PAGE)
 
 
 @_free("/console/{asset}")
@@ -160,7 +161,7 @@ async def console_asset(
     media = _MEDIA.get(asset)
     if media is None:
         raise NotFound("there is no such file of the page /console")
-    return FileResponse(_FILES / asset, media_type=media, headers=_FILE)
+    return file_answer(_FILES / asset, media, _FILE)
 
 
 @routes.add(

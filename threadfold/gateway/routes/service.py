@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 
 from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, ThreadfoldError
 from streams.metrics.reports import GATEWAYS, WORKERS, reported_page, reports_of
@@ -29,7 +29,7 @@ from threadfold.gateway.declaration import Answer, Cost, Routes
 from threadfold.gateway.parameters import Path
 from threadfold.gateway.problems import NotFound, UnknownSchema
 from threadfold.gateway.request import Request
-from threadfold.gateway.routes.common import JsonBytes
+from threadfold.gateway.routes.common import JsonBytes, file_answer
 from threadfold.schemas.documents import texts
 from threadfold.service.conversations import ConversationService
 
@@ -164,11 +164,8 @@ async def workers_metrics(caller: Caller) -> Response:
 @_free("/docs", hidden=True)
 async def docs() -> Response:
     """The API's documentation as a page."""
-    return FileResponse(
-        _OWN / "index.html",
-        media_type="text/html; charset=utf-8",
-        headers={"Content-Security-Policy": _POLICY},
-    )
+    policy = {"Content-Security-Policy": _POLICY}
+    return file_answer(_OWN / "index.html", "text/html; charset=utf-8", policy)
 
 
 @_free("/docs/{asset}", hidden=True)
@@ -180,7 +177,7 @@ async def docs_asset(asset: Annotated[str, Path()]) -> Response:
     if not name or (package and (found is None or found.origin is None)):
         raise NotFound("there is no such file of the page /docs")
     folder = _OWN if found is None else FilePath(str(found.origin)).parent
-    return FileResponse(folder / name, media_type=media, headers=_HOUR)
+    return file_answer(folder / name, media, _HOUR)
 
 
 @_free("/openapi.json", hidden=True)
