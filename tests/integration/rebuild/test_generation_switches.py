@@ -132,10 +132,7 @@ async def test_commands_report_build_switch_and_go_back(
     missing = await cli("generations", "switch", "99", *there)
     assert (missing.code, missing.said) == (
         1,
-        (
-            "threadfold: there is no generation 99: `threadfold generations list` names those"
-            " there are"
-        ),
+        "threadfold: there is no generation 99: see `threadfold generations list`",
     )
     await until(lambda: caught_up(runtime))
     await forgotten(settings, runtime, number)

@@ -59,7 +59,7 @@ def test_the_docs_give_the_figures_of_this_run(profile: str) -> None:
 def test_the_run_is_as_long_as_the_docs_say() -> None:
     run = folded("bounded")
     assert (
-        f"{len(agent_run())} events, {run.said:,} tokens as they were said, {len(run.calls)} model"
+        f"{len(agent_run())} events, {run.said:,} tokens unshortened, {len(run.calls)} model"
         " calls" in TEXT
     )
 
@@ -250,7 +250,7 @@ async def test_a_closed_session_of_another_profile_keeps_its_tail() -> None:
             {"profile": "sliding", "reducers": [{"name": "keep_last_n_messages", "n": 30}]},
             21,
             0.79,
-            "`n` 30 in its reducer the run has 21, and a prefix of 0.79",
+            "`n` 30 in its reducer the run has 21 summaries, and a prefix of 0.79",
         ),
     ],
 )
