@@ -7,6 +7,7 @@ Words are looked for after tenant, user and channel have left all others out.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 import threading
@@ -26,6 +27,8 @@ from streams.memory.lance_rows import UNWIPED, row, rows_of, where
 from streams.memory.lance_tables import LanceTables, is_damage
 from streams.memory.lance_vectors import LanceVectors
 from streams.memory.store import Filter
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 SMALL = 64 << 20
@@ -103,7 +106,12 @@ class LanceMemories(KeyedMemories):
         """Become another one, which must not be used any more. Readers find one or the other."""
         with self._lock, other._lock:
             if self._path is not None and other._path is not None and self._path.exists():
-                other.vectors.take_over(self._tables)
+                try:
+                    other.vectors.take_over(self._tables)
+                except Exception as error:
+                    if not is_damage(error):
+                        raise
+                    logger.warning("no vectors are taken over from %s: %s", self._path, error)
             if self._path is None:
                 remove(self._folder)
             self._path, self._folder, self._tables = other._path, other._folder, other._tables
