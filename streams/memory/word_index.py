@@ -31,7 +31,7 @@ from projections.memory.text_scores import (
 )
 from projections.memory.words import stems_of
 
-BUILT_AT_ONCE = 64 << 20
+BUILT_AT_ONCE = 1 << 20
 """Bytes of words that are kept in memory while an index is built, before they are written."""
 MERGED = 500
 """Pages of the index that are merged at once."""
