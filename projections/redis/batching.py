@@ -2,7 +2,7 @@
 together in the next one.
 
 A call by itself costs Python five times what the server takes for it: a connection is taken and
-given back, timers are set, tasks are switched. Batcher, those are paid once for all that wait. A
+given back, timers are set, tasks are switched. In a batch, those are paid once for all that wait. A
 call that finds nothing under way is sent at once.
 """
 

@@ -7,7 +7,8 @@ nothing here is the truth: it can be lost at any moment.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from importlib.resources import files
 from typing import Any, TypeVar, cast
 
@@ -44,7 +45,13 @@ class RedisStore(Deadlines):
     """
 
     def __init__(
-        self, url: str, prefix: str = "threadfold", *, timeout: float = 5.0, compress: bool = False
+        self,
+        url: str,
+        prefix: str = "threadfold",
+        *,
+        timeout: float = 5.0,
+        compress: bool = False,
+        turns: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
         """Nothing is connected yet.
 
@@ -55,12 +62,14 @@ class RedisStore(Deadlines):
             timeout: seconds for one answer.
             compress: write the larger fields of windows as zstd; fields of either kind are always
                 read.
+            turns: what a tenant's read of a whole window, or of large fields, is made within.
         """
         self.url = url
         self.prefix = prefix
         self._set_aside = f"{prefix}:set-aside"
         self.reader: WindowReader = self
         self._packed = compressed if compress else bytes
+        self._turns = turns
         self.servers = RedisRouter(url, timeout=timeout)
         self._errors = RedisErrors(
             url, "a key of the windows: mend it with `threadfold verify --repair`"
@@ -100,14 +109,27 @@ class RedisStore(Deadlines):
             state, *rest = await pipe.execute()
             return self._checkpoint(state, node), stored_windows(rest, recent_ids)
 
-        return await self._run(name, work)
+        async with self._turns(keys[0].tenant) if keys else nullcontext():
+            return await self._run(name, work)
 
     async def fields(
         self, generation: int, partition: int, key: Key, names: list[bytes]
     ) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
         window = self._window_keys(generation, partition, key)[0]
-        checkpoint, fields, _ = await self._some(generation, partition, [window], names)
-        return checkpoint, fields
+        checkpoint, fields, large = await self._some(generation, partition, [window], names)
+        if not large:
+            return checkpoint, fields
+        state_key = self._state(generation, partition)
+
+        async def work(node: Node) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
+            pipe = node.redis.pipeline(transaction=True)
+            pipe.hgetall(state_key)
+            pipe.hmget(window, names)
+            state, values = await pipe.execute()
+            return self._checkpoint(state, node), plain(_present(names, values))
+
+        async with self._turns(key.tenant):
+            return await self._run(state_key, work)
 
     async def head(
         self, generation: int, partition: int, key: Key
@@ -119,19 +141,17 @@ class RedisStore(Deadlines):
 
     def _some(
         self, generation: int, partition: int, keys: list[str], names: list[bytes]
-    ) -> Awaitable[tuple[Checkpoint | None, dict[bytes, bytes], list[bytes]]]:
-        """Checkpoint, and (where ``keys`` are given) some fields of a window and its recent ids
-        (``fields.lua``).
+    ) -> Awaitable[tuple[Checkpoint | None, dict[bytes, bytes], Any]]:
+        """Checkpoint, and (where ``keys`` are given) some fields of a window and its recent ids, or
+        whether the fields are too large (``fields.lua``).
         """
         state_key = self._state(generation, partition)
 
-        async def work(
-            node: Node,
-        ) -> tuple[Checkpoint | None, dict[bytes, bytes], list[bytes]]:
+        async def work(node: Node) -> tuple[Checkpoint | None, dict[bytes, bytes], Any]:
             found = await node.gathered(self._fields)([state_key, *keys], names)
             first, last = len(STATE), len(STATE) + len(names)
-            state = {n: v for n, v in zip(STATE, found[:first], strict=True) if v is not None}
-            fields = {n: v for n, v in zip(names, found[first:last], strict=True) if v is not None}
+            state = _present(STATE, found[:first])
+            fields = _present(names, found[first:last])
             more = found[last] if len(found) > last else []
             return self._checkpoint(state, node), plain(fields), more
 
@@ -360,3 +380,8 @@ class RedisStore(Deadlines):
         """Do something at the server in charge of a key, its failures named by their cause."""
         with self._errors:
             return await self.servers.run(key, work)
+
+
+def _present(names: Sequence[bytes], values: Sequence[bytes | None]) -> dict[bytes, bytes]:
+    """The values that are there, by name."""
+    return {n: v for n, v in zip(names, values, strict=True) if v is not None}

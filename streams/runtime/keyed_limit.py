@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from projections.errors import Overloaded
+
 
 @dataclass(slots=True)
 class _Place:
@@ -15,10 +17,13 @@ class _Place:
 
 
 class KeyedLimit:
-    """At most ``most`` at a time of each key; the others of that key wait in order."""
+    """At most ``most`` at a time of each key; the others of that key wait in order, for
+    ``patience`` seconds.
+    """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, patience: float | None = None) -> None:
         self._most = most
+        self._patience = patience
         self._places: dict[str, _Place] = {}
 
     def __len__(self) -> int:
@@ -27,15 +32,28 @@ class KeyedLimit:
 
     @asynccontextmanager
     async def of(self, key: str) -> AsyncIterator[None]:
-        """Hold one of the key's places."""
+        """Hold one of the key's places; raises :class:`Overloaded` if none came in time."""
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = _Place(asyncio.Semaphore(self._most))
         place.users += 1
         try:
-            async with place.semaphore:
+            await self._enter(key, place)
+            try:
                 yield
+            finally:
+                place.semaphore.release()
         finally:
             place.users -= 1
             if not place.users:
                 del self._places[key]
+
+    async def _enter(self, key: str, place: _Place) -> None:
+        try:
+            async with asyncio.timeout(self._patience):
+                await place.semaphore.acquire()
+        except TimeoutError:
+            raise Overloaded(
+                f"{place.users - 1} others of {key} are under way, and no turn came within"
+                f" {self._patience:g} s: try again shortly"
+            ) from None

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from projections.errors import Forbidden, Overloaded, QuotaExceeded, ThreadfoldError
 from streams.control.state import State
@@ -27,7 +27,7 @@ from streams.runtime.current_request import current_request
 from streams.settings.quotas import NO_QUOTA, Quota
 from threadfold.gateway.access import CREDENTIAL, INSIDE, PRINCIPAL, Caller, Connection
 from threadfold.gateway.back_pressure import BackPressure
-from threadfold.gateway.concurrency import ConcurrencyLimit, Limits
+from threadfold.gateway.concurrency import LARGE_ANSWER, ConcurrencyLimit, Limits
 from threadfold.gateway.credentials import bearer, stream_token
 from threadfold.gateway.declaration import Cost, Route
 from threadfold.gateway.end_users import reach
@@ -174,6 +174,16 @@ class Admission:
         with slot:
             counted = slot.counted(receive)
             response = await self._answer(route, parts, scope, counted)
+            size = len(response.body) if hasattr(response, "body") else 0
+            if size >= LARGE_ANSWER and scope["method"] == "GET":  # else it was done already
+                send = until_read(send)
+                try:
+                    slot.answer(size)
+                except QuotaExceeded:
+                    del response  # a refusal is held back: its traceback does not hold the answer
+                    raise
+                except Overloaded as error:
+                    response = problem_of(error)
             await response(scope, counted, send)
 
     def _state(self) -> State:
@@ -182,3 +192,16 @@ class Admission:
     def _quota_of(self, tenant: str) -> Quota:
         quotas = self._connection.quotas
         return NO_QUOTA if quotas is None else quotas.of(tenant)
+
+
+def until_read(send: Send) -> Send:
+    """A ``send`` that returns from an answer's end once its client has read nearly all of it."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.body" and not message.get("more_body"):
+            # The server waits before it sends more, not after the last.
+            await send({**message, "more_body": True})
+            message = {"type": "http.response.body"}
+        await send(message)
+
+    return sending

@@ -20,16 +20,20 @@ from streams.settings.quotas import NO_QUOTA, Quota
 
 SHARE = 4
 """One tenant may hold a quarter of each limit."""
+LARGE_ANSWER = 256 << 10
+"""Bytes from which on an answer counts until its client has read it."""
 
 
 class Limits(NamedTuple):
     """What may be under way at once. Requests that wait for their events to be applied count; a
     stream counts among the streams alone; one body of any allowed size is always taken. Refusals
-    are those that are held back (``threadfold.gateway.back_pressure``).
+    are those that are held back (``threadfold.gateway.back_pressure``). One answer of any size is
+    always sent.
     """
 
     requests: int = 2_000
     body_bytes: int = 256 << 20
+    answer_bytes: int = 256 << 20
     streams: int = 4_000
     refusals: int = 4_000
 
@@ -49,16 +53,16 @@ def limits_within(connections: int) -> Limits:
     )
 
 
-UNLIMITED = Limits(*[sys.maxsize] * 4)
+UNLIMITED = Limits(*[sys.maxsize] * 5)
 
 
 class UnderWay:
     """What is under way, in all or of one tenant."""
 
-    __slots__ = ("bytes", "requests", "streams")
+    __slots__ = ("answers", "bytes", "requests", "streams")
 
     def __init__(self) -> None:
-        self.requests = self.bytes = self.streams = 0
+        self.requests = self.bytes = self.answers = self.streams = 0
 
     def __bool__(self) -> bool:
         return bool(self.requests or self.streams)
@@ -123,9 +127,11 @@ class ConcurrencyLimit:
 
 
 class Slot:
-    """One request under way, and the bytes of its body so far: ``most`` are allowed."""
+    """One request under way, the bytes of its body so far (``most`` are allowed), and those of its
+    answer.
+    """
 
-    __slots__ = ("_held", "_limit", "_mine", "_most", "_stream", "_tenant")
+    __slots__ = ("_answer", "_held", "_limit", "_mine", "_most", "_stream", "_tenant")
 
     def __init__(
         self,
@@ -136,7 +142,7 @@ class Slot:
         most: int = sys.maxsize,
     ) -> None:
         self._limit, self._mine, self._tenant, self._stream = limit, mine, tenant, stream
-        self._held, self._most = 0, most
+        self._held, self._most, self._answer = 0, most, 0
 
     def __enter__(self) -> Slot:
         self._count(1)
@@ -151,6 +157,8 @@ class Slot:
         self._count(-1)
         self._limit.all.bytes -= self._held
         self._mine.bytes -= self._held
+        self._limit.all.answers -= self._answer
+        self._mine.answers -= self._answer
         if self._tenant is not None and not self._mine:
             self._limit.tenants.pop(self._tenant, None)
 
@@ -170,6 +178,22 @@ class Slot:
             return message
 
         return counting
+
+    def answer(self, size: int) -> None:
+        """Count the bytes of an answer until the request ends; raises :class:`Overloaded` or
+        :class:`QuotaExceeded` where there are too many.
+        """
+        most, total, mine = self._limit.limits.answer_bytes, self._limit.all.answers, self._mine
+        if total and total + size > most:
+            raise Overloaded(f"{total >> 20} MiB of answers are being sent: try again shortly")
+        if self._tenant is not None and mine.answers and mine.answers + size > most // SHARE:
+            raise QuotaExceeded(
+                f"tenant {self._tenant} has {mine.answers >> 20} MiB of answers that are not read"
+                " yet, as much as it may: try again shortly"
+            )
+        self._answer += size
+        self._limit.all.answers += size
+        mine.answers += size
 
     def _count(self, n: int) -> None:
         for under_way in (self._limit.all, self._mine):

@@ -45,8 +45,12 @@ from threadfold.service.past_windows import PastWindows
 from threadfold.service.spill import check_page, unfold
 from threadfold.service.stored_windows import StoredWindows
 
+LARGE_READS = 2
+"""Reads of whole windows under way for one tenant. Others share the connections and processors."""
 PATIENCE = 5.0
-"""Seconds that a read waits while a window is folded from the log; then it raises Healing."""
+"""Seconds that a read waits for its turn (then it raises Overloaded), and while a window is folded
+from the log (then Healing).
+"""
 
 
 class Owner(NamedTuple):
@@ -72,7 +76,8 @@ class ConversationReader:
         self.processor = processor or Threads()
         self.control = Control(settings)
         self.keys = KeyRing(settings, encrypting(self.control))
-        self.store = RedisStore(settings.redis, settings.topic_prefix)
+        turns = KeyedLimit(LARGE_READS, PATIENCE).of
+        self.store = RedisStore(settings.redis, settings.topic_prefix, turns=turns)
         self.store.reader = self._reader = HydratingReader(self.store)
         self._waiting = CheckpointWaits(
             self.store, lambda: self.control.state.live_generation.number

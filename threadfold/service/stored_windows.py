@@ -90,14 +90,14 @@ class StoredWindows:
                         # has another checksum and is not used.
                         found = await self._reader.fields(generation, partition, key, missing)
                         fields |= found[1]
-                    document = self.cache.context(place, partition, head, fields, max_tokens)
+                    document = await self.cache.context(place, partition, head, fields, max_tokens)
                     if document is not None:
                         return document
             _, stored = await self.read(key, recent_ids=False)
             if stored is None:
                 return None
             head = decode_head(stored.fields[HEAD])
-            return self.cache.context(place, partition, head, stored.fields, max_tokens)
+            return await self.cache.context(place, partition, head, stored.fields, max_tokens)
 
     def forget(self, key: Key) -> None:
         """Drop a conversation from the cache."""

@@ -8,6 +8,7 @@ not used.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,9 +21,12 @@ from projections.formats.context_document import (
     piece_of,
 )
 from projections.names import Key
+from projections.storage.chunks import SMALL
 from projections.storage.layout import BASE, HEAD, Base, Head, checksum, decode_base
 
 _OPENING = b'{"messages":['
+LOOP_BYTES = 256 << 10
+"""Bytes from which on a document is not joined in the event loop."""
 Place = tuple[int, Key]
 """A window's generation and conversation."""
 
@@ -39,11 +43,15 @@ class Kept:
     bodies: list[bytes]
     size: int
     names: list[bytes] = field(init=False)
-    """The fields to read: the head, the newest cached chunk, and the chunk after it."""
+    """The fields to read: the head, the chunk after the newest cached one, and that one while it
+    may grow.
+    """
 
     def __post_init__(self) -> None:
         newest = max(self.pieces, default=-1)
-        self.names = [HEAD, *(b"%d" % number for number in range(max(newest, 0), newest + 2))]
+        self.names = [HEAD, b"%d" % (newest + 1)]
+        if newest >= 0 and len(self.pieces[newest].joined) < SMALL:
+            self.names.append(b"%d" % newest)
 
     def missing(self, head: Head, fields: Mapping[bytes, bytes]) -> list[bytes]:
         """The fields that a context of this head needs, beyond the cache and ``fields``."""
@@ -97,7 +105,7 @@ class WindowCache:
         self._kept.clear()
         self.size = 0
 
-    def context(
+    async def context(
         self,
         place: Place,
         partition: int,
@@ -106,7 +114,7 @@ class WindowCache:
         max_tokens: int | None,
     ) -> bytes | None:
         """The context document of a window with this head, from ``fields`` and the cache. New parts
-        are cached.
+        are cached. A large document is joined in a thread: others' requests go on meanwhile.
 
         Returns None if the window must be read whole and rendered: it needs shortening, or a field
         is not the head's (the window changed between two reads).
@@ -119,28 +127,19 @@ class WindowCache:
                 self.drop(place)
             return None
         kept = self._kept.get(place)
-        first = min(head.chunks, default=-1)
-        pieces: dict[int, Piece] = {}
-        for number in sorted(head.chunks):
-            skip = head.skip if number == first else 0
-            piece = _piece(partition, number, head.chunks[number], skip, fields, kept)
-            if piece is None:
-                return None
-            pieces[number] = piece
-        if kept is not None and kept.base_checksum == head.base:
-            base = kept.base
-        elif BASE in fields and checksum(fields[BASE]) == head.base:
-            base = decode_base(fields[BASE])
+        size = sum(map(len, fields.values())) + (kept.size if kept is not None else 0)
+        if size <= LOOP_BYTES:
+            joined = _joined(partition, head, fields, kept)
         else:
+            joined = await asyncio.to_thread(_joined, partition, head, fields, kept)
+        if joined is None:
             return None
-        bodies = bodies_of(partition, head, base, list(pieces.values()))
-        document = join_context(partition, head, base, list(pieces.values()), bodies)
+        document, now, same = joined
         if kept is not None:
-            same = _begins_with(document, bodies, kept.bodies)
             self.prefix_kept += same
             self.prefix_changed += sum(map(len, kept.bodies)) - same
-        if kept is None or base is not kept.base or pieces != kept.pieces:
-            self._keep(place, Kept(head.base, base, pieces, bodies, _size(base, pieces)))
+        if now is not kept:
+            self._keep(place, now)
         return document
 
     def _keep(self, place: Place, kept: Kept) -> None:
@@ -151,6 +150,34 @@ class WindowCache:
         self.size += kept.size
         while self.size > self._max:
             self.size -= self._kept.popitem(last=False)[1].size
+
+
+def _joined(
+    partition: int, head: Head, fields: Mapping[bytes, bytes], kept: Kept | None
+) -> tuple[bytes, Kept, int] | None:
+    """The context document, the parts it is joined of (``kept`` itself if they are the same), and
+    how much of the cached messages it begins with; None if a field is not the head's.
+    """
+    first = min(head.chunks, default=-1)
+    pieces: dict[int, Piece] = {}
+    for number in sorted(head.chunks):
+        skip = head.skip if number == first else 0
+        piece = _piece(partition, number, head.chunks[number], skip, fields, kept)
+        if piece is None:
+            return None
+        pieces[number] = piece
+    if kept is not None and kept.base_checksum == head.base:
+        base = kept.base
+    elif BASE in fields and checksum(fields[BASE]) == head.base:
+        base = decode_base(fields[BASE])
+    else:
+        return None
+    bodies = bodies_of(partition, head, base, list(pieces.values()))
+    document = join_context(partition, head, base, list(pieces.values()), bodies)
+    same = 0 if kept is None else _begins_with(document, bodies, kept.bodies)
+    if kept is None or base is not kept.base or pieces != kept.pieces:
+        kept = Kept(head.base, base, pieces, bodies, _size(base, pieces))
+    return document, kept, same
 
 
 def _begins_with(document: bytes, bodies: Sequence[bytes], before: Sequence[bytes]) -> int:

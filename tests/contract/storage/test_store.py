@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -117,6 +119,39 @@ async def test_fields_are_put_replaced_and_deleted(store: WindowStore, generatio
     assert stored is not None and stored.id_blocks == {b"8": b"y"}
     await store.apply(generation, 0, at(revision, 2), [write(gone=[b"1", b"2"])])
     assert await fields_of(store, generation) == {}
+
+
+async def test_large_fields_are_read_with_the_checkpoint(
+    store: WindowStore, generation: int
+) -> None:
+    large = {b"0": b"\x00" + b"a" * 100_000, b"1": b"b" * 100_000}
+    revision = await begin(store, generation, write(meta=b"head", put=large))
+    checkpoint, fields = await store.fields(generation, 0, A, [b"h", b"1", b"7", b"0"])
+    assert checkpoint == Checkpoint(revision, 0, 1_000, "digest0", -1)
+    assert fields == {b"h": b"head", **large}
+    assert await store.fields(generation, 0, B, [b"h", b"1"]) == (checkpoint, {})
+
+
+async def test_reads_of_whole_windows_and_of_large_fields_take_their_tenants_turns(
+    settings: Settings, generation: int
+) -> None:
+    turns: list[str] = []
+
+    @asynccontextmanager
+    async def turn(tenant: str) -> AsyncIterator[None]:
+        turns.append(tenant)
+        yield
+
+    store = RedisStore(settings.redis, settings.topic_prefix, turns=turn)
+    await begin(store, generation, write(put={b"0": b"a" * 200_000}))
+    turns.clear()
+    await store.fields(generation, 0, A, [b"h"])
+    await store.head(generation, 0, A)
+    assert turns == []
+    await store.fields(generation, 0, A, [b"h", b"0"])
+    await store.read(generation, 0, [A])
+    assert turns == [A.tenant, A.tenant]
+    await store.close()
 
 
 async def test_some_fields_are_read_with_the_checkpoint(

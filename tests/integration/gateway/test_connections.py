@@ -18,6 +18,7 @@ from tests.support.serving import serving
 from tests.support.worker import until
 from threadfold.gateway import create_gateway, protocol
 from threadfold.gateway.app import Gateway
+from threadfold.gateway.concurrency import Limits
 from threadfold.gateway.connections import Connections
 
 ROOM = 40
@@ -166,6 +167,38 @@ async def test_valid_requests_are_answered_beside_connections_that_read_no_answe
     finally:
         for one in deaf:
             one.close()
+
+
+async def test_large_answers_that_a_tenant_does_not_read_count_for_it(
+    platform: Platform, small: Small
+) -> None:
+    url, _, app = small
+    app.concurrency.limits = Limits(answer_bytes=40 << 20)
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * (7 << 20)}}
+    headers = {"Authorization": f"Bearer {platform.key}"}
+    context = "/v1/conversations/large/context"
+    deaf = socket.socket()
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+    async with httpx.AsyncClient(base_url=url, timeout=30, headers=headers) as http:
+        message = {"role": "user", "content": [image]}
+        path = "/v1/conversations/large/messages?wait=applied"
+        assert (await http.post(path, json=message)).status_code == 200
+        assert len((await http.get(context)).content) > 7 << 20
+        parts = urlsplit(url)
+        try:
+            deaf.connect((str(parts.hostname), int(parts.port or 0)))
+            deaf.sendall(
+                f"GET {context} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {platform.key}"
+                "\r\n\r\n".encode()
+            )
+            await until(lambda: asyncio.sleep(0, app.concurrency.all.answers > 7 << 20))
+            refused = await http.get(context)
+            assert refused.status_code == 429 and "answers that are not read yet" in refused.text
+            assert (await http.get("/v1/conversations")).status_code == 200
+        finally:
+            deaf.close()
+        await until(lambda: asyncio.sleep(0, app.concurrency.all.answers == 0))
+        assert (await http.get(context)).status_code == 200
 
 
 async def test_a_request_without_a_key_is_answered_401_and_its_connection_closed(

@@ -78,3 +78,18 @@ async def test_a_body_may_be_as_large_as_its_tenants_quota_says() -> None:
             await small.counted(receive)()
         for _ in range(10):
             await other.counted(receive)()
+
+
+def test_one_answer_of_any_size_is_sent_and_the_next_counts_beside_it() -> None:
+    limit = ConcurrencyLimit(Limits(requests=40, answer_bytes=1000))
+    with limit.slot("a", stream=False) as first, limit.slot("a", stream=False) as second:
+        first.answer(600)
+        with pytest.raises(Overloaded, match="MiB of answers are being sent"):
+            second.answer(600)
+        with pytest.raises(QuotaExceeded, match="tenant a has 0 MiB of answers"):
+            second.answer(100)
+        with limit.slot("b", stream=False) as other:
+            other.answer(400)
+            assert limit.all.answers == 1000
+        assert limit.all.answers == 600
+    assert limit.all.answers == 0

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from projections.errors import Overloaded
 from streams.runtime.keyed_limit import KeyedLimit
 
 
@@ -36,4 +39,14 @@ async def test_a_wait_that_is_cancelled_gives_its_place_back() -> None:
         await asyncio.gather(waiting, return_exceptions=True)
     async with limit.of("a"):
         assert len(limit) == 1
+    assert len(limit) == 0
+
+
+async def test_no_wait_is_longer_than_the_patience() -> None:
+    limit = KeyedLimit(1, patience=0.01)
+    async with limit.of("a"):
+        with pytest.raises(Overloaded, match="1 others of a are under way, and no turn came"):
+            await limit.of("a").__aenter__()
+    async with limit.of("a"):
+        pass
     assert len(limit) == 0

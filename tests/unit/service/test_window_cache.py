@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Mapping
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,14 +15,24 @@ from projections.formats.context_document import context_document
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.render.render import render_openai
-from projections.storage.layout import HEAD, decode_head
+from projections.storage.layout import HEAD, Head, decode_head
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, Writer, random_log
 from tests.support.profiles import examples
 from tests.unit.storage.test_layout import Fields, long_talk, say
-from threadfold.service.window_cache import WindowCache
+from threadfold.service.window_cache import Place, WindowCache
 
 PLACE = (1, KEY)
+
+
+def context(
+    cache: WindowCache,
+    head: Head,
+    fields: Mapping[bytes, bytes],
+    limit: int | None = None,
+    place: Place = PLACE,
+) -> bytes | None:
+    return asyncio.run(cache.context(place, PARTITION, head, fields, limit))
 
 
 def read(cache: WindowCache, store: Fields, limit: int | None = None) -> tuple[bytes | None, int]:
@@ -33,13 +45,11 @@ def read(cache: WindowCache, store: Fields, limit: int | None = None) -> tuple[b
         head = decode_head(fields[HEAD])
         for name in kept.missing(head, fields):
             fields[name] = store.fields[name]
-        document = cache.context(PLACE, PARTITION, head, fields, limit)
+        document = context(cache, head, fields, limit)
         if document is not None:
             return document, sum(map(len, fields.values()))
     head = decode_head(store.fields[HEAD])
-    return cache.context(PLACE, PARTITION, head, store.fields, limit), sum(
-        map(len, store.fields.values())
-    )
+    return context(cache, head, store.fields, limit), sum(map(len, store.fields.values()))
 
 
 @given(st.integers(0, 2**32), st.integers(5, 120), st.booleans())
@@ -80,7 +90,7 @@ def test_fields_of_different_moments_never_make_a_context_that_never_was(seed: i
         for fields in (rng.choice(moments), rng.choice(moments)):
             mixed |= {name: value for name, value in fields.items() if rng.random() < 0.8}
         if HEAD in mixed:
-            document = cache.context(PLACE, PARTITION, decode_head(mixed[HEAD]), mixed, None)
+            document = context(cache, decode_head(mixed[HEAD]), mixed)
             assert document is None or document in right
 
 
@@ -97,6 +107,17 @@ def test_reading_again_after_a_message_takes_a_few_kilobytes() -> None:
     assert same < 6_000
 
 
+def test_a_large_message_that_was_read_is_not_read_again() -> None:
+    writer, store, cache = long_talk(10, 100), Fields(), WindowCache(10**7)
+    say(writer, "user", "many words " * 10_000)
+    store.write(writer.window)
+    document, whole = read(cache, store)
+    assert document == context_document(writer.window, render_openai(writer.window))
+    again, size = read(cache, store)
+    assert again == document
+    assert whole > 100_000 and size < 2_000
+
+
 def test_what_is_kept_stays_within_its_bound_and_the_oldest_read_goes_first() -> None:
     writer, store = long_talk(100, 100), Fields()
     store.write(writer.window)
@@ -104,7 +125,7 @@ def test_what_is_kept_stays_within_its_bound_and_the_oldest_read_goes_first() ->
     cache = WindowCache(5 * size)
     for i in range(50):
         head = decode_head(store.fields[HEAD])
-        cache.context((1, Key("acme", f"c{i}")), PARTITION, head, store.fields, None)
+        context(cache, head, store.fields, place=(1, Key("acme", f"c{i}")))
         assert cache.size <= 5 * size
     assert (
         cache.get((1, Key("acme", "c49"))) is not None
@@ -112,8 +133,7 @@ def test_what_is_kept_stays_within_its_bound_and_the_oldest_read_goes_first() ->
     )
     nothing = WindowCache(0)
     assert (
-        nothing.context(PLACE, PARTITION, decode_head(store.fields[HEAD]), store.fields, None)
-        is not None
+        context(nothing, decode_head(store.fields[HEAD]), store.fields) is not None
         and nothing.get(PLACE) is None
     )
 
