@@ -16,6 +16,9 @@ from threadfold.service.memories import MAX_LISTED
 _Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
 _Name = Annotated[str, Meta(extra_json_schema=NAME)]
 User = Annotated[str, Meta(min_length=1, max_length=1024)]
+_TEXT = {"type": "string"}
+_DAY_OR_TIME = [_TEXT | {"format": "date"}, _TEXT | {"format": "date-time"}]
+_Moment = Annotated[str, Meta(extra_json_schema={"anyOf": _DAY_OR_TIME})]
 _Time = Annotated[datetime, Meta(tz=True)]
 MemoryType = Literal[
     "fact", "preference", "event", "constraint", "procedure", "failure_pattern", "tool_affordance"
@@ -28,6 +31,10 @@ class NewTags(MemoryTags, forbid_unknown_fields=True):
 
 class NewTimes(MemoryTime, forbid_unknown_fields=True):
     """The time a record speaks of, and from when to when it holds: days, or RFC 3339 times."""
+
+    t_ref: _Moment | None = None
+    t_valid_from: _Moment | None = None
+    t_valid_to: _Moment | None = None
 
 
 class NewMemory(Struct, forbid_unknown_fields=True):

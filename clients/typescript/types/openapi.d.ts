@@ -4327,11 +4327,11 @@ export interface components {
          */
         NewTimes: {
             /** @default null */
-            t_ref?: string | null;
+            t_ref?: (string) | null;
             /** @default null */
-            t_valid_from?: string | null;
+            t_valid_from?: (string) | null;
             /** @default null */
-            t_valid_to?: string | null;
+            t_valid_to?: (string) | null;
         };
         /**
          * NewToken

@@ -59,7 +59,7 @@ BEYOND_FORM = re.compile(
             "this route appends to .* only",  # the body depends on the path
             "is not one of conversation",  # positions and cursors are known to whom they were given
             "cursor .* (is not one of|is none)|the cursor",
-            "this time is in the past",
+            "this time is in the past|it is before t_valid_from",
             r"key \d+ .*cannot check a signature|an id that no other key",  # is it a key at all?
             "the window cannot be rendered",
             "is not in the log|the log ends before|(parks|belongs to) no conversation|only waits, until",
