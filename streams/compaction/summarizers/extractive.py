@@ -196,7 +196,7 @@ def listed(facts: SpanFacts, places: Iterable[int], room: int, encoding: str) ->
     for text, label, cost, less in zip(
         stated, labels, alone, count_all(behind, encoding)[0], strict=True
     ):
-        needed = less if label in taken.values() else cost
+        needed = less if label and label in taken.values() else cost
         if needed <= room:
             room -= needed
             taken[text] = label

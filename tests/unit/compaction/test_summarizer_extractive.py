@@ -21,9 +21,14 @@ from projections.errors import InvalidPolicy
 from projections.events.tokenizer import count
 from streams.compaction.summarizers import extractive
 from streams.compaction.summarizers.base import SpanMessage, SummaryInput, SummaryText
-from streams.compaction.summarizers.extractive import ExtractiveSummarizer, summarize_extractive
-from streams.compaction.summarizers.lines import read_summary, write_summary
+from streams.compaction.summarizers.extractive import (
+    ExtractiveSummarizer,
+    listed,
+    summarize_extractive,
+)
+from streams.compaction.summarizers.lines import Line, read_summary, write_summary
 from streams.compaction.summarizers.registry import Summarizers
+from streams.compaction.summarizers.worth import facts_of
 from streams.settings.settings import Settings
 from tests.support.profiles import examples
 
@@ -373,3 +378,13 @@ async def test_the_registry_has_it_under_its_name() -> None:
 def test_an_unknown_encoding_is_refused() -> None:
     with pytest.raises(InvalidPolicy, match="p50k"):
         summarize_extractive(SummaryInput(None, BOOKING, 100, "p50k"))
+
+
+def test_facts_without_words_before_them_fill_the_room_for_them() -> None:
+    orders = [f"order-{i:04d}-{'abcdefghijkl'[i % 12]}" for i in range(40)]
+    facts = facts_of([Line("user", "user", f"Look at {order}.", 0) for order in orders], {})
+    room = 100
+    stated = listed(facts, range(len(facts.known)), room, ENCODING)
+    tokens = count(write_summary([], stated), ENCODING)
+    another = count(f"; {orders[0]}", ENCODING)
+    assert room - another < tokens <= room + 3  # the line's own word
