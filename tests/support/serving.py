@@ -33,7 +33,7 @@ async def serving(
     listening = listen("127.0.0.1", 0)
     if connections is None:
         connections = Connections(10_000, 10_000)
-    config = server_config(app, http_protocol(connections), "warning", 1, certificate)
+    config = server_config(app, http_protocol(connections, certificate), "warning", 1)
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     try:

@@ -7,6 +7,7 @@ import contextlib
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any, Literal
 
 import uvicorn
@@ -25,6 +26,7 @@ from threadfold.gateway.app import Gateway, create_gateway
 from threadfold.gateway.concurrency import limits_within
 from threadfold.gateway.connections import Connections, most_connections, raise_descriptors
 from threadfold.gateway.credentials import check_exposure
+from threadfold.gateway.handshakes import after_handshake
 from threadfold.gateway.tls import Certificate, certificate_of
 
 GRACE = 10
@@ -58,7 +60,7 @@ class Server(uvicorn.Server):
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
-            scheme = "https" if self.config.is_ssl else "http"
+            scheme = "http" if self.certificate is None else "https"
             print(f"ready: {scheme}://{shown}:{port}{self.path}", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -116,10 +118,9 @@ def serve_app(
         connections = connections_of(settings)
     config = server_config(
         app,
-        http_protocol(connections) if http == "auto" else http,
+        http_protocol(connections, certificate, http),
         settings.log_level.lower(),
         own_logs=True,
-        certificate=certificate,
     )
     server = Server(config)
     server.certificate = certificate
@@ -132,7 +133,6 @@ def server_config(
     http: Any,
     log_level: str,
     grace: int = GRACE,
-    certificate: Certificate | None = None,
     *,
     own_logs: bool = False,
 ) -> uvicorn.Config:
@@ -152,7 +152,6 @@ def server_config(
         lifespan="on",
         timeout_graceful_shutdown=grace,
         timeout_keep_alive=KEEP_ALIVE,
-        ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
     )
 
 
@@ -161,15 +160,23 @@ def connections_of(settings: Settings) -> Connections:
     return Connections(most_connections(raise_descriptors()), settings.connections_per_address)
 
 
-def http_protocol(connections: Connections) -> Any:
+def http_protocol(
+    connections: Connections,
+    certificate: Certificate | None = None,
+    http: Literal["auto", "h11"] = "auto",
+) -> Any:
     """uvicorn's setting ``http``: httptools' protocol with bounds where it is installed, else h11,
-    which has its own for heads.
+    which has its own for heads; with a certificate after TLS' handshake.
     """
-    try:
-        from threadfold.gateway.protocol import bounded
-    except ImportError:
-        return "h11"
-    return bounded(connections)
+    protocol: Any = None
+    if http == "auto":
+        with contextlib.suppress(ImportError):
+            protocol = import_module("threadfold.gateway.protocol").bounded(connections)
+    if protocol is None:
+        protocol = import_module("uvicorn.protocols.http.h11_impl").H11Protocol
+    if certificate is None:
+        return protocol
+    return after_handshake(protocol, connections, certificate.context)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

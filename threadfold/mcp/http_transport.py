@@ -6,7 +6,14 @@ from typing import Any
 
 from mcp.server.mcpserver import MCPServer
 
-from threadfold.gateway.server import Server, listen, serve_until_stopped, server_config
+from threadfold.gateway.connections import Connections, most_connections, raise_descriptors
+from threadfold.gateway.server import (
+    Server,
+    http_protocol,
+    listen,
+    serve_until_stopped,
+    server_config,
+)
 
 PATH = "/mcp"
 GRACE = 10
@@ -25,6 +32,7 @@ async def serve_http(server: MCPServer[Any], host: str, port: int) -> None:
         streamable_http_path=PATH, json_response=True, stateless_http=True, host=host
     )
     with listen(host, port, "the MCP server", "with --host and --port") as listening:
-        served = Server(server_config(app, "auto", "warning", GRACE))
+        bounded = http_protocol(Connections(most_connections(raise_descriptors())))
+        served = Server(server_config(app, bounded, "warning", GRACE))
         served.path = PATH
         await serve_until_stopped(served, listening)

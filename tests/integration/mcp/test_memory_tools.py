@@ -260,6 +260,12 @@ async def test_what_is_no_argument_and_no_id_is_refused_by_name(world: World, us
                 assert f"{tool}: id: String should match" in await refused(client, tool, id=no_id)
 
 
+async def test_heads_are_limited_as_at_the_gateway(world: World) -> None:
+    async with httpx2.AsyncClient() as http:
+        answer = await http.post(world.http, headers={"X-Long": "x" * 300_000}, json={})
+    assert answer.status_code == 431
+
+
 async def test_what_a_user_taught_by_mcp_is_the_same_memory_as_over_http(
     world: World, user: str
 ) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+import uvloop
 from cryptography.hazmat.primitives import serialization
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -19,6 +21,9 @@ from projections.errors import InvalidSettings
 from streams.settings.settings import Settings
 from tests.support.certificates import Authority
 from tests.support.serving import serving
+from tests.support.worker import until
+from threadfold.gateway import handshakes
+from threadfold.gateway.connections import Connections
 from threadfold.gateway.tls import Certificate, certificate_of
 
 
@@ -80,6 +85,74 @@ async def test_a_renewed_certificate_is_shown_to_new_connections(
         shutil.copy(second[1], files[1])
         assert certificate.renew() is True
         assert await shown_by(url, authority) == "second"
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_connections_that_end_no_handshake_make_way(
+    authority: Authority, files: tuple[Path, Path], loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    connections = Connections(20, 20)
+
+    async def run() -> None:
+        async with (
+            serving(APP, connections, Certificate(*files)) as url,
+            trusting(authority) as http,
+        ):
+            place = httpx.URL(url)
+            silent = [await asyncio.open_connection(place.host, place.port) for _ in range(60)]
+            assert (await http.get(url)).text == "https"
+            await until(lambda: asyncio.sleep(0, sum(one.at_eof() for one, _ in silent) >= 40))
+            assert len(connections) <= 20
+            for _, writer in silent:
+                writer.close()
+            await until(lambda: asyncio.sleep(0, len(connections) <= 1))
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
+
+
+async def test_a_handshake_that_takes_too_long_ends(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes, "SECONDS", 0.1)
+    connections = Connections(20, 20)
+    async with serving(APP, connections, Certificate(*files)) as url:
+        place = httpx.URL(url)
+        reader, writer = await asyncio.open_connection(place.host, place.port)
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        await until(lambda: asyncio.sleep(0, len(connections) == 0))
+        writer.close()
+
+
+async def test_a_request_that_comes_with_the_last_message_of_the_handshake_is_answered(
+    authority: Authority, files: tuple[Path, Path]
+) -> None:
+    request = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    async with serving(APP, certificate=Certificate(*files)) as url:
+        place = httpx.URL(url)
+        reader, writer = await asyncio.open_connection(place.host, place.port)
+        came, to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = ssl.create_default_context(cafile=str(authority.ca))
+        client = context.wrap_bio(came, to_send, server_hostname=place.host)
+        while True:
+            try:
+                client.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                writer.write(to_send.read())
+                came.write(await reader.read(1 << 16))
+        client.write(request)
+        writer.write(to_send.read())  # the handshake's end and the request in one
+        answer = b""
+        while not answer.endswith(b"https"):
+            try:
+                answer += client.read(1 << 16)
+            except ssl.SSLWantReadError:
+                part = await asyncio.wait_for(reader.read(1 << 16), 10)
+                assert part, answer
+                came.write(part)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        writer.close()
 
 
 def test_files_that_do_not_do_are_named(
