@@ -1,4 +1,4 @@
-"""Figure `memory_rebuild`: a memory store built from its topic, in one process, from the first
+"""Figure `memory_rebuild`: a memory store built from its topic, as the command does, from the first
 record to the file that is switched to.
 
 The topic has what the live projector publishes: accepted records of real chat text, of 1,000 users
@@ -30,6 +30,7 @@ from streams.log.topics import create_topics
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store_build import feed_until, rebuild_store
 from streams.projector.memory_announcements import announcement, memories_key
+from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 
 USERS = 1_000
@@ -53,6 +54,7 @@ class MemoryRebuild:
                 settings = bench.settings("memory", partitions=8, memory_store=str(folder))
                 await create_topics(settings)
                 await _fill(settings, records)
+                tune_gc()  # as the command does
                 rounds = await interleave(
                     {
                         "ours": partial(_rebuilt, settings, records),

@@ -5,6 +5,7 @@ Each says all that its meaning depends on, so the order in which news comes make
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -117,9 +118,14 @@ def log_of(value: bytes) -> Key | None:
     may be sealed.
     """
     try:
-        parts = _sourced(value).source.split("/")
+        return _log_named(_sourced(value).source)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+@lru_cache(maxsize=4096)
+def _log_named(source: str) -> Key | None:
+    parts = source.split("/")
     key = parse_key(f"{parts[2]}/{parts[4]}".encode()) if len(parts) == 5 else None
     return key if key is not None and key.source == "/".join(parts) else None
 

@@ -28,6 +28,8 @@ from projections.memory.news import Fact
 
 DUPLICATE_WITHIN = 15 * 60 * 1_000_000
 """Microseconds within which saying the same again is a duplicate; later it confirms."""
+STATED = (MemorySaved, SkillSaved)
+"""What states a record, composites among them. A union would be made anew with every look."""
 TRUST = {"tool": 0, "model": 1, "user": 2}
 """Who said it, the least trusted first."""
 
@@ -142,10 +144,9 @@ def resolve(
         as_of: only what was known at that time counts.
         given: how often it was given out (until ``as_of``).
     """
-    known = sorted(
-        (fact for fact in facts if (as_of is None or fact.at <= as_of) and stands(fact)),
-        key=order_of,
-    )
+    known = [fact for fact in facts if (as_of is None or fact.at <= as_of) and stands(fact)]
+    if len(known) > 1:
+        known.sort(key=order_of)
     record: Record | None = None
     succeeded = failed = 0
     extracted: set[tuple[str, type, tuple[int, ...]]] = set()
@@ -157,7 +158,7 @@ def resolve(
             if found in extracted:
                 continue
             extracted.add(found)
-        if isinstance(data, MemorySaved | SkillSaved):
+        if isinstance(data, STATED):
             record = _stated(record, fact, data)
         elif isinstance(data, MemoryOutcome):
             succeeded += data.succeeded

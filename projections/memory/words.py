@@ -74,7 +74,7 @@ def words_of(text: str) -> list[str]:
 
 def stems_of(text: str) -> list[str]:
     """The stems of a text's words in order, without those that say nothing."""
-    return [found for word in words_of(text) if (found := _telling(word))]
+    return list(filter(None, map(_telling.__getitem__, words_of(text))))
 
 
 def tag_word(kind: str, tag: str) -> str:
@@ -97,17 +97,30 @@ def _without_blanks(letter: str) -> bool:
     return "\u2e80" <= letter <= "\u9fff" or "\uf900" <= letter <= "\ufaff" or letter > "\U0001ffff"
 
 
-@lru_cache(maxsize=1 << 16)
-def _telling(word: str) -> str:
-    """A word's stem, empty for one that says nothing."""
-    return "" if word in STOP else stem(word)
-
-
 def stem(word: str) -> str:
     """A word's stem; what is no English word, or of two letters at most, stays as it is."""
     if len(word) < 3 or not (word.isascii() and word.isalpha()):
         return word
     return _step5(_longest(_longest(_longest(_step1(word), _STEP2, 0), _STEP3, 0), _STEP4, 1))
+
+
+class _Telling(dict[str, str]):
+    """Words' stems, empty for those that say nothing. A text's words are looked up without a call
+    of Python for each.
+    """
+
+    MOST = 1 << 16
+
+    def __missing__(self, word: str) -> str:
+        found = "" if word in STOP else stem(word)
+        if word.isalpha():  # there are many numbers, and a number has no stem
+            if len(self) >= self.MOST:
+                self.clear()
+            self[word] = found
+        return found
+
+
+_telling = _Telling()
 
 
 def _form(word: str) -> str:

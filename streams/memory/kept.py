@@ -21,6 +21,7 @@ from projections.memory.identity import Scope
 from projections.memory.news import Fact
 from projections.memory.resolution import (
     NEVER,
+    STATED,
     TAGS,
     Record,
     Retrievals,
@@ -139,13 +140,13 @@ def kept_of(
 
 def states(fact: Fact) -> bool:
     """Whether a fact states a record, rather than naming one."""
-    return isinstance(fact.data, MemorySaved | SkillSaved)
+    return isinstance(fact.data, STATED)
 
 
 def text_of(fact: Fact) -> str | None:
     """The normalised text that a fact states; None for one that states none."""
     data = fact.data
-    return data.normalized_text if isinstance(data, MemorySaved | SkillSaved) else None
+    return data.normalized_text if isinstance(data, STATED) else None
 
 
 def is_fused(fact: Fact) -> bool:

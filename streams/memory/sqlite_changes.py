@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from projections.events.codec import MEMORY_NAMES
 from projections.events.memories import MemoryTags
@@ -20,7 +20,7 @@ from projections.events.times import time_at
 from projections.events.types import MemoryDeleted, MemoryFused, MemorySaved, SkillSaved
 from projections.memory.branches import Branches
 from projections.memory.news import Dropped, Fact, LogErased, News, Used, WentBack
-from projections.memory.resolution import NEVER, TAGS, order_of
+from projections.memory.resolution import NEVER, STATED, TAGS, order_of
 from projections.memory.words import date_words, tag_word
 from projections.names import Key
 from streams.memory.sqlite_tables import (
@@ -36,7 +36,8 @@ from streams.memory.sqlite_tables import (
     resolved,
     retrievals_of,
 )
-from streams.memory.word_index import Text, add_texts, decode_scope, encode_scope, remove_texts
+from streams.memory.text_changes import RecordText, TextsOf
+from streams.memory.word_index import decode_scope, encode_scope
 
 Place = tuple[str, str]
 """A record's scope, as it is stored, and its id."""
@@ -45,18 +46,6 @@ _KNOWN = (
 )
 DAY = 86_400_000_000
 """Microseconds."""
-
-
-class _Text(NamedTuple):
-    """What the index has of a fact: its text, the log that it was said in, words of its date, who
-    said it, and its tags.
-    """
-
-    text: str
-    session: str
-    dates: str
-    speaker: str
-    tags: str
 
 
 @dataclass(slots=True)
@@ -90,9 +79,13 @@ class _Batch:
         return record
 
 
-def take_in(db: sqlite3.Connection, news: Sequence[News]) -> bool:
-    """Take news in, within a transaction; returns whether text was deleted that must be gone from
-    the file as well.
+def take_in(
+    db: sqlite3.Connection,
+    news: Sequence[News],
+    change: Callable[[Sequence[TextsOf]], None],
+) -> bool:
+    """Take news in, within a transaction, and call ``change`` with the texts that records have now;
+    returns whether text was deleted that must be gone from the file as well.
     """
     batch = _Batch(db)
     _number_logs(batch, {one.log for one in news})
@@ -105,7 +98,7 @@ def take_in(db: sqlite3.Connection, news: Sequence[News]) -> bool:
             _purge(batch, place, fact.at)
     _add(batch, facts, places)
     _count(batch, [one for one in news if isinstance(one, Used)])
-    _renew(batch)
+    change(_renew(batch))
     return wiped or any(hard)
 
 
@@ -198,7 +191,7 @@ def _add(batch: _Batch, facts: Sequence[Fact], places: Sequence[Place]) -> None:
     for fact, place in zip(facts, places, strict=True):
         log, offset, at, learnt_from, data = fact
         number, state = batch.logs[log]
-        stated = isinstance(data, MemorySaved | SkillSaved)
+        stated = isinstance(data, STATED)
         if state == ERASED:
             continue
         if stated and at <= purged.get(place, at - 1):
@@ -249,11 +242,11 @@ def _count(batch: _Batch, used: Sequence[Used]) -> None:
     batch.db.executemany("INSERT OR REPLACE INTO uses VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
-def _renew(batch: _Batch) -> None:
-    """Work out what is touched, and bring its rows and the index up to date."""
+def _renew(batch: _Batch) -> list[TextsOf]:
+    """Work out what is touched, and bring its rows up to date; returns its texts."""
     db = batch.db
     old = batch.touched - batch.new
-    facts, texts = _facts(batch, old), _texts(db, old)
+    facts, texts = _facts(batch, old), []
     branches, given = _branches(batch, facts), retrievals_of(db, batch.touched)
     places = {number: place for place, number in batch.records.items()}
     places |= {
@@ -267,8 +260,10 @@ def _renew(batch: _Batch) -> None:
     rows: list[tuple[Any, ...]] = []
     for number in batch.touched:
         own, place = facts.get(number, []), places[number]
-        stated = [fact for fact in own if isinstance(fact.data, MemorySaved | SkillSaved)]
-        texts.change(number, place, _texts_of(one for one in stated if not _is_fused(one)))
+        stated = [fact for fact in own if isinstance(fact.data, STATED)]
+        own_texts = _texts_of([one for one in stated if not _is_fused(one)])
+        if own_texts or number in old:
+            texts.append(TextsOf(number, place[0], number in old, own_texts))
         if not own and not db.execute(_KNOWN, (number, number)).fetchone():
             db.execute("DELETE FROM records WHERE number = ?", (number,))
             db.execute("DELETE FROM parts WHERE composite = ?", (number,))
@@ -287,7 +282,7 @@ def _renew(batch: _Batch) -> None:
             )
         )
     db.executemany("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-    texts.write()
+    return texts
 
 
 def _facts(batch: _Batch, old: Iterable[int]) -> dict[int, list[Fact]]:
@@ -315,77 +310,31 @@ def _branches(batch: _Batch, facts: Mapping[int, Sequence[Fact]]) -> Mapping[Key
     return branches_of(batch.db, logs - plain)
 
 
-class _Texts:
-    """What changes in the texts and in their index."""
-
-    def __init__(
-        self, db: sqlite3.Connection, known: Mapping[int, Mapping[str, tuple[int, _Text]]]
-    ) -> None:
-        """Args: ``known``: of records that were there, the numbers of their texts, and what the
-        index has of these.
-        """
-        self._db = db
-        self._known = known
-        self._gone: list[int] = []
-        self._texts: list[Text] = []
-        (self._next,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM texts").fetchone()
-
-    def change(self, record: int, place: Place, texts: Mapping[str, _Text]) -> None:
-        """Note what a record's texts are now."""
-        known = self._known.get(record, {})
-        self._gone += [number for text, (number, was) in known.items() if texts.get(text) != was]
-        for text, one in texts.items():
-            number, was = known.get(text, (None, None))
-            if one == was:
-                continue
-            if number is None:
-                number, self._next = self._next, self._next + 1
-            scope = decode_scope(place[0])
-            _, session, dates, speaker, tags = one
-            self._texts.append(Text(number, record, scope, session, text, dates, speaker, tags))
-
-    def write(self) -> None:
-        """Write it."""
-        remove_texts(self._db, self._gone)
-        add_texts(self._db, self._texts)
-
-
-def _texts(db: sqlite3.Connection, records: Iterable[int]) -> _Texts:
-    found: defaultdict[int, dict[str, tuple[int, _Text]]] = defaultdict(dict)
-    for record, number, text, *more in db.execute(
-        "SELECT owner, number, text, session, dates, speaker, tags FROM texts"
-        " WHERE owner IN (SELECT value FROM json_each(?))",
-        (encode(list(records)).decode(),),
-    ):
-        found[record][text] = number, _Text(text, *more)
-    return _Texts(db, found)
-
-
 def _is_fused(fact: Fact) -> bool:
     """Whether it has no text of its own: a composite is found by its sources."""
     return isinstance(fact.data, MemoryFused)
 
 
-def _texts_of(facts: Iterable[Fact]) -> dict[str, _Text]:
+def _texts_of(facts: Sequence[Fact]) -> list[RecordText]:
     """The texts that facts state, each as it was first said, with the tags of all that state it."""
-    found: dict[str, _Text] = {}
-    for fact in sorted(facts, key=order_of):
+    found: dict[str, RecordText] = {}
+    for fact in sorted(facts, key=order_of) if len(facts) > 1 else facts:
         one = _text_of(fact)
         known = found.setdefault(one.text, one)
         if one.tags != known.tags:
             tags = dict.fromkeys((*known.tags.split(), *one.tags.split()))
             found[one.text] = known._replace(tags=" ".join(tags))
-    return found
+    return list(found.values())
 
 
-def _text_of(fact: Fact) -> _Text:
+def _text_of(fact: Fact) -> RecordText:
     data, dates = fact.data, _date_words(fact.at // DAY)
     session = "" if fact.log.of_user else str(fact.log)
     if isinstance(data, SkillSaved):
-        return _Text(data.intent, session, dates, "", "")
+        return RecordText(data.intent, session, dates, "", "")
     assert isinstance(data, MemorySaved)
     tags = "" if data.tags is None else _tag_words(data.tags)
-    return _Text(data.text, session, dates, data.role or "", tags)
+    return RecordText(data.text, session, dates, data.role or "", tags)
 
 
 def _tag_words(tags: MemoryTags) -> str:

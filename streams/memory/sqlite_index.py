@@ -42,7 +42,7 @@ _LASTING = (
     "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
     f" PRAGMA cache_size = -{32 << 10}"
 )
-_BUILDING = (
+BUILDING = (
     "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;"
     f" PRAGMA cache_size = -{64 << 10}"
 )
@@ -51,7 +51,7 @@ _BUILDING = (
 
 def remove(path: Path) -> None:
     """Remove a database's file, and those that SQLite keeps beside it."""
-    for name in (path, *(Path(f"{path}-{end}") for end in ("wal", "shm", "journal"))):
+    for name in (path, *(Path(f"{path}-{end}") for end in ("wal", "shm", "journal", "texts"))):
         name.unlink(missing_ok=True)
 
 
@@ -110,12 +110,16 @@ class SqliteIndex:
         with self._lock:
             end_building(self._db)
             self._db.executescript(self.INDEXES)
+            self._complete(self._db)
             self._db.close()
             assert self._path is not None
             with self._path.open("rb") as file:
                 os.fsync(file.fileno())
             self._building = False
             self._db = self._open()
+            unmerged = self._db.execute("SELECT 1 FROM unmerged").fetchone()
+        if unmerged:
+            self._wipe()
 
     def adopt(self, other: Self) -> None:
         """Become another one, which must not be used any more. Readers find one or the other."""
@@ -152,6 +156,9 @@ class SqliteIndex:
     def _begins(self) -> None:
         """Forget what is known in memory: the database is another one, or lost texts for good."""
 
+    def _complete(self, db: sqlite3.Connection) -> None:
+        """Add what was built elsewhere, the last thing before the file is closed."""
+
     def _hand_over(self, db: sqlite3.Connection, path: Path) -> None:
         """Give the one that takes its place what does not follow from the topic."""
 
@@ -166,7 +173,7 @@ class SqliteIndex:
         try:
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version in (0, self.VERSION):
-                db.executescript(_BUILDING if self._building else _LASTING)
+                db.executescript(BUILDING if self._building else _LASTING)
         except sqlite3.DatabaseError:
             version = -1
         if version not in (0, self.VERSION):
@@ -204,11 +211,14 @@ class SqliteIndex:
 
     def _note(self, db: sqlite3.Connection, checkpoints: Mapping[int, int], *, wiped: bool) -> bool:
         """Note the offsets that were taken in, and whether texts were deleted that must be gone
-        from the file as well; returns whether it is time to see to that (:meth:`_wipe`).
+        from the file as well; returns whether it is time to see to that (:meth:`_wipe`). Of what
+        is being built :meth:`finish` sees to it.
         """
         db.executemany("INSERT OR REPLACE INTO checkpoints VALUES (?, ?)", checkpoints.items())
         if wiped:
             db.execute("INSERT OR IGNORE INTO unmerged VALUES (1)")
+        if self._building:
+            return False
         due = db.execute("SELECT 1 FROM unmerged").fetchone() is not None
         return wiped or (due and time.monotonic() >= self._vacuumed + VACUUM_EVERY)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -35,6 +36,8 @@ from streams.memory.sqlite_tables import (
 )
 from streams.memory.sqlite_vectors import SqliteVectors
 from streams.memory.store import Filter, Hit, by_log
+from streams.memory.text_changes import change_texts
+from streams.memory.texts_beside import TextsBeside
 from streams.memory.vector_index import copy_vectors
 from streams.memory.word_index import Admits, encode_scope, find_texts
 
@@ -54,6 +57,35 @@ class SqliteMemories(SqliteIndex, RecordsByTime):
         self.vectors = SqliteVectors(self._turn, _hit)
         """The vectors of its texts."""
         super().__init__(path, building=building)
+        self._beside = TextsBeside(path) if building and path is not None else None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._end_beside()
+        super().close()
+
+    def drop(self) -> None:
+        """Delete everything, the checkpoints too."""
+        self._end_beside()
+        super().drop()
+        if self._building and self._path is not None:
+            self._beside = TextsBeside(self._path)
+
+    def finish(self) -> None:
+        """Make what was built a store that lasts, safely on its disk."""
+        if self._beside is not None:
+            self._beside.complete()
+        super().finish()
+
+    def _complete(self, db: sqlite3.Connection) -> None:
+        if self._beside is not None:
+            self._beside.merge(db)
+            self._end_beside()
+
+    def _end_beside(self) -> None:
+        beside, self._beside = self._beside, None
+        if beside is not None:
+            beside.close()
 
     def _begins(self) -> None:
         self.vectors.begin()
@@ -63,7 +95,8 @@ class SqliteMemories(SqliteIndex, RecordsByTime):
 
     def apply(self, news: Sequence[News], checkpoints: Mapping[int, int]) -> None:
         with self._turn(write=True) as db:
-            due = self._note(db, checkpoints, wiped=take_in(db, news))
+            change = partial(change_texts, db) if self._beside is None else self._beside.change
+            due = self._note(db, checkpoints, wiped=take_in(db, news, change))
         if due:
             self._wipe()
 

@@ -338,8 +338,9 @@ def _admitted(
 def _tokens(
     scope: Scope, stems: Sequence[str], dates: str, speaker: str, tags: str
 ) -> Iterator[str]:
+    codes = _codes(scope)
     for words in (stems, _few(dates), _few(speaker), tags.split()):
-        yield " ".join([code + word for code in _codes(scope) for word in words])
+        yield " ".join([code + f" {code}".join(words) for code in codes]) if words else ""
 
 
 def _resize(db: sqlite3.Connection, sizes: dict[str, list[int]]) -> None:

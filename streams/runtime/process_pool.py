@@ -113,13 +113,25 @@ class ProcessPool:
         await asyncio.to_thread(executor.shutdown, cancel_futures=True)
 
     def _start(self) -> ProcessPoolExecutor:
-        # Not forked: the owner has threads and connections.
-        return ProcessPoolExecutor(
-            self._size,
-            mp_context=get_context("spawn"),
-            initializer=_begin,
-            initargs=(self._max_bytes, self._prepare, self._niceness),
-        )
+        return start_processes(self._size, self._max_bytes, self._prepare, self._niceness)
+
+
+def start_processes(
+    size: int,
+    max_bytes: int | None = None,
+    prepare: Callable[[], None] | None = None,
+    niceness: int = NICENESS,
+) -> ProcessPoolExecutor:
+    """An executor whose processes end when the owner is killed; arguments as of
+    :class:`ProcessPool`.
+    """
+    # Not forked: the owner has threads and connections.
+    return ProcessPoolExecutor(
+        size,
+        mp_context=get_context("spawn"),
+        initializer=_begin,
+        initargs=(max_bytes, prepare, niceness),
+    )
 
 
 def _begin(max_bytes: int | None, prepare: Callable[[], None] | None, niceness: int) -> None:

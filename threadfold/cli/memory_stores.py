@@ -39,6 +39,7 @@ from streams.memory.store_differences import (
     extraction_differences,
 )
 from streams.projector.effect_sink import Publisher
+from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, open_control, print_json, run, say
 from threadfold.cli.progress import metered
@@ -67,6 +68,7 @@ def rebuild(from_logs: bool, data: Path | None) -> None:
         if from_logs:
             count = await _republish(settings, control, keys)
             say(f"published again: {count} records")
+        tune_gc()
         with metered("memories", "records") as meter:
             return await rebuild_store(settings, keys, meter)
 

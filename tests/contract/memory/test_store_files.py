@@ -6,15 +6,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
 
 from projections.errors import Healing
-from projections.memory.news import LogErased
+from projections.events.memories import MemoryTags
+from projections.memory.news import LogErased, News
+from projections.memory.words import stems_of, tag_word
 from streams.memory.sqlite_index import remove
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import LocalStore
+from streams.runtime.process_pool import WorkerLost
 from tests.support.local_stores import contents
 from tests.support.memory_news import ACME, C1, C2, feed, said, texts
 
@@ -74,6 +78,55 @@ def test_a_built_store_lasts_and_a_copy_goes_its_own_way(
     assert again.checkpoints() == {0: 8} and texts(again, "tea") == []
     assert type(built).copied(tmp_path / "none") is None
     again.close()
+
+
+def test_a_built_store_finds_what_one_finds_that_was_fed_and_keeps_nothing_that_went(
+    local: Callable[..., LocalStore],
+) -> None:
+    built, fed = local(building=True), local("fed")
+    batches: list[list[News]] = [
+        [said(n, f"Fact {n % 9} of {'tea' if n % 2 else 'gin'}.") for n in range(start, start + 20)]
+        for start in range(0, 100, 20)
+    ]
+    batches[1] += [said(200 + n, f"Hides marmalade {n}.", C2) for n in range(9)]
+    batches[2] += [said(300, "Fact 3 of tea.", tags=MemoryTags(tool=["kettle"]))]
+    batches[3] += [LogErased(C2), said(209, "Hides marmalade late.", C2)]
+    for number, batch in enumerate(batches):
+        for store in (built, fed):
+            store.apply(batch, {0: number})
+    built.finish()
+    assert built.digests() == fed.digests() and built.checkpoints() == {0: 4}
+    for query in ("tea", "fact 3", "gin fact", "marmalade"):
+        found, other = (
+            [(hit.record, hit.score) for hit in store.search(ACME, stems_of(query), 50)]
+            for store in (built, fed)
+        )
+        assert found == other and (query == "marmalade") == (found == [])
+    (hit,) = built.search(ACME, [tag_word("tool", "kettle")], 50)
+    assert hit.record.text == "Fact 3 of tea."
+    for store in (built, fed):
+        feed(store, said(400, "Fact 3 of rum."), LogErased(C2))
+        assert texts(store, "rum") == ["Fact 3 of rum."]
+    assert built.path is not None
+    path = built.path
+    assert not path.with_name(f"{path.name}-texts").exists()
+    built.close()
+    fed.close()
+    assert not any(b"armalad" in content for content in contents(path))
+
+
+def test_a_build_whose_other_process_ended_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+    before = set(active_children())
+    store = SqliteMemories(tmp_path / "memories.db", building=True)
+    store.apply([said(1, "Likes tea.")], {0: 1})
+    (other,) = set(active_children()) - before
+    other.kill()
+    other.join()
+    with pytest.raises(WorkerLost, match="ended: build it again"):
+        for n in range(2, 9):
+            store.apply([said(n, f"Fact {n}.")], {0: n})
+    store.close()
+    assert list(tmp_path.glob("*-texts*")) == []
 
 
 def test_another_store_takes_the_place_of_one_whose_file_was_deleted(
