@@ -54,6 +54,8 @@ class Node:
         # than the connections there may be.
         pool = aredis.BlockingConnectionPool.from_url(
             url,
+            # With RESP 3, redis-py 8 uses connections that the server has closed meanwhile.
+            protocol=2,
             socket_timeout=timeout,
             socket_connect_timeout=timeout,
             max_connections=connections,

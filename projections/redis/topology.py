@@ -74,6 +74,7 @@ class SentinelMaster:
         self._sentinels: dict[str, Any] = {
             place: aredis.Redis.from_url(
                 address.sentinel_url(place),
+                protocol=2,
                 socket_timeout=ANSWER,
                 socket_connect_timeout=ANSWER,
                 max_connections=4,

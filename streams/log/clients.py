@@ -150,6 +150,8 @@ class SharedProducer:
         """
         if producer is self._producer:
             self._producer = None
+        # Before anything fails: aiokafka stumbles over failed records that it is about to send.
+        producer._sender.sender_task.cancel()
         accumulator = producer._message_accumulator
         # What waits for another try is removed by its failure and by the sender: aiokafka would
         # stumble over the second one.
@@ -180,7 +182,6 @@ class _Pending(set[Any]):
 async def _end(producer: Any) -> None:
     sender: asyncio.Task[None] = producer._sender.sender_task
     producer._closed = True
-    sender.cancel()
     # It waits for the requests that are under way, and they end with their connections.
     await producer.client.close()
     while not sender.done():

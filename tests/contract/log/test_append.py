@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -188,6 +189,30 @@ async def test_a_producer_that_is_given_up_between_two_tries_ends_without_a_comp
 
     await until(ended)
     assert not complaints
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+async def test_a_producer_that_is_given_up_just_before_it_sends_ends_without_a_complaint(
+    shared: SharedProducer, settings: Settings, turns: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer, topic, others = await shared.get(), settings.topic("events"), asyncio.all_tasks()
+    loop, complaints = asyncio.get_running_loop(), list[object]()
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    await producer.send_and_wait(topic, b"first", b"k")
+    sent = await producer.send(topic, b"second", b"k")
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    time.sleep(0.01)  # noqa: ASYNC251 (a process that stood still: its next look sends the record)
+    shared.abandon(producer)
+    with pytest.raises(KafkaError, match="could not be sent"):
+        await sent
+
+    async def ended() -> bool:
+        return asyncio.all_tasks() <= others
+
+    await until(ended)
+    assert not complaints
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_load_is_bounded_in_all_and_for_each_partition_and_given_back() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from dataclasses import replace
@@ -13,10 +14,10 @@ from projections.errors import CorruptWindow, RedisUnavailable
 from projections.names import Key
 from projections.redis.store import RedisStore
 from projections.storage.listing import Found, Listing
-from projections.storage.records import Checkpoint
+from projections.storage.records import Checkpoint, Verdict
 from streams.settings.settings import Settings
 from tests.support.ports import closed_port
-from tests.support.store import A, begin, write
+from tests.support.store import A, at, begin, write
 
 
 async def test_without_redis_every_call_says_so_in_bounded_time() -> None:
@@ -56,6 +57,25 @@ async def test_a_server_that_refuses_to_write_is_named_with_its_reason(
             await store.apply(generation, 0, Checkpoint(), [write()])
     finally:
         await client.execute_command("ACL", "DELUSER", user)
+        await client.aclose()
+        await store.close()
+
+
+async def test_connections_that_the_server_closed_meanwhile_are_not_used(
+    settings: Settings, generation: int
+) -> None:
+    client = aredis.Redis.from_url(settings.redis)
+    store = RedisStore(settings.redis, settings.topic_prefix)
+    try:
+        revision = await begin(store, generation)
+        await asyncio.gather(*(store.listed(generation, 0, "recent:a", None, 9) for _ in range(5)))
+        await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        await asyncio.sleep(0.05)  # for the client to hear of it
+        for _ in range(5):
+            assert await store.listed(generation, 0, "recent:a", None, 9) == []
+        applied = await store.apply(generation, 0, at(revision, 1), [write()])
+        assert applied.verdict is Verdict.APPLIED
+    finally:
         await client.aclose()
         await store.close()
 
