@@ -62,6 +62,7 @@ class Node:
             timeout=timeout,
             redis_connect_func=self._connected,
         )
+        pool.connection_class = _lost_by_name(pool.connection_class)
         self.redis = aredis.Redis.from_pool(pool)
 
     async def ready(self) -> None:
@@ -95,6 +96,21 @@ class Node:
             self.replaced = True
             raise AnotherServer("another server answers there now")
         self.server = server
+
+
+def _lost_by_name(connections: Any) -> Any:
+    """A class of connections that names a connection which closes just before a call is sent:
+    uvloop raises a RuntimeError for it.
+    """
+
+    class Connection(connections):  # type: ignore[misc]
+        async def send_packed_command(self, *args: Any, **options: Any) -> None:
+            try:
+                await super().send_packed_command(*args, **options)
+            except RuntimeError as error:
+                raise RedisConnectionError("the connection closed") from error
+
+    return Connection
 
 
 class Script:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import redis.asyncio as aredis
+import uvloop
 
 from projections.errors import CorruptWindow, RedisUnavailable
 from projections.names import Key
@@ -78,6 +81,32 @@ async def test_connections_that_the_server_closed_meanwhile_are_not_used(
     finally:
         await client.aclose()
         await store.close()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_connection_that_closes_just_before_a_call_is_an_outage(
+    settings: Settings, generation: int, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def run() -> None:
+        store = RedisStore(settings.redis, settings.topic_prefix)
+        for call in (store.checkpoint, store.drop_partition):
+            await store.checkpoint(generation, 0)
+            (node,) = await store.servers.each()
+            (connection,) = node.redis.connection_pool._available_connections
+
+            async def closes(connection: Any = connection) -> bool:
+                connection._writer.transport.abort()
+                return False
+
+            connection.can_read = closes  # the last look before it is used
+            with pytest.raises(RedisUnavailable, match="does not answer"):
+                await call(generation, 0)
+            del connection.can_read
+            assert await store.checkpoint(generation, 0) is None
+        await store.close()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
 
 
 async def test_another_kind_of_value_under_a_key_is_corrupt_and_not_an_outage(
