@@ -42,7 +42,7 @@ from streams.memory.extraction_requests import RULES, ExtractionRequest, decode_
 from streams.memory.fusion_judge import FusionJudge
 from streams.memory.model_extraction import SpanExtraction
 from streams.memory.neighbours import Neighbours
-from streams.memory.spans import span_of_session, span_of_summary, stands
+from streams.memory.spans import span_of_session, span_of_summary, standing
 from streams.metrics.declared import EXTRACTED, EXTRACTION_FALLBACKS, EXTRACTIONS
 from streams.metrics.metrics import Metrics
 from streams.recovery.revival import Known
@@ -169,7 +169,8 @@ class Encoder:
         for _ in range(ROLLBACKS):
             taught = _taught(window)
             # The topic of memories hears of no rollback of a log that had taught nobody.
-            candidates = [one for one in asked.found if stands(window, one.offsets[-1])]
+            alive = await standing(self._log, window, [one.offsets[-1] for one in asked.found])
+            candidates = [one for one in asked.found if one.offsets[-1] in alive]
             last = await self._append(key, list(memory_events(taught, candidates, seed)))
             if last is None:
                 return None

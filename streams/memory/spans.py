@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from projections.events.types import (
     AnyEvent,
@@ -104,8 +104,34 @@ async def _read(log: Log, key: Key, offsets: Sequence[int], session: _Session) -
     return False
 
 
-def stands(window: Window, offset: int) -> bool:
-    """Whether no rollback that the window's tail knows abandoned the event at an offset."""
+async def standing(log: Log, window: Window, offsets: Iterable[int]) -> set[int]:
+    """Those of earlier events, by their offsets, that no rollback abandoned: by the window's tail,
+    or else by the summaries in force. What the policy dropped without a summary counts as standing.
+    """
+    left, found = set(offsets), set[int]()
+    for offset in list(left):
+        known = _in_tail(window, offset)
+        if known is not None:
+            left.discard(offset)
+            found |= {offset} if known else set()
+    active = window.meta.summary
+    at = None if active is None else active.offset
+    found |= {offset for offset in left if active is None or offset > active.to}
+    left -= found
+    while left and at is not None:
+        summary = await _summary(log, window.key, Position(window.partition, at))
+        if summary is None:
+            break
+        found |= left.intersection(await _standing(log, window.key, window.partition, summary))
+        left -= {*found, *absolute(summary.data.span.positions)}
+        previous = summary.data.previous_position
+        at = None if previous is None else parse_position(previous).offset
+    return found
+
+
+def _in_tail(window: Window, offset: int) -> bool | None:
+    """Whether the event at an offset stands by the window's tail; None if that does not hold it."""
+    known = None
     for entry in window.tail:
         if not entry.start <= offset <= entry.offset:
             continue
@@ -113,7 +139,8 @@ def stands(window: Window, offset: int) -> bool:
             return False
         if any(first <= offset <= last for first, last in entry.voids or ()):
             return False
-    return True
+        known = True
+    return known
 
 
 async def _standing(log: Log, key: Key, partition: int, event: SummaryEvent) -> list[int]:

@@ -43,14 +43,10 @@ from threadfold.service.ledger import Ledger
 from threadfold.service.pages import MAX_PAGE, PAGES, check_types, flat_event_beside, page
 from threadfold.service.past_windows import PastWindows
 from threadfold.service.spill import check_page, unfold
-from threadfold.service.stored_windows import StoredWindows
+from threadfold.service.stored_windows import LARGE_READS, StoredWindows
 
-LARGE_READS = 2
-"""Reads of whole windows under way for one tenant. Others share the connections and processors."""
 PATIENCE = 5.0
-"""Seconds that a read waits for its turn (then it raises Overloaded), and while a window is folded
-from the log (then Healing).
-"""
+"""Seconds that a read waits for its turn, and while a window is folded from the log."""
 
 
 class Owner(NamedTuple):

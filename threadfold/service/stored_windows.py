@@ -17,6 +17,10 @@ from streams.log.log import Log
 from threadfold.service.window_cache import WindowCache
 
 Found = TypeVar("Found")
+LARGE_READS = 2
+"""Reads of whole windows, or of large parts, that one tenant may have under way: others share the
+connections and the processors.
+"""
 
 
 class StoredWindows:

@@ -250,6 +250,25 @@ async def test_a_rollback_that_comes_in_between_loses_nothing_that_still_stands(
     assert len(rejected) == 2  # what did not know the rollback counts nowhere
 
 
+async def test_what_a_rollback_in_between_abandoned_is_not_learnt_though_a_summary_covers_it() -> (
+    None
+):
+    world = Learning({**SMALL, **SESSIONS})
+    (_, stays, _) = await world.say(opened(), user("I live in Oslo."), user("I have two kids"))
+    await world.say(closed())
+    append = world.log.append
+
+    async def races(records: Any) -> list[Position]:
+        world.log.append = append  # type: ignore[method-assign]
+        await world.say({"type": "rollback", "to": str(stays)}, *FILLER)
+        await world.summarise()
+        return await append(records)
+
+    world.log.append = races  # type: ignore[method-assign]
+    await world.learn()
+    assert world.texts() == ["The user lives in Oslo."]
+
+
 async def test_a_rollback_hides_what_the_abandoned_branch_taught_and_another_brings_it_back() -> (
     None
 ):

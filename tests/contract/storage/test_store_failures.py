@@ -85,26 +85,37 @@ async def test_connections_that_the_server_closed_meanwhile_are_not_used(
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_a_connection_that_closes_just_before_a_call_is_an_outage(
-    settings: Settings, generation: int, loop: Callable[[], asyncio.AbstractEventLoop]
+    settings: Settings,
+    generation: int,
+    loop: Callable[[], asyncio.AbstractEventLoop],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    opened, transports = asyncio.open_connection, list[asyncio.Transport]()
+
+    async def opening(*args: Any, **options: Any) -> Any:
+        reader, writer = await opened(*args, **options)
+        transports.append(writer.transport)
+        return reader, writer
+
+    async def closes() -> bool:  # the last look before a connection is used
+        transports[-1].abort()
+        return False
+
     async def run() -> None:
         store = RedisStore(settings.redis, settings.topic_prefix)
+        await store.checkpoint(generation, 0)
+        (node,) = await store.servers.each()
         for call in (store.checkpoint, store.drop_partition):
-            await store.checkpoint(generation, 0)
-            (node,) = await store.servers.each()
-            (connection,) = node.redis.connection_pool._available_connections
-
-            async def closes(connection: Any = connection) -> bool:
-                connection._writer.transport.abort()
-                return False
-
-            connection.can_read = closes  # the last look before it is used
+            connection = await node.redis.connection_pool.get_connection()
+            await node.redis.connection_pool.release(connection)
+            connection.can_read = closes
             with pytest.raises(RedisUnavailable, match="does not answer"):
                 await call(generation, 0)
             del connection.can_read
             assert await store.checkpoint(generation, 0) is None
         await store.close()
 
+    monkeypatch.setattr(asyncio, "open_connection", opening)
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(run())
 
