@@ -43,6 +43,8 @@ BYTES_A_TOKEN = 8
 """Bytes of a body for each token that it is guessed to hold until it has been counted: four of
 text, and the form of an event.
 """
+PIECE = 64 << 10
+"""Bytes of an answer that are sent at once over TLS."""
 Answer = Callable[[Route, Sequence[str], Scope, Receive], Awaitable[Response]]
 
 
@@ -176,7 +178,7 @@ class Admission:
             response = await self._answer(route, parts, scope, counted)
             size = len(response.body) if hasattr(response, "body") else 0
             if size >= LARGE_ANSWER and scope["method"] == "GET":  # else it was done already
-                send = until_read(send)
+                send = until_read(send, in_pieces=scope.get("scheme") == "https")
                 try:
                     slot.answer(size)
                 except QuotaExceeded:
@@ -194,13 +196,19 @@ class Admission:
         return NO_QUOTA if quotas is None else quotas.of(tenant)
 
 
-def until_read(send: Send) -> Send:
-    """A ``send`` that returns from an answer's end once its client has read nearly all of it."""
+def until_read(send: Send, *, in_pieces: bool = False) -> Send:
+    """A ``send`` that returns from an answer's end once its client has read nearly all of it.
+
+    Args: ``in_pieces``: over TLS, which waits for the writes before a write, not for that one.
+    """
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.body" and not message.get("more_body"):
             # The server waits before it sends more, not after the last.
-            await send({**message, "more_body": True})
+            body = message.get("body", b"")
+            size = PIECE if in_pieces else max(1, len(body))
+            for at in range(0, len(body), size):
+                await send({**message, "body": body[at : at + size], "more_body": True})
             message = {"type": "http.response.body"}
         await send(message)
 

@@ -8,6 +8,8 @@ whoever begins handshakes and does not go on would hold all file descriptors, un
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Any, cast
@@ -16,6 +18,8 @@ from threadfold.gateway.connections import Connections
 
 SECONDS = 30.0
 """Seconds that a handshake may take."""
+UNREAD = 64 << 10
+"""Bytes that may wait to be read until the next write waits, as without TLS."""
 
 
 class Handshake(asyncio.Protocol):
@@ -33,58 +37,71 @@ class Handshake(asyncio.Protocol):
         self._connections = connections
         self._context = context
         self._make = make
-        self._transport: asyncio.Transport | None = None
+        self._accepted: socket.socket | None = None
         self._task: asyncio.Task[None] | None = None
-        self._counted = True
-        self._data = b""
-        self._ended = self._lost = False
+        self._counted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        peer = transport.get_extra_info("peername")
+        plain = cast("asyncio.Transport", transport)
+        peer = plain.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
-        if self._connections.add(self):
-            self._task = asyncio.get_running_loop().create_task(self._shake(self._transport))
-        else:
-            self._transport.abort()
+        self._counted = self._connections.add(self)
+        if self._counted:
+            # A transport of its own: uvloop reads from this one as soon as this call returns,
+            # before a task could begin TLS on it.
+            try:
+                number = os.dup(plain.get_extra_info("socket").fileno())
+            except OSError:  # no descriptor is left
+                self._leave()
+            else:
+                self._accepted = socket.socket(fileno=number)
+                self._task = asyncio.get_running_loop().create_task(self._shake())
+        plain.abort()
 
     def make_way(self) -> None:
         """Close, as there is no room (``threadfold.gateway.connections``)."""
-        assert self._transport is not None
+        assert self._task is not None
         self._counted = False
-        self._transport.abort()
+        self._task.cancel()
+        if self._accepted is not None:  # the task has not begun
+            self._accepted.close()
 
-    def data_received(self, data: bytes) -> None:
-        self._data += data  # what came with the handshake's last message
-
-    def eof_received(self) -> bool:
-        self._ended = True
-        return True
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = True
-
-    async def _shake(self, raw: asyncio.Transport) -> None:
-        loop = asyncio.get_running_loop()
+    async def _shake(self) -> None:
+        accepted, self._accepted = self._accepted, None
+        assert accepted is not None
         try:
-            transport = await loop.start_tls(
-                raw, self, self._context, server_side=True, ssl_handshake_timeout=SECONDS
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: _Done(self._go_on),
+                accepted,
+                ssl=self._context,
+                ssl_handshake_timeout=SECONDS,
             )
-        except OSError:  # ssl.SSLError is one
-            return
+        except OSError:  # no TLS, or its client left; ssl.SSLError is one
+            pass
         finally:
-            if self._counted:
-                self._connections.remove(self)
-        # uvloop returns a transport for a connection that was lost meanwhile, too.
-        if transport is None or self._lost or transport.get_extra_info("cipher") is None:
-            return
+            self._leave()
+
+    def _go_on(self, transport: asyncio.Transport) -> None:
+        self._leave()
+        transport.set_write_buffer_limits(high=UNREAD)
         protocol = self._make()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
-        if self._data:
-            protocol.data_received(self._data)
-        if self._ended and not protocol.eof_received():
-            transport.close()
+
+    def _leave(self) -> None:
+        if self._counted:
+            self._counted = False
+            self._connections.remove(self)
+
+
+class _Done(asyncio.Protocol):
+    """What a connection is given to once its handshake is done."""
+
+    def __init__(self, then: Callable[[asyncio.Transport], None]) -> None:
+        self._then = then
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._then(cast("asyncio.Transport", transport))
 
 
 def after_handshake(

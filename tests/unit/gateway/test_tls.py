@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +15,9 @@ import uvloop
 from cryptography.hazmat.primitives import serialization
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
 from projections.errors import InvalidSettings
 from streams.settings.settings import Settings
@@ -23,6 +25,7 @@ from tests.support.certificates import Authority
 from tests.support.serving import serving
 from tests.support.worker import until
 from threadfold.gateway import handshakes
+from threadfold.gateway.admission import until_read
 from threadfold.gateway.connections import Connections
 from threadfold.gateway.tls import Certificate, certificate_of
 
@@ -122,6 +125,71 @@ async def test_a_handshake_that_takes_too_long_ends(
         assert await asyncio.wait_for(reader.read(), 10) == b""
         await until(lambda: asyncio.sleep(0, len(connections) == 0))
         writer.close()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_client_whose_first_message_is_there_when_it_is_accepted_is_answered(
+    authority: Authority, files: tuple[Path, Path], loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def run() -> None:
+        async with serving(APP, certificate=Certificate(*files)) as url:
+            place, to_send = httpx.URL(url), ssl.MemoryBIO()
+            context = ssl.create_default_context(cafile=str(authority.ca))
+            client = context.wrap_bio(ssl.MemoryBIO(), to_send, server_hostname=place.host)
+            with pytest.raises(ssl.SSLWantReadError):
+                client.do_handshake()
+            # The server's loop is this one: it accepts once both are there.
+            with socket.create_connection((place.host, place.port)) as one:
+                one.sendall(to_send.read())
+                one.setblocking(False)
+                answer = asyncio.get_running_loop().sock_recv(one, 5)
+                assert (await asyncio.wait_for(answer, 5)).startswith(b"\x16\x03")
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_large_answer_is_under_way_until_it_is_read(
+    authority: Authority, files: tuple[Path, Path], loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    size, sent, done = 32 << 20, 0, False
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await APP(scope, receive, send)
+            return
+
+        async def counted(message: Message) -> None:
+            nonlocal sent
+            await send(message)
+            sent += len(message.get("body", b""))
+
+        nonlocal done
+        answer = Response(b"x" * size)
+        await answer(scope, receive, until_read(counted, in_pieces=True))
+        done = True
+
+    async def run() -> None:
+        trusted = ssl.create_default_context(cafile=str(authority.ca))
+        async with serving(app, certificate=Certificate(*files)) as url:
+            place = httpx.URL(url)
+            reader, writer = await asyncio.open_connection(
+                place.host, place.port, ssl=trusted, limit=1 << 16
+            )
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            before = -1
+            while sent != before:  # as much goes out as all buffers on the way take
+                before = sent
+                await asyncio.sleep(0.2)
+            assert 0 < sent < size and not done
+            answer = await asyncio.wait_for(reader.read(), 20)
+            assert len(answer.partition(b"\r\n\r\n")[2]) == size
+            await until(lambda: asyncio.sleep(0, done))
+            writer.close()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
 
 
 async def test_a_request_that_comes_with_the_last_message_of_the_handshake_is_answered(
