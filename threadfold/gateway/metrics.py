@@ -139,10 +139,11 @@ class Measured:
         try:
             await self._app(scope, receive, noted)
         except asyncio.CancelledError:
-            if status or not self._ending():
+            if not self._ending():
                 raise
-            # What the server would answer by itself is 500.
-            await cut_off()(scope, receive, noted)
+            if not status:  # else its client has not read all of the answer
+                # What the server would answer by itself is 500.
+                await cut_off()(scope, receive, noted)
         except Exception as error:
             if status:
                 raise

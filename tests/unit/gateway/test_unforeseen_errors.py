@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldError
 from tests.support.gateway import is_problem
+from tests.support.serving import serving
+from threadfold.gateway.admission import until_read
 from threadfold.gateway.metrics import GatewayMetrics, Measured
 from threadfold.gateway.problems import problem_of
 
@@ -32,6 +37,27 @@ async def test_an_error_before_the_routes_is_answered_with_a_problem_that_says_n
         assert "the-inside-of-it" not in response.text
         with pytest.raises(OverflowError):
             await client.get("/late")
+
+
+async def large(scope: Scope, receive: Receive, send: Send) -> None:
+    """An application whose answer counts until it is read."""
+    if scope["type"] == "http":
+        await Response(b"x" * (32 << 20))(scope, receive, until_read(send))
+    else:
+        await Starlette()(scope, receive, send)
+
+
+async def test_a_server_that_stops_cuts_an_answer_off_that_is_not_read_without_a_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with serving(Measured(large, GatewayMetrics(), ending=lambda: True)) as url:
+        place = httpx.URL(url)
+        reader, writer = await asyncio.open_connection(place.host, place.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+    writer.close()
+    said = capsys.readouterr().err
+    assert "Cancel 1 running task" in said and "Traceback" not in said
 
 
 @pytest.mark.parametrize(
