@@ -52,12 +52,13 @@ class SqliteMemories(SqliteIndex, RecordsByTime):
     INDEXES = INDEXES
     VERSION = VERSION
     WHAT = "the memory store"
+    _beside: TextsBeside | None = None
 
     def __init__(self, path: Path | None = None, *, building: bool = False) -> None:
         self.vectors = SqliteVectors(self._turn, _hit)
         """The vectors of its texts."""
         super().__init__(path, building=building)
-        self._beside = TextsBeside(path) if building and path is not None else None
+        self._begin_beside()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -68,8 +69,7 @@ class SqliteMemories(SqliteIndex, RecordsByTime):
         """Delete everything, the checkpoints too."""
         self._end_beside()
         super().drop()
-        if self._building and self._path is not None:
-            self._beside = TextsBeside(self._path)
+        self._begin_beside()
 
     def finish(self) -> None:
         """Make what was built a store that lasts, safely on its disk."""
@@ -81,6 +81,10 @@ class SqliteMemories(SqliteIndex, RecordsByTime):
         if self._beside is not None:
             self._beside.merge(db)
             self._end_beside()
+
+    def _begin_beside(self) -> None:
+        if self._building and self._path is not None and self._beside is None:
+            self._beside = TextsBeside(self._path)
 
     def _end_beside(self) -> None:
         beside, self._beside = self._beside, None

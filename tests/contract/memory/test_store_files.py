@@ -5,7 +5,9 @@ keeps nothing that must go.
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from multiprocessing import active_children
 from pathlib import Path
 
@@ -41,6 +43,17 @@ def test_a_file_of_another_form_is_fed_anew(tmp_path: Path) -> None:
     other = SqliteMemories(path)
     assert other.checkpoints() == {}
     other.close()
+
+
+def test_a_file_that_lacks_a_part_is_fed_anew(tmp_path: Path) -> None:
+    path = tmp_path / "memories.db"
+    SqliteMemories(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DROP TABLE unmerged")
+    again = SqliteMemories(path)
+    feed(again, said(1, "Likes tea."))
+    assert texts(again, "tea") == ["Likes tea."]
+    again.close()
 
 
 def test_text_that_must_go_leaves_every_part_of_a_grown_index(
