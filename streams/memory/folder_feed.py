@@ -67,6 +67,7 @@ class FolderFeed(MemoryFeed):
     def _first(self) -> LocalStore:
         self._file = self._wanted()
         if self._file is not None:
+            self._folder.tidy()
             return self._kind(self._file)
         live = self._folder.live
         copy = None if live is None else self._kind.copied(live)
@@ -89,7 +90,10 @@ class FolderFeed(MemoryFeed):
     async def _look(self) -> None:
         """See whether there is another store to have, and begin to bring it up."""
         wanted = await asyncio.to_thread(self._wanted)
-        if wanted is None or wanted == self._file:
+        if wanted is None:
+            return
+        if wanted == self._file:
+            await asyncio.to_thread(self._folder.tidy)
             return
         self._file = wanted
         try:

@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from projections.errors import InvalidSettings, KafkaUnavailable, TopicMismatch
+from projections.errors import (
+    InvalidSettings,
+    KafkaUnavailable,
+    RedisUnavailable,
+    SearchUnavailable,
+    TopicMismatch,
+)
 from projections.memory.identity import Scope
 from projections.memory.news import News
 from streams.encryption.payload_cipher import PayloadCipher
@@ -73,6 +79,8 @@ class _BoundedFeed(MemoryFeed):
         self._until = until
         self._applying: asyncio.Task[None] | None = None
         self.records = 0
+        self.failure: Exception | None = None
+        """What the store raised, if it cannot be fed any further."""
         self.ahead = False
         """Whether the topic ends before the offsets to reach."""
 
@@ -110,7 +118,13 @@ class _BoundedFeed(MemoryFeed):
         """Wait until the store has all that was read; raises what it raised."""
         if self._applying is not None:
             applying, self._applying = self._applying, None
-            await applying
+            try:
+                await applying
+            except (RedisUnavailable, SearchUnavailable):
+                raise  # it is tried again
+            except Exception as error:
+                self.failure = error
+                raise
 
 
 async def feed_until(
@@ -130,6 +144,8 @@ async def feed_until(
     seen, since = -1, time.monotonic()
     try:
         while not feed.has(feed.end):
+            if feed.failure is not None:
+                raise feed.failure
             await asyncio.sleep(0.02)
             if feed.records != seen:
                 seen, since = feed.records, time.monotonic()

@@ -134,10 +134,22 @@ class StoreFolder:
         return self._turns_lock is not None
 
     def tidy(self) -> None:
-        """Remove the stores before the live one. For the process that holds the folder."""
+        """Remove the stores before the live one, and those of builds that were broken off: what is
+        erased from now on does not stay in them. For the process that holds the folder.
+        """
         live = self._live_number
-        for number, path in self._stores():
-            if live is not None and number < live:
+        if live is None:
+            return
+        stores = self._stores()
+        broken_off = [path for number, path in stores if number > live]
+        lock = self._locked("building.lock") if broken_off else None
+        if lock is not None:
+            if self._live_number == live:  # else the build ended meanwhile
+                for path in broken_off:
+                    _remove(path)
+            os.close(lock)
+        for number, path in stores:
+            if number < live:
                 _remove(path)
 
     @contextmanager

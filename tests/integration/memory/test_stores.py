@@ -4,10 +4,11 @@ and switched while it is read, verified, and made anew from the topic or the log
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,10 +16,13 @@ import pytest
 
 from projections.errors import Healing
 from projections.memory.identity import Scope
+from projections.memory.news import News
+from streams.encryption.payload_cipher import Unsealed
 from streams.log.clients import admin_client
 from streams.log.topics import create_topics
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter, Stats
+from streams.memory.store_build import feed_until
 from streams.memory.store_folder import StoreFolder
 from streams.memory.topic_feed import TopicFeed
 from streams.memory.turns import SqliteTurns
@@ -37,6 +41,7 @@ from tests.support.memory_stack import (
 )
 from tests.support.model_learning import BOAT, teaches
 from tests.support.model_server import fails, model_server
+from tests.support.raw_records import put_raw
 from tests.support.worker import until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
@@ -114,6 +119,20 @@ async def test_a_store_outlives_its_process_and_is_switched_while_it_is_read(wor
         await memories.stop()
         assert await world.rebuilt() != digest
         assert (await world.run("verify", "--tenant", "acme")).code == 0
+
+
+async def test_a_build_whose_store_takes_nothing_more_ends(world: World) -> None:
+    class Full(SqliteMemories):
+        def apply(self, news: Sequence[News], checkpoints: Mapping[int, int]) -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+    rows = [(0, b"acme/none", b"no news" * 100_000)] * 12  # more than are read in one go
+    await put_raw(world.settings, "memories", *rows)
+    store = Full()
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        async with asyncio.timeout(20):
+            await feed_until(world.settings, Unsealed(), store)
+    store.close()
 
 
 def memories_digests(world: World) -> dict[Scope, str]:

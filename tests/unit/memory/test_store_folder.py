@@ -92,6 +92,25 @@ def test_a_build_that_fails_or_is_killed_leaves_the_live_store(tmp_path: Path) -
     assert built(folder) == folder.live and len(files(tmp_path)) == 1
 
 
+def test_what_a_killed_build_left_goes_and_what_is_being_built_stays(tmp_path: Path) -> None:
+    holder, builder = StoreFolder(tmp_path), StoreFolder(tmp_path)
+    assert holder.hold() and holder.live is not None
+    holder.live.write_bytes(b"in use")
+    if (pid := os.fork()) == 0:
+        with builder.building() as path:
+            path.write_bytes(b"half")
+            path.with_name(f"{path.name}-texts").write_bytes(b"half")
+            os._exit(9)
+    os.waitpid(pid, 0)
+    holder.tidy()
+    assert [one.name for one in tmp_path.glob("memories-*")] == [holder.live.name]
+    with builder.building() as path:
+        path.write_bytes(b"half")
+        holder.tidy()
+        assert path.exists()
+    holder.close()
+
+
 def test_two_builds_at_once_are_refused(tmp_path: Path) -> None:
     with (
         StoreFolder(tmp_path).building(),
