@@ -247,9 +247,10 @@ def _dropped(
 ) -> Outcome | None:
     target = take_out(window, event.data.position)
     append(window, Entry(offset, Kind.NOTE))
-    users = window.meta.memory_users
-    if users is None or target is None:
+    if target is None:
         return None
+    # What is learnt from it now may come to the log only later.
+    users = window.meta.memory_users or (user_tag(window.key.tenant, window.state.user),)
     return Outcome(Status.APPLIED, offset, taught=Taught(users, dropped=target))
 
 

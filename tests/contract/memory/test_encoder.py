@@ -269,6 +269,22 @@ async def test_what_a_rollback_in_between_abandoned_is_not_learnt_though_a_summa
     assert world.texts() == ["The user lives in Oslo."]
 
 
+async def test_what_an_operator_takes_out_in_between_is_not_known() -> None:
+    world = Learning(SESSIONS)
+    (_, out, _) = await world.say(opened(), user("I live in Oslo."), user("I have two kids"))
+    await world.say(closed())
+    append = world.log.append
+
+    async def races(records: Any) -> list[Position]:
+        world.log.append = append  # type: ignore[method-assign]
+        await world.say({"type": "event.dropped", "position": str(out), "reason": "private"})
+        return await append(records)
+
+    world.log.append = races  # type: ignore[method-assign]
+    await world.learn()
+    assert world.texts() == ["The user has two kids."]
+
+
 async def test_a_rollback_hides_what_the_abandoned_branch_taught_and_another_brings_it_back() -> (
     None
 ):
