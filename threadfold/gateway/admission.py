@@ -24,6 +24,7 @@ from starlette.types import Message, Receive, Scope, Send
 from projections.errors import Forbidden, Overloaded, QuotaExceeded, ThreadfoldError
 from streams.control.state import State
 from streams.runtime.current_request import current_request
+from streams.runtime.keyed_limit import KeyedLimit
 from streams.settings.quotas import NO_QUOTA, Quota
 from threadfold.gateway.access import CREDENTIAL, INSIDE, PRINCIPAL, Caller, Connection
 from threadfold.gateway.back_pressure import BackPressure
@@ -39,6 +40,10 @@ from threadfold.gateway.user_share import UserShare
 
 SMALL_BODY = 1 << 16
 """Bytes of a refused request's body that are worth reading to keep its connection."""
+ANSWER_RATE = 150 << 20
+"""Bytes of large answers that one tenant is sent in a second: a quarter of what the event loop can
+send.
+"""
 BYTES_A_TOKEN = 8
 """Bytes of a body for each token that it is guessed to hold until it has been counted: four of
 text, and the form of an event.
@@ -68,6 +73,7 @@ class Admission:
         self._share = share
         self._answer = answer
         self._back_pressure = BackPressure(limits.refusals)
+        self._turns_to_send = KeyedLimit(1)
 
     async def serve(
         self, route: Route, parts: Sequence[str], scope: Scope, receive: Receive, send: Send
@@ -176,7 +182,7 @@ class Admission:
             response = await self._answer(route, parts, scope, counted)
             size = len(response.body) if hasattr(response, "body") else 0
             if size >= LARGE_ANSWER and scope["method"] == "GET":  # else it was done already
-                send = until_read(send)
+                send = self._sending(send, tenant, size)
                 try:
                     slot.answer(size)
                 except QuotaExceeded:
@@ -186,22 +192,25 @@ class Admission:
                     response = problem_of(error)
             await response(scope, counted, send)
 
+    def _sending(self, send: Send, tenant: str | None, size: int) -> Send:
+        """A ``send`` of a large answer: it waits for its tenant's turn, and returns from the end
+        once the client has read nearly all of it.
+        """
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                async with self._turns_to_send.of(tenant or "") as turn:
+                    # The server waits before it sends more, not after the last.
+                    await send({**message, "more_body": True})
+                    turn.rest = 0.0 if tenant is None else size / ANSWER_RATE
+                message = {"type": "http.response.body"}
+            await send(message)
+
+        return sending
+
     def _state(self) -> State:
         return self._connection.get().control.state
 
     def _quota_of(self, tenant: str) -> Quota:
         quotas = self._connection.quotas
         return NO_QUOTA if quotas is None else quotas.of(tenant)
-
-
-def until_read(send: Send) -> Send:
-    """A ``send`` that returns from an answer's end once its client has read nearly all of it."""
-
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.body" and not message.get("more_body"):
-            # The server waits before it sends more, not after the last.
-            await send({**message, "more_body": True})
-            message = {"type": "http.response.body"}
-        await send(message)
-
-    return sending
