@@ -8,7 +8,7 @@ nothing here is the truth: it can be lost at any moment.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import nullcontext
 from importlib.resources import files
 from typing import Any, TypeVar, cast
 
@@ -16,6 +16,7 @@ from projections.fold.timers import KEEP_TIMER
 from projections.names import Key, parse_key
 from projections.redis.deadlines import Deadlines
 from projections.redis.node import Node, RedisErrors, Script, server_info
+from projections.redis.read_turns import ReadTurns, no_turns, rest_after
 from projections.redis.router import RedisRouter
 from projections.redis.values import (
     LAYOUT,
@@ -51,7 +52,7 @@ class RedisStore(Deadlines):
         *,
         timeout: float = 5.0,
         compress: bool = False,
-        turns: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext(),
+        turns: ReadTurns = no_turns,
     ) -> None:
         """Nothing is connected yet.
 
@@ -109,8 +110,10 @@ class RedisStore(Deadlines):
             state, *rest = await pipe.execute()
             return self._checkpoint(state, node), stored_windows(rest, recent_ids)
 
-        async with self._turns(keys[0].tenant) if keys else nullcontext():
-            return await self._run(name, work)
+        async with self._turns(keys[0].tenant) if keys else nullcontext() as turn:
+            checkpoint, found = await self._run(name, work)
+            rest_after(turn, [stored.fields for stored in found if stored is not None])
+            return checkpoint, found
 
     async def fields(
         self, generation: int, partition: int, key: Key, names: list[bytes]
@@ -128,8 +131,10 @@ class RedisStore(Deadlines):
             state, values = await pipe.execute()
             return self._checkpoint(state, node), plain(_present(names, values))
 
-        async with self._turns(key.tenant):
-            return await self._run(state_key, work)
+        async with self._turns(key.tenant) as turn:
+            checkpoint, fields = await self._run(state_key, work)
+            rest_after(turn, [fields])
+            return checkpoint, fields
 
     async def head(
         self, generation: int, partition: int, key: Key

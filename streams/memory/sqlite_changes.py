@@ -176,13 +176,7 @@ def _add(batch: _Batch, facts: Sequence[Fact], places: Sequence[Place]) -> None:
     db = batch.db
     if not facts:
         return
-    asked = (encode(list({memory_id for _, memory_id in places})).decode(),)
-    purged = {
-        (scope, memory_id): at
-        for scope, memory_id, at in db.execute(
-            "SELECT scope, id, at FROM purged WHERE id IN (SELECT value FROM json_each(?))", asked
-        )
-    }
+    purged = _purged(db, places)
     _number_records(batch, places)
     rows: list[tuple[Any, ...]] = []
     hidden: list[tuple[int, int]] = []
@@ -210,6 +204,17 @@ def _add(batch: _Batch, facts: Sequence[Fact], places: Sequence[Place]) -> None:
     db.executemany("INSERT OR IGNORE INTO taught VALUES (?, ?, ?)", taught)
     db.executemany("INSERT OR IGNORE INTO parts VALUES (?, ?)", parts)
     _hide(db, hidden)
+
+
+def _purged(db: sqlite3.Connection, places: Iterable[Place]) -> dict[Place, int]:
+    """Up to when those of the records were deleted for good that were: mostly none ever was."""
+    if not db.execute("SELECT 1 FROM purged LIMIT 1").fetchone():
+        return {}
+    rows = db.execute(
+        "SELECT scope, id, at FROM purged WHERE id IN (SELECT value FROM json_each(?))",
+        (encode(list({memory_id for _, memory_id in places})).decode(),),
+    )
+    return {(scope, memory_id): at for scope, memory_id, at in rows}
 
 
 def _number_records(batch: _Batch, places: Iterable[Place]) -> None:

@@ -107,6 +107,8 @@ def retrievals_of(
     """How often records were given out until a time, by their numbers; those that were not are
     missing.
     """
+    if not db.execute("SELECT 1 FROM uses LIMIT 1").fetchone():
+        return {}
     rows = db.execute(
         "SELECT u.record, sum(u.retrieved), sum(u.hits), max(u.at) FROM uses u"
         " WHERE u.record IN (SELECT value FROM json_each(?)) AND u.at <= ? AND NOT EXISTS"

@@ -64,7 +64,8 @@ class TextsBeside:
 
     def close(self) -> None:
         """End the process, and remove its file."""
-        self._process.shutdown(cancel_futures=True)
+        # One that has done its work ends by itself meanwhile.
+        self._process.shutdown(wait=bool(self._waiting), cancel_futures=True)
         remove(self._path)
 
     def _submit(self, function: object, *args: object) -> None:

@@ -16,6 +16,15 @@ class _Place:
     users: int = 0
 
 
+@dataclass(slots=True)
+class Turn:
+    """One's place. ``rest``: seconds that it stays taken after the work, in which others' work is
+    done.
+    """
+
+    rest: float = 0.0
+
+
 class KeyedLimit:
     """At most ``most`` at a time of each key; the others of that key wait in order, for
     ``patience`` seconds.
@@ -31,22 +40,33 @@ class KeyedLimit:
         return len(self._places)
 
     @asynccontextmanager
-    async def of(self, key: str) -> AsyncIterator[None]:
+    async def of(self, key: str) -> AsyncIterator[Turn]:
         """Hold one of the key's places; raises :class:`Overloaded` if none came in time."""
-        place = self._places.get(key)
+        place, turn = self._places.get(key), Turn()
         if place is None:
             place = self._places[key] = _Place(asyncio.Semaphore(self._most))
         place.users += 1
         try:
             await self._enter(key, place)
-            try:
-                yield
-            finally:
-                place.semaphore.release()
+        except BaseException:
+            self._leave(key, place)
+            raise
+        try:
+            yield turn
         finally:
-            place.users -= 1
-            if not place.users:
-                del self._places[key]
+            if turn.rest > 0:
+                asyncio.get_running_loop().call_later(turn.rest, self._release, key, place)
+            else:
+                self._release(key, place)
+
+    def _release(self, key: str, place: _Place) -> None:
+        place.semaphore.release()
+        self._leave(key, place)
+
+    def _leave(self, key: str, place: _Place) -> None:
+        place.users -= 1
+        if not place.users:
+            del self._places[key]
 
     async def _enter(self, key: str, place: _Place) -> None:
         try:

@@ -24,6 +24,7 @@ from starlette.types import Message, Receive, Scope, Send
 from projections.errors import Forbidden, Overloaded, QuotaExceeded, ThreadfoldError
 from streams.control.state import State
 from streams.runtime.current_request import current_request
+from streams.runtime.keyed_limit import KeyedLimit
 from streams.settings.quotas import NO_QUOTA, Quota
 from threadfold.gateway.access import CREDENTIAL, INSIDE, PRINCIPAL, Caller, Connection
 from threadfold.gateway.back_pressure import BackPressure
@@ -39,6 +40,10 @@ from threadfold.gateway.user_share import UserShare
 
 SMALL_BODY = 1 << 16
 """Bytes of a refused request's body that are worth reading to keep its connection."""
+ANSWER_RATE = 150 << 20
+"""Bytes of large answers that one tenant is sent in a second: a quarter of what the event loop can
+send.
+"""
 BYTES_A_TOKEN = 8
 """Bytes of a body for each token that it is guessed to hold until it has been counted: four of
 text, and the form of an event.
@@ -70,6 +75,7 @@ class Admission:
         self._share = share
         self._answer = answer
         self._back_pressure = BackPressure(limits.refusals)
+        self._turns_to_send = KeyedLimit(1)
 
     async def serve(
         self, route: Route, parts: Sequence[str], scope: Scope, receive: Receive, send: Send
@@ -178,7 +184,8 @@ class Admission:
             response = await self._answer(route, parts, scope, counted)
             size = len(response.body) if hasattr(response, "body") else 0
             if size >= LARGE_ANSWER and scope["method"] == "GET":  # else it was done already
-                send = until_read(send, in_pieces=scope.get("scheme") == "https")
+                https = scope.get("scheme") == "https"
+                send = until_read(send, self._turns_to_send, tenant, in_pieces=https)
                 try:
                     slot.answer(size)
                 except QuotaExceeded:
@@ -196,8 +203,11 @@ class Admission:
         return NO_QUOTA if quotas is None else quotas.of(tenant)
 
 
-def until_read(send: Send, *, in_pieces: bool = False) -> Send:
-    """A ``send`` that returns from an answer's end once its client has read nearly all of it.
+def until_read(
+    send: Send, turns: KeyedLimit, tenant: str | None, *, in_pieces: bool = False
+) -> Send:
+    """A ``send`` of a large answer: it waits for its tenant's turn, and returns from the end once
+    the client has read nearly all of it.
 
     Args: ``in_pieces``: over TLS, which waits for the writes before a write, not for that one.
     """
@@ -207,7 +217,10 @@ def until_read(send: Send, *, in_pieces: bool = False) -> Send:
             # The server waits before it sends more, not after the last.
             body = message.get("body", b"")
             size = PIECE if in_pieces else max(1, len(body))
-            for at in range(0, len(body), size):
+            async with turns.of(tenant or "") as turn:
+                await send({**message, "body": body[:size], "more_body": True})
+                turn.rest = 0.0 if tenant is None else len(body) / ANSWER_RATE
+            for at in range(size, len(body), size):
                 await send({**message, "body": body[at : at + size], "more_body": True})
             message = {"type": "http.response.body"}
         await send(message)

@@ -50,9 +50,7 @@ PATIENCE = 5.0
 
 
 class Owner(NamedTuple):
-    """Whose a conversation is: the ``user`` of its last ``conversation.opened`` that stands, None
-    if it was opened without one.
-    """
+    """The ``user`` of a conversation's last ``conversation.opened`` that stands, if it has one."""
 
     user: str | None
 
@@ -79,7 +77,7 @@ class ConversationReader:
             self.store, lambda: self.control.state.live_generation.number
         )
         self._rules: Rules | None = None
-        self._turns_to_page = KeyedLimit(PAGES)
+        self._turns_to_page, self._turns_to_render = KeyedLimit(PAGES), KeyedLimit(1)
         self.windows = StoredWindows(
             self._reader, self.control, lambda: self.log, settings.read_cache_bytes
         )
@@ -262,7 +260,8 @@ class ConversationReader:
         if render.made:
             share = round(render.made[0].tokens_before / window.limits.ceiling, 6)
             compaction_span(key, share, render.made, where="render")
-        return await document_beside(window, render, fmt)
+        async with self._turns_to_render.of(key.tenant):
+            return await document_beside(window, render, fmt)
 
     async def history(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from tests.support.platform import Platform, running_platform
 from tests.support.serving import serving
 from tests.support.worker import until
 from threadfold.gateway import create_gateway, protocol
+from threadfold.gateway.admission import ANSWER_RATE
 from threadfold.gateway.app import Gateway
 from threadfold.gateway.concurrency import Limits
 from threadfold.gateway.connections import Connections
@@ -169,11 +171,10 @@ async def test_valid_requests_are_answered_beside_connections_that_read_no_answe
             one.close()
 
 
-async def test_large_answers_that_a_tenant_does_not_read_count_for_it(
+async def test_large_answers_are_sent_at_a_rate_and_count_for_their_tenant_until_they_are_read(
     platform: Platform, small: Small
 ) -> None:
     url, _, app = small
-    app.concurrency.limits = Limits(answer_bytes=40 << 20)
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * (7 << 20)}}
     headers = {"Authorization": f"Bearer {platform.key}"}
     context = "/v1/conversations/large/context"
@@ -183,7 +184,14 @@ async def test_large_answers_that_a_tenant_does_not_read_count_for_it(
         message = {"role": "user", "content": [image]}
         path = "/v1/conversations/large/messages?wait=applied"
         assert (await http.post(path, json=message)).status_code == 200
-        assert len((await http.get(context)).content) > 7 << 20
+        size = len((await http.get(context)).content)
+        assert size > 7 << 20
+        app.concurrency.limits = Limits()
+        began = time.monotonic()
+        answers = await asyncio.gather(*(http.get(context) for _ in range(4)))
+        assert [len(answer.content) for answer in answers] == [size] * 4
+        assert time.monotonic() - began > 3 * size / ANSWER_RATE
+        app.concurrency.limits = Limits(answer_bytes=40 << 20)
         parts = urlsplit(url)
         try:
             deaf.connect((str(parts.hostname), int(parts.port or 0)))

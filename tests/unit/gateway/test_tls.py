@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from projections.errors import InvalidSettings
+from streams.runtime.keyed_limit import KeyedLimit
 from streams.settings.settings import Settings
 from tests.support.certificates import Authority
 from tests.support.serving import serving
@@ -167,7 +168,7 @@ def test_a_large_answer_is_under_way_until_it_is_read(
 
         nonlocal done
         answer = Response(b"x" * size)
-        await answer(scope, receive, until_read(counted, in_pieces=True))
+        await answer(scope, receive, until_read(counted, KeyedLimit(1), None, in_pieces=True))
         done = True
 
     async def run() -> None:

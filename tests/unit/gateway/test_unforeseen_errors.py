@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldError
+from streams.runtime.keyed_limit import KeyedLimit
 from tests.support.gateway import is_problem
 from tests.support.serving import serving
 from threadfold.gateway.admission import until_read
@@ -42,7 +43,7 @@ async def test_an_error_before_the_routes_is_answered_with_a_problem_that_says_n
 async def large(scope: Scope, receive: Receive, send: Send) -> None:
     """An application whose answer counts until it is read."""
     if scope["type"] == "http":
-        await Response(b"x" * (32 << 20))(scope, receive, until_read(send))
+        await Response(b"x" * (32 << 20))(scope, receive, until_read(send, KeyedLimit(1), None))
     else:
         await Starlette()(scope, receive, send)
 

@@ -50,3 +50,15 @@ async def test_no_wait_is_longer_than_the_patience() -> None:
     async with limit.of("a"):
         pass
     assert len(limit) == 0
+
+
+async def test_a_place_may_stay_taken_for_a_while_after_the_work() -> None:
+    limit, loop = KeyedLimit(1), asyncio.get_running_loop()
+    async with limit.of("a") as turn:
+        turn.rest = 0.05
+    ended = loop.time()
+    async with limit.of("b"):
+        assert loop.time() < ended + 0.05
+    async with limit.of("a"):
+        assert loop.time() >= ended + 0.05
+    assert len(limit) == 0
