@@ -54,7 +54,7 @@ class LargeBodies:
                 idle = memory_of(gateway)
                 await _sent(bench, settings, gateway, keys[LARGE], "empty_lists", 4 << 20, 1.0)
                 readers = (memory_of(gateway) - idle) / (1 << 20)
-                await _quiet(bench, settings, gateway, seconds / 2)
+                await quiet_p99(bench, settings, gateway, seconds / 2)
                 for _ in range(args.rounds()):
                     table = await _round(bench, settings, gateway, keys[LARGE], seconds, share)
                     rounds.taken["ours"].append(
@@ -73,14 +73,14 @@ class LargeBodies:
 async def _round(
     bench: Bench, settings: Settings, gateway: Gateway, key: str, seconds: float, share: int
 ) -> dict[str, Any]:
-    alone = await _quiet(bench, settings, gateway, seconds)
+    alone = await quiet_p99(bench, settings, gateway, seconds)
     table: dict[str, Any] = {}
     for kind in KINDS:
         size = SIZES.get(kind, SIZE) // share
-        meter = _Memory(gateway)
+        meter = MemoryMeter(gateway)
         sending = _sent(bench, settings, gateway, key, kind, size, seconds + 1)
         sent = asyncio.create_task(sending)
-        beside = await _quiet(bench, settings, gateway, seconds)
+        beside = await quiet_p99(bench, settings, gateway, seconds)
         more = (await sent).more
         table[kind] = {
             "added_ms": rounded(max(beside[route] - alone[route] for route in ROUTES)),
@@ -115,7 +115,7 @@ def memory_of(gateway: Gateway) -> int:
     return total
 
 
-async def _quiet(
+async def quiet_p99(
     bench: Bench, settings: Settings, gateway: Gateway, seconds: float
 ) -> dict[str, float]:
     """The quiet tenant's p99 by route, in ms."""
@@ -134,7 +134,7 @@ async def _quiet(
     return {route: rounded(percentile(took[route], 0.99)) for route in ROUTES}
 
 
-class _Memory:
+class MemoryMeter:
     """The most memory of a gateway and its processes, looked at every hundredth of a second."""
 
     def __init__(self, gateway: Gateway) -> None:

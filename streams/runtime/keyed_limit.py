@@ -27,12 +27,15 @@ class Turn:
 
 class KeyedLimit:
     """At most ``most`` at a time of each key; the others of that key wait in order, for
-    ``patience`` seconds.
+    ``patience`` seconds, ``waiting`` at most.
     """
 
-    def __init__(self, most: int, patience: float | None = None) -> None:
+    def __init__(
+        self, most: int, patience: float | None = None, waiting: int | None = None
+    ) -> None:
         self._most = most
         self._patience = patience
+        self._room = None if waiting is None else most + waiting
         self._places: dict[str, _Place] = {}
 
     def __len__(self) -> int:
@@ -41,7 +44,9 @@ class KeyedLimit:
 
     @asynccontextmanager
     async def of(self, key: str) -> AsyncIterator[Turn]:
-        """Hold one of the key's places; raises :class:`Overloaded` if none came in time."""
+        """Hold one of the key's places; raises :class:`Overloaded` if none came in time, or if too
+        many wait.
+        """
         place, turn = self._places.get(key), Turn()
         if place is None:
             place = self._places[key] = _Place(asyncio.Semaphore(self._most))
@@ -69,6 +74,8 @@ class KeyedLimit:
             del self._places[key]
 
     async def _enter(self, key: str, place: _Place) -> None:
+        if self._room is not None and place.users > self._room:
+            raise Overloaded(f"{place.users - 1} others of {key} are under way: try again shortly")
         try:
             async with asyncio.timeout(self._patience):
                 await place.semaphore.acquire()

@@ -37,7 +37,7 @@ from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.processor import Processor, Threads
 from streams.settings.settings import Settings
 from threadfold.service.checkpoint_waits import CheckpointWaits
-from threadfold.service.documents import check_format, document_beside, rendered
+from threadfold.service.documents import RENDERS, check_format, document_beside, rendered
 from threadfold.service.lag import Lag, explained, name_halt, refuse_halted
 from threadfold.service.ledger import Ledger
 from threadfold.service.pages import MAX_PAGE, PAGES, check_types, flat_event_beside, page
@@ -77,7 +77,8 @@ class ConversationReader:
             self.store, lambda: self.control.state.live_generation.number
         )
         self._rules: Rules | None = None
-        self._turns_to_page, self._turns_to_render = KeyedLimit(PAGES), KeyedLimit(1)
+        self._turns_to_page = KeyedLimit(PAGES)
+        self._turns_to_render = KeyedLimit(1, waiting=RENDERS)
         self.windows = StoredWindows(
             self._reader, self.control, lambda: self.log, settings.read_cache_bytes
         )
@@ -260,8 +261,8 @@ class ConversationReader:
         if render.made:
             share = round(render.made[0].tokens_before / window.limits.ceiling, 6)
             compaction_span(key, share, render.made, where="render")
-        async with self._turns_to_render.of(key.tenant):
-            return await document_beside(window, render, fmt)
+        turn = self._turns_to_render.of(key.tenant)
+        return await document_beside(window, render, fmt, turn)
 
     async def history(
         self,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
@@ -17,11 +19,16 @@ from projections.render.render import render_openai
 from projections.window.window import Window
 from streams.compaction.requests import policy_version
 from streams.recovery.callable_failures import check_rendered
+from streams.runtime.keyed_limit import Turn
 
 Format = Literal["openai", "anthropic", "events", "rendered"]
 FORMATS: tuple[str, ...] = get_args(Format)
 LOOP_BYTES = 256 << 10
 """Bytes of a window's tail from which on its document is not made in the event loop."""
+RENDERS = 8
+"""Large windows of one tenant that may wait to be rendered: they are in memory."""
+PAUSE = 3
+"""How many times as long a tenant rests: it has a quarter of the processor's time at most."""
 
 
 def check_format(name: str, known: tuple[str, ...] = FORMATS) -> str:
@@ -71,11 +78,23 @@ def document_of(window: Window, render: Render, fmt: str) -> bytes:
     return context_document(window, render)
 
 
-async def document_beside(window: Window, render: Render, fmt: str) -> bytes:
-    """:func:`document_of`, of a large window in a thread: others' requests go on meanwhile."""
+async def document_beside(
+    window: Window,
+    render: Render,
+    fmt: str,
+    turn: AbstractAsyncContextManager[Turn | None] | None = None,
+) -> bytes:
+    """:func:`document_of`, of a large window in a thread: others' requests go on meanwhile. It is
+    made within ``turn``, after which its tenant rests: a thread takes Python's lock from others.
+    """
     if sum([len(entry.body) for entry in window.tail]) <= LOOP_BYTES:
         return document_of(window, render, fmt)
-    return await asyncio.to_thread(document_of, window, render, fmt)
+    async with turn or nullcontext() as held:
+        began = time.perf_counter()
+        made = await asyncio.to_thread(document_of, window, render, fmt)
+        if held is not None:
+            held.rest = PAUSE * (time.perf_counter() - began)
+        return made
 
 
 class Messages(NamedTuple):

@@ -62,3 +62,20 @@ async def test_a_place_may_stay_taken_for_a_while_after_the_work() -> None:
     async with limit.of("a"):
         assert loop.time() >= ended + 0.05
     assert len(limit) == 0
+
+
+async def test_only_so_many_wait() -> None:
+    limit, gate = KeyedLimit(1, waiting=1), asyncio.Event()
+
+    async def work() -> None:
+        async with limit.of("a"):
+            await gate.wait()
+
+    tasks = [asyncio.create_task(work()) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded, match="2 others of a are under way"):
+        await limit.of("a").__aenter__()
+    gate.set()
+    await asyncio.gather(*tasks)
+    async with limit.of("a"):
+        assert len(limit) == 1
