@@ -335,11 +335,12 @@ class ConversationReader:
         fields = await self.windows.fields(key, [HEAD, STUB])
         if HEAD in fields:
             head_of(key, fields)
-        raw = (await self.log.read([at])).get(at)
-        flat = None if raw is None else await flat_event_beside(raw, key, self.log.seals)
-        if flat is None:
-            raise _not_its_position(key, position)
-        return await unfold(self.log, key, flat, offset, limit)
+        async with self._turns_to_page.of(tenant):
+            raw = (await self.log.read([at])).get(at)
+            flat = None if raw is None else await flat_event_beside(raw, key, self.log.seals)
+            if flat is None:
+                raise _not_its_position(key, position)
+            return await unfold(self.log, key, flat, offset, limit)
 
     def live_rules(self) -> Rules:
         """The rules of the live generation."""

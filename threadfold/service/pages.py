@@ -38,7 +38,7 @@ FIRST, MOST = 20, 32
 most; of some types, ten times as many.
 """
 PAGES = 4
-"""Pages that are read at a time for one tenant: the records of each may be large."""
+"""Pages, or single events, that are read at a time for one tenant: their records may be large."""
 LOOP_BYTES = 64 << 10
 """Bytes of a record from which on it is not decoded in the event loop."""
 _PLACE = struct.Struct(">qq")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import pytest
@@ -17,10 +18,12 @@ from projections.storage.records import Checkpoint, Stored, stub_write, write_of
 from projections.storage.stubs import Stub
 from projections.window.window import Window
 from streams.control.state import Generation
+from streams.log.log import Raw
 from streams.settings.settings import Settings
 from tests.support.histories import RULES
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
+from threadfold.service.pages import PAGES
 from threadfold.service.stored_windows import StoredWindows
 from threadfold.testing import MemoryLog, MemoryStore
 
@@ -103,6 +106,26 @@ async def test_one_event_is_read_also_while_its_conversation_sleeps(service: Ser
     await service.heads.apply(1, 0, checkpoint, [stub_write(KEY, stub)])
     assert HEAD not in (await service.heads.fields(1, 0, KEY, [HEAD]))[1]
     assert (await service.event_at("acme", "c", str(appended[3].position)))["content"] == "three"
+
+
+async def test_few_events_of_a_tenant_are_read_at_a_time(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (appended,) = await service.fold([message("a", "one")])
+    read, under_way, most = service.log.read, 0, 0
+
+    async def counted(positions: Iterable[Position]) -> dict[Position, Raw]:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        return await read(positions)
+
+    monkeypatch.setattr(service.log, "read", counted)
+    at = str(appended.position)
+    found = await asyncio.gather(*(service.event_at("acme", "c", at) for _ in range(40)))
+    assert {one["content"] for one in found} == {"one"} and most == PAGES
 
 
 async def test_an_erased_conversation_answers_neither(service: Service) -> None:
