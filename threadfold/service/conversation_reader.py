@@ -261,8 +261,7 @@ class ConversationReader:
         if render.made:
             share = round(render.made[0].tokens_before / window.limits.ceiling, 6)
             compaction_span(key, share, render.made, where="render")
-        turn = self._turns_to_render.of(key.tenant)
-        return await document_beside(window, render, fmt, turn)
+        return await document_beside(window, render, fmt, self._turns_to_render.of(key.tenant))
 
     async def history(
         self,

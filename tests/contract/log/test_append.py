@@ -212,7 +212,8 @@ async def test_a_producer_that_is_given_up_just_before_it_sends_ends_without_a_c
 
     await until(ended)
     assert not complaints
-    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    # Other tests' clients may still look for their servers.
+    assert not [one for one in caplog.records if one.name.startswith("aiokafka.producer")]
 
 
 def test_load_is_bounded_in_all_and_for_each_partition_and_given_back() -> None:

@@ -22,8 +22,8 @@ class _Quiet:
     def report(self, *_: object) -> None:
         """Cuts are none of this test's business."""
 
-    async def speak(self, *_: object) -> None:
-        """Say nothing."""
+    async def publish(self, *_: object) -> None:
+        """Publish nothing."""
 
 
 async def _learn(_: str) -> None:
