@@ -262,7 +262,8 @@ async def test_what_is_no_argument_and_no_id_is_refused_by_name(world: World, us
 
 async def test_heads_are_limited_as_at_the_gateway(world: World) -> None:
     async with httpx2.AsyncClient() as http:
-        answer = await http.post(world.http, headers={"X-Long": "x" * 300_000}, json={})
+        many = {f"X-{n}": "x" for n in range(300)}  # few bytes: the answer comes after all of them
+        answer = await http.post(world.http, headers=many, json={})
     assert answer.status_code == 431
 
 
