@@ -9,6 +9,7 @@ import itertools
 import os
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from aiokafka.errors import KafkaError, NotLeaderForPartitionError, ProducerClosed
@@ -165,6 +166,20 @@ async def test_beyond_the_bound_a_list_is_refused_at_once_and_accepted_again_lat
     assert len(await log.append(records("full", "c", size=200_000))) == 1
 
 
+async def ends_quietly(
+    shared: SharedProducer, producer: Any, sent: asyncio.Future[Any], others: set[Any]
+) -> None:
+    """Give a producer up: its send fails, and nothing but the other tasks is left."""
+    shared.abandon(producer)
+    with pytest.raises(KafkaError, match="could not be sent"):
+        await sent
+
+    async def ended() -> bool:
+        return asyncio.all_tasks() <= others
+
+    await until(ended)
+
+
 async def test_a_producer_that_is_given_up_between_two_tries_ends_without_a_complaint(
     shared: SharedProducer, settings: Settings
 ) -> None:
@@ -180,14 +195,7 @@ async def test_a_producer_that_is_given_up_between_two_tries_ends_without_a_comp
     producer.client.send = fails
     sent = await producer.send(topic, b"second", b"k")
     await tried.wait()
-    shared.abandon(producer)
-    with pytest.raises(KafkaError, match="could not be sent"):
-        await sent
-
-    async def ended() -> bool:
-        return asyncio.all_tasks() <= others
-
-    await until(ended)
+    await ends_quietly(shared, producer, sent, others)
     assert not complaints
 
 
@@ -203,14 +211,7 @@ async def test_a_producer_that_is_given_up_just_before_it_sends_ends_without_a_c
     for _ in range(turns):
         await asyncio.sleep(0)
     time.sleep(0.01)  # noqa: ASYNC251 (a process that stood still: its next look sends the record)
-    shared.abandon(producer)
-    with pytest.raises(KafkaError, match="could not be sent"):
-        await sent
-
-    async def ended() -> bool:
-        return asyncio.all_tasks() <= others
-
-    await until(ended)
+    await ends_quietly(shared, producer, sent, others)
     assert not complaints
     # Other tests' clients may still look for their servers.
     assert not [one for one in caplog.records if one.name.startswith("aiokafka.producer")]
