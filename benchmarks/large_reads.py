@@ -2,7 +2,7 @@
 gateway's memory.
 
 Ten windows each hold one image of 7 MB. Forty connections of their tenant read them one after
-another, in one format at a time, beside the quiet tenant of figure `large_bodies`. The value is the
+another, in one way at a time, beside the quiet tenant of figure `large_bodies`. The value is the
 most milliseconds that this adds to the quiet tenant's p99. ``grown_mib`` is the most memory that
 the gateway and its processes had above what they had before.
 """
@@ -25,7 +25,14 @@ from streams.settings.settings import Settings
 
 WINDOWS, CONNECTIONS = 10, 40
 SIZE = 7 << 20
-FORMATS = ("openai", "anthropic")
+WAYS = {
+    "openai": "context",
+    "anthropic": "context?format=anthropic",
+    "recall": "context?recall=on",
+    "history": "history?limit=10",
+    "event": "events/{position}",
+}
+"""What is read of a conversation."""
 
 
 class LargeReads:
@@ -35,7 +42,7 @@ class LargeReads:
     goal = "others' p99 at most 100 ms more"
 
     async def run(self, args: Args) -> Result:
-        """Alone first, then beside each format."""
+        """Alone first, then beside each way to read."""
         seconds = 2.0 if args.quick else 10.0
         rounds = Rounds(["ours"])
         names = [f"image-{n}" for n in range(WINDOWS)]
@@ -45,10 +52,9 @@ class LargeReads:
             async with served(bench, settings, keys) as (gateway, _):
                 grown = [(name, flat) for name in NAMES for flat in flats(GROWN)]
                 await append_all(settings, QUIET, grown)
-                for name in names:
-                    await append_all(settings, LARGE, [(name, _image())])
+                paths = [await _large(settings, name) for name in names]
                 for _ in range(args.rounds()):
-                    table = await _round(bench, settings, gateway, keys[LARGE], names, seconds)
+                    table = await _round(bench, settings, gateway, keys[LARGE], paths, seconds)
                     rounds.taken["ours"].append(
                         Measured(max(row["added_ms"] for row in table.values()), more=table)
                     )
@@ -58,13 +64,19 @@ class LargeReads:
 
 
 async def _round(
-    bench: Bench, settings: Settings, gateway: Gateway, key: str, names: list[str], seconds: float
+    bench: Bench,
+    settings: Settings,
+    gateway: Gateway,
+    key: str,
+    places: list[tuple[str, str]],
+    seconds: float,
 ) -> dict[str, Any]:
     alone = await quiet_p99(bench, settings, gateway, seconds)
     table: dict[str, Any] = {}
-    for name in FORMATS:
+    for name, way in WAYS.items():
         meter = MemoryMeter(gateway)
-        job = {"address": gateway.address, "authorization": key, "names": names, "format": name}
+        paths = [f"/v1/conversations/{c}/{way.format(position=at)}" for c, at in places]
+        job = {"address": gateway.address, "authorization": key, "paths": paths}
         side = run_side(
             "large_reads", bench, settings, seconds=seconds + 1, connections=CONNECTIONS, **job
         )
@@ -80,6 +92,11 @@ async def _round(
         }
         say(f"{name}: {table[name]}")
     return table
+
+
+async def _large(settings: Settings, name: str) -> tuple[str, str]:
+    """Append an image to a conversation, and return its name and the image's position."""
+    return name, str((await append_all(settings, LARGE, [(name, _image())]))[0])
 
 
 def _image() -> dict[str, Any]:

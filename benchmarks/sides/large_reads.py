@@ -1,7 +1,7 @@
 """The tenant of figure `large_reads` that reads large windows, by many connections at once.
 
-The job has ``address``, ``authorization``, ``names`` (of conversations), ``connections``,
-``format`` and ``seconds``. It answers with the number of requests and the answers by status.
+The job has ``address``, ``authorization``, ``paths``, ``connections`` and ``seconds``. It answers
+with the number of requests and the answers by status.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from benchmarks.support.children import answer, read_job
 from benchmarks.support.http import Caller
 
 
-async def _read(job: dict[str, Any], name: str, end: float, answers: Counter[int]) -> None:
+async def _read(job: dict[str, Any], path: str, end: float, answers: Counter[int]) -> None:
     caller = Caller(job["address"], job["authorization"])
-    path = f"/v1/conversations/{name}/context?format={job['format']}"
     while time.perf_counter() < end:
         try:
             status, _ = await caller.ask("GET", path, None)
@@ -33,9 +32,9 @@ async def run(job: dict[str, Any]) -> None:
     """Read until the time is over."""
     answers: Counter[int] = Counter()
     end = time.perf_counter() + job["seconds"]
-    names = job["names"]
+    paths = job["paths"]
     await asyncio.gather(
-        *(_read(job, names[n % len(names)], end, answers) for n in range(job["connections"]))
+        *(_read(job, paths[n % len(paths)], end, answers) for n in range(job["connections"]))
     )
     answer(sum(answers.values()), answers={str(k): n for k, n in answers.items()})
 

@@ -133,12 +133,19 @@ async def served(
         yield gateway, worker
 
 
-async def append_all(settings: Settings, tenant: str, items: Sequence[tuple[str, object]]) -> None:
-    """Append flat events of several conversations, and wait until a worker has applied them."""
+async def append_all(
+    settings: Settings, tenant: str, items: Sequence[tuple[str, object]]
+) -> list[Position]:
+    """Append flat events of several conversations, wait until a worker has applied them, and return
+    their positions.
+    """
+    found: list[Position] = []
     async with ConversationService(settings) as backend:
         for start in range(0, len(items), 500):
-            await backend.append(tenant, items[start : start + 500])
+            appended = await backend.append(tenant, items[start : start + 500])
+            found += [one.position for one in appended]
         await backend.caught_up(range(settings.partitions), timeout=120)
+    return found
 
 
 async def until_applied(backend: ConversationService, position: Position, limit: float) -> None:

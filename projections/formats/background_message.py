@@ -9,9 +9,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Raw, Struct, json
 
-def with_background(messages: list[Any], text: str, fmt: str) -> tuple[list[Any], int | None]:
-    """The messages with a background, and the place of the message that was added.
+
+class _Message(Struct):
+    role: str
+    content: Raw = Raw(b"null")
+
+
+class _Part(Struct):
+    type: str = ""
+
+
+def with_background(messages: list[Raw], text: str, fmt: str) -> tuple[list[Any], int | None]:
+    """The messages with a background, and the place of the message that was added. Messages are
+    JSON; only the one that changes is parsed.
 
     Args:
         fmt: ``openai``: a message is added; ``anthropic``: users and assistants take turns, so the
@@ -24,23 +36,35 @@ def with_background(messages: list[Any], text: str, fmt: str) -> tuple[list[Any]
     return [*messages[:place], {"role": "user", "content": text}, *messages[place:]], place
 
 
-def _asks(message: Any) -> bool:
+def _asks(raw: Raw) -> bool:
     """Whether it is what a user said, and no tool's result."""
-    if message["role"] != "user":
+    message = json.decode(raw, type=_Message)
+    if message.role != "user":
         return False
-    content = message.get("content")
-    return isinstance(content, str) or not any(
-        part.get("type") == "tool_result" for part in content or ()
-    )
+    if not _is_list(message.content):
+        return True
+    parts = json.decode(message.content, type=list[_Part])
+    return not any(part.type == "tool_result" for part in parts)
 
 
-def _in_anthropic(messages: list[Any], text: str, at: int | None) -> list[Any]:
-    part = {"type": "text", "text": text}
+def _in_anthropic(messages: list[Raw], text: str, at: int | None) -> list[Any]:
+    added = {"type": "text", "text": text}
     if at is None:
-        if messages and messages[-1]["role"] == "user":
-            last = messages[-1]
-            return [*messages[:-1], {**last, "content": [*last["content"], part]}]
-        return [*messages, {"role": "user", "content": [part]}]
-    content = messages[at]["content"]
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    return [*messages[:at], {**messages[at], "content": [part, *parts]}, *messages[at + 1 :]]
+        if messages and json.decode(messages[-1], type=_Message).role == "user":
+            return [*messages[:-1], _with_part(messages[-1], added, at_end=True)]
+        return [*messages, {"role": "user", "content": [added]}]
+    return [*messages[:at], _with_part(messages[at], added, at_end=False), *messages[at + 1 :]]
+
+
+def _with_part(raw: Raw, added: dict[str, Any], *, at_end: bool) -> dict[str, Any]:
+    """A message with one more part of its content, which may be a text alone."""
+    message = json.decode(raw, type=dict[str, Raw])
+    content = message["content"]
+    parts: list[Any] = [{"type": "text", "text": content}]
+    if _is_list(content):
+        parts = json.decode(content, type=list[Raw])
+    return {**message, "content": [*parts, added] if at_end else [added, *parts]}
+
+
+def _is_list(raw: Raw) -> bool:
+    return bytes(memoryview(raw)[:1]) == b"["

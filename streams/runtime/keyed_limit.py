@@ -1,13 +1,23 @@
-"""A limit for each key: one caller's work waits for its own, never for others'."""
+"""A limit for each key: one caller's work waits for its own, never for others'. Work on many bytes
+is done in a thread, and the caller's next work waits for a while after it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from projections.errors import Overloaded
+
+LARGE = 256 << 10
+"""Bytes from which on work on them is not done in the event loop."""
+SHARE = 4
+"""A key's work on many bytes has one of so many parts of a processor's time at most."""
+Made = TypeVar("Made")
 
 
 @dataclass(slots=True)
@@ -18,11 +28,24 @@ class _Place:
 
 @dataclass(slots=True)
 class Turn:
-    """One's place. ``rest``: seconds that it stays taken after the work, in which others' work is
-    done.
+    """One's place, of ``places`` that its key has. ``rest``: seconds that it stays taken after the
+    work, in which others' work is done.
     """
 
+    places: int = 1
     rest: float = 0.0
+
+    async def work(self, size: int, make: Callable[[], Made]) -> Made:
+        """What ``make`` returns, which works on ``size`` bytes. If they are many it runs in a
+        thread: others' requests go on meanwhile. Then its place rests: a thread takes Python's lock
+        from others.
+        """
+        if size <= LARGE:
+            return make()
+        began = time.perf_counter()
+        made = await asyncio.to_thread(make)
+        self.rest += (SHARE * self.places - 1) * (time.perf_counter() - began)
+        return made
 
 
 class KeyedLimit:
@@ -47,7 +70,7 @@ class KeyedLimit:
         """Hold one of the key's places; raises :class:`Overloaded` if none came in time, or if too
         many wait.
         """
-        place, turn = self._places.get(key), Turn()
+        place, turn = self._places.get(key), Turn(self._most)
         if place is None:
             place = self._places[key] = _Place(asyncio.Semaphore(self._most))
         place.users += 1

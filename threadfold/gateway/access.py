@@ -19,6 +19,7 @@ from threadfold.gateway.tokens import EndUser
 from threadfold.quotas import Quotas
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
+from threadfold.service.documents import RENDERS
 from threadfold.service.generation_tasks import GenerationTasks
 from threadfold.service.memories import Memories
 from threadfold.service.memory_models import ModelCounts
@@ -82,7 +83,8 @@ class Connection:
 @dataclass(slots=True)
 class GatewayState:
     """What lives as long as the application. ``ending``: the server stops; ``turns_to_decode``: of
-    each tenant one large body is decoded at a time; ``openapi`` makes the OpenAPI document.
+    each tenant one large body is decoded at a time, and by ``turns_to_encode`` one large answer is
+    encoded; ``openapi`` makes the OpenAPI document.
     """
 
     connection: Connection
@@ -93,6 +95,7 @@ class GatewayState:
     tasks: GenerationTasks | None = None
     ending: bool = False
     turns_to_decode: KeyedLimit = field(default_factory=lambda: KeyedLimit(1))
+    turns_to_encode: KeyedLimit = field(default_factory=lambda: KeyedLimit(1, waiting=RENDERS))
     openapi: Callable[[], dict[str, Any]] = dict
 
     def memories(self, backend: ConversationService) -> Memories:

@@ -46,7 +46,7 @@ from threadfold.gateway.openapi import openapi_document
 from threadfold.gateway.origins import Origins
 from threadfold.gateway.request import Request
 from threadfold.gateway.routes import TABLE
-from threadfold.gateway.routes.common import answer
+from threadfold.gateway.routes.common import answer, answer_beside
 from threadfold.gateway.user_share import UserShare
 from threadfold.quotas import Quotas, QuotaUse
 from threadfold.service.append_result import Appended
@@ -136,9 +136,25 @@ class Gateway:
     async def _answer(
         self, route: Route, parts: Sequence[str], scope: Scope, receive: Receive
     ) -> Response:
-        """Call a route's handler with its arguments; what it raises is answered by its class, but
-        for :class:`QuotaExceeded`, which is admission's to answer.
+        """The answer of a route's handler; what it raises is answered by its class, but for
+        :class:`QuotaExceeded`, which is admission's to answer.
         """
+        try:
+            return await self._handled(route, parts, scope, receive)
+        except QuotaExceeded:
+            raise
+        except ThreadfoldError as error:
+            return self._problem(error)
+        except ClientDisconnect:
+            return problems.disconnected()
+        except Exception as error:
+            logger.exception("an unexpected error%s", problems.of_request())
+            return problems.unforeseen(error)
+
+    async def _handled(
+        self, route: Route, parts: Sequence[str], scope: Scope, receive: Receive
+    ) -> Response:
+        """Call a route's handler with its arguments."""
         request: Request | None = None
         try:
             arguments: dict[str, Any] = dict(zip(route.names, parts, strict=False))
@@ -159,16 +175,10 @@ class Gateway:
             if end_user is not None:
                 result = answered(caller, end_user, route, parts, result)
             result = await result
-            return result if isinstance(result, Response) else answer(result, route.status)
-        except QuotaExceeded:
-            raise
-        except ThreadfoldError as error:
-            return self._problem(error)
-        except ClientDisconnect:
-            return problems.disconnected()
-        except Exception as error:
-            logger.exception("an unexpected error%s", problems.of_request())
-            return problems.unforeseen(error)
+            if not route.large:
+                return result if isinstance(result, Response) else answer(result, route.status)
+            turn = self.state.turns_to_encode.of(caller.tenant)
+            return await answer_beside(turn, result, route.status)
         finally:
             if request is not None:
                 request.close()

@@ -81,10 +81,10 @@ class Route:
 
     ``scope`` None: any key will do, or none if ``cost`` is free. ``end_users``: tokens of end users
     open it, too, below a conversation for its owner alone; a list of theirs is their handler's to
-    narrow (``Caller.end_user``). ``problems`` are the statuses of
-    its problem documents that do not follow from its cost, scope, path and body. ``hidden`` routes
-    are not in the OpenAPI document. A route that ``refuses`` stands for what no route serves: its
-    handler has no parameters.
+    narrow (``Caller.end_user``). ``problems`` are the statuses of its problem documents that do not
+    follow from its cost, scope, path and body. ``hidden`` routes are not in the OpenAPI document. A
+    document that may be ``large`` is encoded beside others' requests. A route that ``refuses``
+    stands for what no route serves: its handler has no parameters.
     """
 
     method: str
@@ -99,6 +99,7 @@ class Route:
     body: Body | None = None
     problems: tuple[int, ...] = ()
     hidden: bool = False
+    large: bool = False
     refuses: bool = False
     parameters: Parameters = field(init=False)
     injected: frozenset[str] = field(init=False)

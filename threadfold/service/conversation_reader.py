@@ -40,10 +40,10 @@ from threadfold.service.checkpoint_waits import CheckpointWaits
 from threadfold.service.documents import RENDERS, check_format, document_beside, rendered
 from threadfold.service.lag import Lag, explained, name_halt, refuse_halted
 from threadfold.service.ledger import Ledger
-from threadfold.service.pages import MAX_PAGE, PAGES, check_types, flat_event_beside, page
+from threadfold.service.pages import MAX_PAGE, PAGES, check_types, page
 from threadfold.service.past_windows import PastWindows
-from threadfold.service.spill import check_page, unfold
 from threadfold.service.stored_windows import LARGE_READS, StoredWindows
+from threadfold.service.whole_event import check_page, whole_event
 
 PATIENCE = 5.0
 """Seconds that a read waits for its turn, and while a window is folded from the log."""
@@ -78,7 +78,7 @@ class ConversationReader:
         )
         self._rules: Rules | None = None
         self._turns_to_page = KeyedLimit(PAGES)
-        self._turns_to_render = KeyedLimit(1, waiting=RENDERS)
+        self.turns_to_render = KeyedLimit(1, waiting=RENDERS)
         self.windows = StoredWindows(
             self._reader, self.control, lambda: self.log, settings.read_cache_bytes
         )
@@ -261,7 +261,7 @@ class ConversationReader:
         if render.made:
             share = round(render.made[0].tokens_before / window.limits.ceiling, 6)
             compaction_span(key, share, render.made, where="render")
-        return await document_beside(window, render, fmt, self._turns_to_render.of(key.tenant))
+        return await document_beside(window, render, fmt, self.turns_to_render.of(key.tenant))
 
     async def history(
         self,
@@ -291,16 +291,17 @@ class ConversationReader:
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidRequest(f"limit is {limit}: it must be 1 to {MAX_PAGE}")
         check_types(types)
-        if wait:
-            key = make_key(tenant, conversation)
-            self._refuse(key)
-            partition = partition_of(key, self.log.partitions)
-            end = (await self.log.last_records())[partition]
-            if end:
-                await self.wait_for(Position(partition, end - 1), key=key)
-        window = await self.window(tenant, conversation, after=after)
-        async with self._turns_to_page.of(tenant):
-            return await page(self.log, window, before, limit, types)
+        key = make_key(tenant, conversation)
+        self._refuse(key)
+        partition = partition_of(key, self.log.partitions)
+        if wait and (end := (await self.log.last_records())[partition]):
+            await self.wait_for(Position(partition, end - 1), key=key)
+        if after is not None:
+            await self.wait_for(self._own_position(key, after), key=key)
+        async with self._turns_to_page.of(tenant) as turn:
+            # A window may be large: only those are in memory whose turn it is.
+            window = await self.window(tenant, conversation)
+            return await page(self.log, window, before, limit, types, turn)
 
     async def event_at(
         self,
@@ -316,7 +317,7 @@ class ConversationReader:
 
         A spilled result comes with its whole content. With ``offset`` or ``limit`` (characters)
         ``content`` is that page of the text, and ``page`` says which
-        (:func:`threadfold.service.spill.unfold`).
+        (:func:`threadfold.service.whole_event.unfold`).
 
         Raises:
             InvalidPosition: no event of this conversation is at that position.
@@ -334,12 +335,11 @@ class ConversationReader:
         fields = await self.windows.fields(key, [HEAD, STUB])
         if HEAD in fields:
             head_of(key, fields)
-        async with self._turns_to_page.of(tenant):
-            raw = (await self.log.read([at])).get(at)
-            flat = None if raw is None else await flat_event_beside(raw, key, self.log.seals)
-            if flat is None:
-                raise _not_its_position(key, position)
-            return await unfold(self.log, key, flat, offset, limit)
+        async with self._turns_to_page.of(tenant) as turn:
+            found = await whole_event(self.log, key, at, offset, limit, turn)
+        if found is None:
+            raise _not_its_position(key, position)
+        return found
 
     def live_rules(self) -> Rules:
         """The rules of the live generation."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
@@ -19,16 +18,12 @@ from projections.render.render import render_openai
 from projections.window.window import Window
 from streams.compaction.requests import policy_version
 from streams.recovery.callable_failures import check_rendered
-from streams.runtime.keyed_limit import Turn
+from streams.runtime.keyed_limit import LARGE, Made, Turn
 
 Format = Literal["openai", "anthropic", "events", "rendered"]
 FORMATS: tuple[str, ...] = get_args(Format)
-LOOP_BYTES = 256 << 10
-"""Bytes of a window's tail from which on its document is not made in the event loop."""
 RENDERS = 8
 """Large windows of one tenant that may wait to be rendered: they are in memory."""
-PAUSE = 3
-"""How many times as long a tenant rests: it has a quarter of the processor's time at most."""
 
 
 def check_format(name: str, known: tuple[str, ...] = FORMATS) -> str:
@@ -79,22 +74,27 @@ def document_of(window: Window, render: Render, fmt: str) -> bytes:
 
 
 async def document_beside(
-    window: Window,
-    render: Render,
-    fmt: str,
-    turn: AbstractAsyncContextManager[Turn | None] | None = None,
+    window: Window, render: Render, fmt: str, turn: AbstractAsyncContextManager[Turn]
 ) -> bytes:
-    """:func:`document_of`, of a large window in a thread: others' requests go on meanwhile. It is
-    made within ``turn``, after which its tenant rests: a thread takes Python's lock from others.
+    """:func:`document_of`, made :func:`beside` others' requests."""
+    return await beside(size_of(window), turn, lambda: document_of(window, render, fmt))
+
+
+def size_of(window: Window) -> int:
+    """Bytes of the entries in a window's tail."""
+    return sum([len(entry.body) for entry in window.tail])
+
+
+async def beside(
+    size: int, turn: AbstractAsyncContextManager[Turn], make: Callable[[], Made]
+) -> Made:
+    """What ``make`` returns, which works on ``size`` bytes; if they are many, within ``turn``, as
+    :meth:`Turn.work` does it.
     """
-    if sum([len(entry.body) for entry in window.tail]) <= LOOP_BYTES:
-        return document_of(window, render, fmt)
-    async with turn or nullcontext() as held:
-        began = time.perf_counter()
-        made = await asyncio.to_thread(document_of, window, render, fmt)
-        if held is not None:
-            held.rest = PAUSE * (time.perf_counter() - began)
-        return made
+    if size <= LARGE:
+        return make()
+    async with turn as held:
+        return await held.work(size, make)
 
 
 class Messages(NamedTuple):

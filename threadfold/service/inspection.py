@@ -10,6 +10,7 @@ from projections.errors import InvalidPosition
 from projections.names import make_key, parse_position, partition_of
 from streams.recovery.callable_failures import check_rendered
 from threadfold.service.conversation_reader import ConversationReader, unknown
+from threadfold.service.documents import beside, size_of
 from threadfold.service.past_windows import MOST_EVENTS
 from threadfold.service.window_document import past_document, window_document
 
@@ -30,7 +31,8 @@ async def inspected(
     if at is None:
         window = await backend.window(tenant, conversation)
         check_rendered(window)
-        return window_document(window)
+        turn = backend.turns_to_render.of(tenant)
+        return await beside(size_of(window), turn, lambda: window_document(window))
     key, position = make_key(tenant, conversation), parse_position(at)
     partitions = backend.log.partitions
     if position.partition != partition_of(key, partitions):

@@ -7,11 +7,11 @@ pages cost the same.
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,6 +23,7 @@ from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher, open_value
 from streams.log.history import event_of, pieces_backwards
 from streams.log.log import Log, Raw
+from streams.runtime.keyed_limit import Turn
 from threadfold.service import cursors
 
 MAX_PAGE = 500
@@ -39,8 +40,6 @@ most; of some types, ten times as many.
 """
 PAGES = 4
 """Pages, or single events, that are read at a time for one tenant: their records may be large."""
-LOOP_BYTES = 64 << 10
-"""Bytes of a record from which on it is not decoded in the event loop."""
 _PLACE = struct.Struct(">qq")
 _ENVELOPE = ("id", "time", "type", "position", "traceparent")
 
@@ -84,6 +83,7 @@ async def page(
     before: str | None,
     limit: int,
     types: Collection[str] | None = None,
+    turn: Turn | None = None,
 ) -> dict[str, Any]:
     """At most ``limit`` events older than the cursor ``before`` (None: the newest), as
     :func:`flat_event`, newest first; of ``types`` alone, if given.
@@ -98,7 +98,7 @@ async def page(
         KafkaUnavailable: the log cannot be read.
     """
     place = None if before is None else read_cursor(window.key, before)
-    read = _Reading(log, window, types)
+    read = _Reading(log, window, types, turn or Turn())
     async for more in _places(log, window, place):
         read.waiting += more
         while len(read.waiting) > limit - len(read.found) and read.goes_on(limit):
@@ -127,6 +127,7 @@ class _Reading:
     log: Log
     window: Window
     types: Collection[str] | None
+    turn: Turn
     found: list[tuple[Place, dict[str, Any]]] = field(default_factory=list)
     waiting: list[Place] = field(default_factory=list)
     pieces: set[int] = field(default_factory=set)
@@ -164,9 +165,12 @@ class _Reading:
             self.looked += 1
             self.last = place
             raw = rows.pop(Position(number, place.offset), None)
-            flat = None if raw is None else await flat_event_beside(raw, key, self.log.seals)
-            if raw is not None and raw.value is not None:
-                self.size += len(raw.value)
+            flat = None
+            if raw is not None:
+                size = len(raw.value or b"")
+                make = partial(flat_event, raw, key, self.log.seals)
+                flat = await self.turn.work(size, make)
+                self.size += size
             if flat is None or flat["type"] == "tool.result.chunk":
                 continue
             self.pieces.update(_pieces_of(flat))
@@ -204,13 +208,6 @@ def check_types(types: Collection[str] | None) -> None:
             f"type {(wrong or '')[:60]!r} is not one of {', '.join(PAGE_TYPES)}: several are"
             " separated by commas"
         )
-
-
-async def flat_event_beside(raw: Raw, key: Key, seals: PayloadCipher) -> dict[str, Any] | None:
-    """:func:`flat_event`, of a large record in a thread: others' requests go on meanwhile."""
-    if raw.value is None or len(raw.value) <= LOOP_BYTES:
-        return flat_event(raw, key, seals)
-    return await asyncio.to_thread(flat_event, raw, key, seals)
 
 
 def flat_event(raw: Raw, key: Key, seals: PayloadCipher) -> dict[str, Any] | None:

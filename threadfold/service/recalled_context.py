@@ -10,7 +10,7 @@ from projections.errors import ThreadfoldError
 from projections.formats.background_message import with_background
 from projections.memory.background import Background, background
 from projections.memory.identity import Scope
-from projections.memory.private_text import without_private
+from projections.memory.planner import asked_text
 from projections.memory.recall import Recalled
 from projections.memory.resolution import Record
 from projections.names import Position, make_key
@@ -19,6 +19,7 @@ from projections.window.entry import Entry, Kind
 from projections.window.window import Window
 from streams.memory.store import Filter
 from threadfold.service.conversations import ConversationService
+from threadfold.service.documents import beside, size_of
 from threadfold.service.memories import Memories
 from threadfold.service.recall import Question
 
@@ -44,6 +45,13 @@ class Reader(NamedTuple):
     conversations: frozenset[str] | None = None
 
 
+class _Fill(msgspec.Struct):
+    """What of a context document says how full it is."""
+
+    tokens: int
+    ceiling: int
+
+
 async def recalled_context(
     backend: ConversationService, memories: Memories, reader: Reader
 ) -> bytes:
@@ -59,49 +67,57 @@ async def recalled_context(
     key = make_key(reader.tenant, reader.conversation)
     document = await _document(backend, reader, reader.max_tokens)
     window = await backend.window(key.tenant, key.conversation)
+    fill, question = await beside(
+        len(document) + size_of(window),
+        backend.turns_to_render.of(key.tenant),
+        lambda: (_fill_of(document), _question(reader, window)),
+    )
     recalled, away = None, dict[str, str]()
-    try:
-        recalled, away = await _background(memories, reader, window)
-    except ThreadfoldError as error:
-        away = {"memories": str(error)}
+    if question is not None:
+        try:
+            recalled, away = await _background(memories, reader, window, question)
+        except ThreadfoldError as error:
+            away = {"memories": str(error)}
     if recalled is not None:
-        limit = min(one for one in (document["ceiling"], reader.max_tokens) if one is not None)
+        limit = min(one for one in (fill.ceiling, reader.max_tokens) if one is not None)
         need = recalled.tokens + AROUND
-        if document["tokens"] + need > limit:
+        if fill.tokens + need > limit:
             try:
                 document = await _document(backend, reader, max(1, limit - need))
             except DoesNotFit:
                 recalled = None
     if recalled is not None:
         memories.use_counts.note(recalled.kept, recalled)
-    return msgspec.json.encode(_joined(document, recalled, away, reader.fmt))
+    return await beside(
+        len(document),
+        backend.turns_to_render.of(key.tenant),
+        lambda: _joined(document, recalled, away, reader.fmt),
+    )
 
 
-async def _document(
-    backend: ConversationService, reader: Reader, max_tokens: int | None
-) -> dict[str, Any]:
-    document = await backend.context(
+async def _document(backend: ConversationService, reader: Reader, max_tokens: int | None) -> bytes:
+    return await backend.context(
         reader.tenant,
         reader.conversation,
         fmt=reader.fmt,
         max_tokens=max_tokens,
         after=reader.after,
     )
-    found: dict[str, Any] = msgspec.json.decode(document)
-    return found
 
 
-async def _background(
-    memories: Memories, reader: Reader, window: Window
-) -> tuple[Background | None, dict[str, str]]:
-    """What is relevant to the newest user's message, of what the window does not show."""
+def _fill_of(document: bytes) -> _Fill:
+    return msgspec.json.decode(document, type=_Fill)
+
+
+def _question(reader: Reader, window: Window) -> Question | None:
+    """The newest user's message as a question to the memory; None if it has no words."""
     spoken = (Kind.USER, Kind.ASSISTANT)
     # What is left out of a window has no text there.
     said = [entry for entry in window.tail if entry.kind in spoken and entry.body]
     newest = next((i for i in reversed(range(len(said))) if said[i].kind == Kind.USER), None)
     query = "" if newest is None else _said(said[newest])
     if newest is None or not query:
-        return None, {}
+        return None
     state = window.state
     anonymous = window.key.conversation if state.user is None else None
     only = Filter(
@@ -111,7 +127,14 @@ async def _background(
         conversations=reader.conversations,
     )
     recent = " ".join(_said(entry) for entry in said[max(0, newest - RECENT) : newest])
-    answer = await memories.ask(Question(only, query, recent=recent, limit=FOUND))
+    return Question(only, query, recent=recent, limit=FOUND)
+
+
+async def _background(
+    memories: Memories, reader: Reader, window: Window, question: Question
+) -> tuple[Background | None, dict[str, str]]:
+    """What is relevant to a question, of what the window does not show."""
+    answer = await memories.ask(question)
     shown = {str(Position(window.partition, entry.offset)) for entry in window.tail}
     found = [one for one in answer.found if not _is_shown(one, reader.conversation, shown)]
     return background(found, reader.recall_tokens), answer.away
@@ -131,21 +154,23 @@ def _said(entry: Entry) -> str:
     if isinstance(content, list):
         texts = [part.get("text") for part in content if part.get("type") == "text"]
         content = "\n".join(text for text in texts if text)
-    return without_private(content or "")
+    return asked_text(content or "")
 
 
-def _joined(
-    document: dict[str, Any], recalled: Background | None, away: dict[str, str], fmt: str
-) -> dict[str, Any]:
-    document["background_context"] = None if recalled is None else recalled.text
-    document["recalled"] = [] if recalled is None else [one.id for one in recalled.kept]
-    document["away"] = away
+def _joined(document: bytes, recalled: Background | None, away: dict[str, str], fmt: str) -> bytes:
+    # Messages stay as they are written: a large window is not parsed.
+    whole: dict[str, Any] = msgspec.json.decode(document, type=dict[str, msgspec.Raw])
+    whole["background_context"] = None if recalled is None else recalled.text
+    whole["recalled"] = [] if recalled is None else [one.id for one in recalled.kept]
+    whole["away"] = away
     if recalled is None or fmt not in ("openai", "anthropic"):
-        return document
-    messages, place = with_background(document["messages"], recalled.text, fmt)
-    document["messages"] = messages
-    document["tokens"] += recalled.tokens + AROUND
-    document["utilization"] = round(document["tokens"] / document["ceiling"], 6)
-    if place is not None and "positions" in document:
-        document["positions"].insert(place, None)
-    return document
+        return msgspec.json.encode(whole)
+    messages = msgspec.json.decode(whole["messages"], type=list[msgspec.Raw])
+    whole["messages"], place = with_background(messages, recalled.text, fmt)
+    fill = _fill_of(document)
+    whole["tokens"] = fill.tokens + recalled.tokens + AROUND
+    whole["utilization"] = round(whole["tokens"] / fill.ceiling, 6)
+    if place is not None and "positions" in whole:
+        whole["positions"] = msgspec.json.decode(whole["positions"])
+        whole["positions"].insert(place, None)
+    return msgspec.json.encode(whole)

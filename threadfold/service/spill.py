@@ -12,22 +12,16 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-import msgspec
 import orjson
 
-from projections.errors import EventTooLarge, InvalidPosition, InvalidRequest, SpillLost
-from projections.events import types as events
+from projections.errors import EventTooLarge
 from projections.events.validation import Record, make_record
-from projections.names import Key, Position, parse_position
+from projections.names import Position
 from projections.policy.policy import Policy
-from streams.log.history import event_of
 from streams.log.log import Log
 
 MAX_CHUNKS = 256
 """The maximum number of pieces of a result. A longer text has larger pieces."""
-PAGE_CHARS = 100_000
-"""Characters of a page by default."""
-MAX_PAGE_CHARS = 1_000_000
 _ESCAPED = 6
 """The maximum number of bytes of a character in JSON (``\\u0001``)."""
 _ENVELOPE_BYTES = 2_048
@@ -69,7 +63,7 @@ def preview_of(content: object, policy: Policy, where: str) -> Preview | None:
     Raises:
         EventTooLarge: the text is over the policy's ``max_result_bytes``.
     """
-    found = _text_and_parts(content)
+    found = text_and_parts(content)
     if found is None:
         return None
     text, parts = found
@@ -111,7 +105,7 @@ def shortened(text: str, keep: int) -> str:
     return "\n".join(part for part in (text[:head], line, text[len(text) - tail :]) if part)
 
 
-def _text_and_parts(content: object) -> tuple[str, list[int | None] | None] | None:
+def text_and_parts(content: object) -> tuple[str, list[int | None] | None] | None:
     if isinstance(content, str):
         return content, None
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
@@ -222,130 +216,3 @@ def with_spill(record: Record, spill: dict[str, Any], positions: Sequence[Positi
     event = orjson.loads(record.value)
     event["data"]["spill"] = {**spill, "chunks": [str(position) for position in positions]}
     return Record(record.key, record.id, record.type, orjson.dumps(event))
-
-
-# -- reading back
-# ------------------------------------------------------------------------------------------
-
-
-def check_page(offset: int | None, limit: int | None) -> None:
-    """Raise :class:`InvalidRequest` unless offset and limit are in range."""
-    if offset is not None and offset < 0:
-        raise InvalidRequest(f"offset is {offset}: it must be 0 or more")
-    if limit is not None and not 1 <= limit <= MAX_PAGE_CHARS:
-        raise InvalidRequest(f"limit is {limit}: it must be 1 to {MAX_PAGE_CHARS} characters")
-
-
-async def unfold(
-    log: Log, key: Key, flat: dict[str, Any], offset: int | None, limit: int | None
-) -> dict[str, Any]:
-    """A flat event with its whole content or, with ``offset`` or ``limit``, a page of its text.
-
-    A page counts in characters, over the joined texts of a list of parts. Field ``page`` has
-    offset, limit and the number of all characters. A page reads only the pieces it needs and checks
-    each; the checksum is checked for the whole text only.
-
-    Raises:
-        InvalidRequest: the event has no text content.
-        SpillLost: a piece is not in the log, or the pieces are not the text that was spilled.
-        KafkaUnavailable: the log cannot be read now.
-    """
-    spill = _spill_of(flat)
-    if offset is None and limit is None:
-        return flat if spill is None else {**flat, "content": await _whole(log, key, flat, spill)}
-    if flat["type"] not in ("message", "tool.result"):
-        raise InvalidRequest(
-            f"event {flat['position']} is a {flat['type']}, which has no pages: leave out offset"
-            " and limit"
-        )
-    offset, limit = offset or 0, limit or PAGE_CHARS
-    if spill is None:
-        content = _text_and_parts(flat.get("content"))
-        text = content[0] if content else ""
-        total, page = len(text), text[offset : offset + limit]
-    else:
-        total, page = spill.chars, await _page(log, key, flat, spill, offset, limit)
-    return {
-        **flat,
-        "content": page,
-        "page": {"offset": offset, "limit": limit, "characters": total},
-    }
-
-
-def _spill_of(flat: dict[str, Any]) -> events.Spill | None:
-    if flat["type"] != "tool.result" or flat.get("spill") is None:
-        return None
-    return msgspec.convert(flat["spill"], events.Spill)  # valid: the event was decoded before
-
-
-async def _whole(log: Log, key: Key, flat: dict[str, Any], spill: events.Spill) -> Any:
-    text = "".join(await _pieces(log, key, flat, spill, 0, len(spill.chunks)))
-    if len(text) != spill.chars or sha256(text.encode()).hexdigest() != spill.sha256:
-        raise SpillLost(
-            f"the pieces of result {flat['position']} are not the text that was spilled: its"
-            " checksum differs"
-        )
-    if spill.parts is None:
-        return text
-    kept = [part for part in flat.get("content") or () if part.get("type") != "text"]
-    if sum(length or 0 for length in spill.parts) != spill.chars or spill.parts.count(None) != len(
-        kept
-    ):
-        raise SpillLost(f"the parts of result {flat['position']} are not those that were spilled")
-    content: list[Any] = []
-    at, others = 0, iter(kept)
-    for length in spill.parts:
-        content.append(
-            next(others) if length is None else {"type": "text", "text": text[at : at + length]}
-        )
-        at += length or 0
-    return content
-
-
-async def _page(
-    log: Log, key: Key, flat: dict[str, Any], spill: events.Spill, offset: int, limit: int
-) -> str:
-    end = min(offset + limit, spill.chars)
-    if offset >= end:
-        return ""
-    if spill.size < 1 or len(spill.chunks) != -(-spill.chars // spill.size):
-        raise SpillLost(f"result {flat['position']} does not name the pieces of its text")
-    first, last = offset // spill.size, (end - 1) // spill.size
-    text = "".join(await _pieces(log, key, flat, spill, first, last + 1))
-    return text[offset - first * spill.size : end - first * spill.size]
-
-
-async def _pieces(
-    log: Log, key: Key, flat: dict[str, Any], spill: events.Spill, first: int, end: int
-) -> list[str]:
-    """The texts of pieces ``first`` up to ``end``. Each is checked: conversation, result, index."""
-    try:
-        positions = [parse_position(text) for text in spill.chunks[first:end]]
-    except InvalidPosition as error:
-        raise SpillLost(
-            f"result {flat['position']} names a piece that cannot be: {error}"
-        ) from None
-    own = parse_position(flat["position"]).partition
-    rows = await log.read(position for position in positions if position.partition == own)
-    texts = []
-    for i, position in enumerate(positions, first):
-        raw = rows.get(position)
-        event = None if raw is None else event_of(raw, key, log.seals)
-        data = event.data if isinstance(event, events.ToolResultChunkEvent) else None
-        if (
-            data is None
-            or data.spill_id != spill_id_of(flat["id"])
-            or data.index != i
-            or data.count != len(spill.chunks)
-        ):
-            raise SpillLost(
-                f"piece {i + 1} of {len(spill.chunks)} of result {flat['position']} is not at"
-                f" {position} in the log"
-            )
-        if i < len(spill.chunks) - 1 and len(data.content) != spill.size:
-            raise SpillLost(
-                f"piece {i + 1} of result {flat['position']} has {len(data.content)} characters,"
-                f" not {spill.size}"
-            )
-        texts.append(data.content)
-    return texts

@@ -15,7 +15,7 @@ import msgspec
 from projections.names import Key, make_key
 from projections.window.window import Window
 from threadfold.service.conversations import ConversationService
-from threadfold.service.documents import rendered
+from threadfold.service.documents import beside, rendered, size_of
 
 BACKGROUND, BEFORE_ANSWER = 0.7, 0.9
 """Shares of ``wm_max_tokens``."""
@@ -46,7 +46,9 @@ async def working_memory(
         while _passed(window) == "before_answer" and time.monotonic() < deadline:
             await asyncio.sleep(LOOK)
             window = await backend.window(tenant, conversation)
-    summary, said = window.meta.summary, _said(window)
+    turn = backend.turns_to_render.of(tenant)
+    said = await beside(size_of(window), turn, lambda: _said(window))
+    summary = window.meta.summary
     if len(said) < RECENT and summary is not None:
         said = await _last_said(backend, key)
     return {

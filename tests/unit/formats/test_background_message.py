@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from projections.formats.background_message import with_background
 
 RULES = {"role": "system", "content": "Be kind."}
@@ -15,12 +17,19 @@ def said(role: str, content: Any) -> dict[str, Any]:
     return {"role": role, "content": content}
 
 
+def joined(messages: list[Any], fmt: str) -> tuple[list[Any], int | None]:
+    """The messages with the background ``B``, and the place of the one that was added."""
+    raw = [msgspec.Raw(msgspec.json.encode(message)) for message in messages]
+    found, place = with_background(raw, "B", fmt)
+    return msgspec.json.decode(msgspec.json.encode(found)), place
+
+
 def test_it_stands_before_the_newest_users_message_and_what_is_before_stays() -> None:
     messages = [RULES, said("user", "Hi"), said("assistant", "Hello"), said("user", "Weather?")]
-    found, place = with_background([*messages, CALL, RESULT], "B", "openai")
+    found, place = joined([*messages, CALL, RESULT], "openai")
     assert found == [*messages[:3], said("user", "B"), messages[3], CALL, RESULT]
     assert place == 3
-    assert with_background([RULES], "B", "openai") == ([RULES, said("user", "B")], 1)
+    assert joined([RULES], "openai") == ([RULES, said("user", "B")], 1)
 
 
 def test_anthropics_newest_users_message_begins_with_it() -> None:
@@ -28,18 +37,18 @@ def test_anthropics_newest_users_message_begins_with_it() -> None:
     use = said("assistant", [{"type": "tool_use", "id": "1"}])
     part = {"type": "text", "text": "B"}
     asked = said("user", "Weather?")
-    found, place = with_background([asked, use, result], "B", "anthropic")
+    found, place = joined([asked, use, result], "anthropic")
     both = said("user", [part, {"type": "text", "text": "Weather?"}])
     assert (found, place) == ([both, use, result], None)
     parts = [said("user", [{"type": "text", "text": "Weather?"}])]
-    assert with_background(parts, "B", "anthropic")[0] == [both]
+    assert joined(parts, "anthropic")[0] == [both]
 
 
 def test_without_a_users_message_it_ends_anthropics_messages_in_turn() -> None:
     result = said("user", [{"type": "tool_result", "tool_use_id": "1", "content": "sunny"}])
     part = {"type": "text", "text": "B"}
     hello = said("assistant", [{"type": "text", "text": "Hello"}])
-    found, _ = with_background([hello], "B", "anthropic")
+    found, _ = joined([hello], "anthropic")
     assert found == [hello, said("user", [part])]
-    found, _ = with_background([hello, result], "B", "anthropic")
+    found, _ = joined([hello, result], "anthropic")
     assert found == [hello, said("user", [*result["content"], part])]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 
 import pytest
 
 from projections.errors import Overloaded
-from streams.runtime.keyed_limit import KeyedLimit
+from streams.runtime.keyed_limit import LARGE, SHARE, KeyedLimit, Turn
 
 
 async def test_one_key_waits_for_itself_and_for_no_other() -> None:
@@ -62,6 +64,15 @@ async def test_a_place_may_stay_taken_for_a_while_after_the_work() -> None:
     async with limit.of("a"):
         assert loop.time() >= ended + 0.05
     assert len(limit) == 0
+
+
+async def test_work_on_many_bytes_leaves_the_event_loop_and_the_place_rests_after_it() -> None:
+    here = threading.get_ident()
+    for places in (1, 4):
+        turn = Turn(places)
+        assert await turn.work(LARGE, threading.get_ident) == here and turn.rest == 0
+        assert await turn.work(LARGE + 1, lambda: time.sleep(0.02) or threading.get_ident()) != here
+        assert turn.rest >= 0.02 * (SHARE * places - 1)
 
 
 async def test_only_so_many_wait() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import pytest
 
-from projections.errors import Erased
+from projections.errors import Erased, UnknownConversation
 from projections.events.codec import decode_event
 from projections.events.validation import Record, make_record
 from projections.fold.apply import apply
@@ -126,6 +126,29 @@ async def test_few_events_of_a_tenant_are_read_at_a_time(
     at = str(appended.position)
     found = await asyncio.gather(*(service.event_at("acme", "c", at) for _ in range(40)))
     assert {one["content"] for one in found} == {"one"} and most == PAGES
+
+
+async def test_waiting_history_reads_hold_no_windows_in_memory(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, full, under_way, most = asyncio.Event(), asyncio.Event(), 0, 0
+
+    async def window(tenant: str, conversation: str) -> Window:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        if under_way == PAGES:
+            full.set()
+        await gate.wait()
+        under_way -= 1
+        raise UnknownConversation("there is none")
+
+    monkeypatch.setattr(service, "window", window)
+    reading = [asyncio.create_task(service.history("acme", "c")) for _ in range(40)]
+    await full.wait()
+    gate.set()
+    found = await asyncio.gather(*reading, return_exceptions=True)
+    assert {type(one) for one in found} == {UnknownConversation} and most == PAGES
 
 
 async def test_an_erased_conversation_answers_neither(service: Service) -> None:

@@ -30,10 +30,9 @@ from threadfold.service.spill import (
     MAX_CHUNKS,
     Drafts,
     append_drafts,
-    check_page,
     preview_of,
-    unfold,
 )
+from threadfold.service.whole_event import check_page, unfold
 from threadfold.testing.memory_log import MemoryLog
 
 KEY = Key("acme", "spills")

@@ -8,6 +8,7 @@ import pytest
 
 from projections.names import Key
 from projections.window.window import Window
+from streams.runtime.keyed_limit import KeyedLimit
 from tests.support.compacted_talk import SMALL, Talk
 from threadfold.service import working_memory as module
 from threadfold.service.working_memory import working_memory
@@ -18,6 +19,7 @@ class Backend:
 
     def __init__(self, talk: Talk) -> None:
         self.talk, self.asked, self.looks = talk, list[dict[str, Any]](), 0
+        self.turns_to_render = KeyedLimit(1)
 
     async def window(self, tenant: str, conversation: str) -> Window:
         self.looks += 1

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path as FilePath
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 from starlette.responses import Response
 
+from streams.runtime.keyed_limit import LARGE, Turn
 from threadfold.gateway.conditions import Conditional
 from threadfold.gateway.examples import CONVERSATION
 from threadfold.gateway.parameters import Header, ParameterGroup, Path, Query
 from threadfold.gateway.request import Body
 from threadfold.schemas.structs import NAME
+from threadfold.service.documents import beside
 from threadfold.service.drafts import UNCONDITIONED
 
 C = "/v1/conversations/{conversation}"
@@ -85,3 +88,26 @@ def _content(path: FilePath) -> bytes:
 def answer(document: object, status: int = 200) -> Response:
     """A document as JSON."""
     return JsonBytes(msgspec.json.encode(document), status)
+
+
+async def answer_beside(
+    turn: AbstractAsyncContextManager[Turn], document: object, status: int
+) -> Response:
+    """:func:`answer`, made :func:`beside` others' requests."""
+    return await beside(text_size(document), turn, partial(answer, document, status))
+
+
+def text_size(document: object) -> int:
+    """The characters of a document's texts; no more are counted than make it large."""
+    size, waiting = 0, [document]
+    while waiting and size <= LARGE:
+        match waiting.pop():
+            case str() as text:
+                size += len(text)
+            case Raw() as raw:
+                size += len(memoryview(raw))
+            case dict() as fields:
+                waiting += fields.values()
+            case list() as items:
+                waiting += items
+    return size

@@ -36,7 +36,7 @@ from threadfold.service.documents import FORMATS
 from threadfold.service.pages import MAX_PAGE, PAGE_TYPES
 from threadfold.service.recall_answers import BACKGROUND_TOKENS
 from threadfold.service.recalled_context import Reader, recalled_context
-from threadfold.service.spill import MAX_PAGE_CHARS, PAGE_CHARS
+from threadfold.service.whole_event import MAX_PAGE_CHARS, PAGE_CHARS
 from threadfold.service.working_memory import working_memory
 
 routes = Routes("Reading")
@@ -112,6 +112,7 @@ async def get_context(
             "threshold": "none",
         },
     ),
+    large=True,
 )
 async def get_working_memory(caller: Caller, conversation: Conversation) -> dict[str, Any]:
     """What was summarised, and what was said last, word for word: at least four messages.
@@ -123,7 +124,7 @@ async def get_working_memory(caller: Caller, conversation: Conversation) -> dict
     return await working_memory(caller.backend, caller.tenant, conversation)
 
 
-@_read_own(f"{C}/history", "Read a page of history", History)
+@_read_own(f"{C}/history", "Read a page of history", History, large=True)
 async def get_history(
     caller: Caller,
     conversation: Conversation,
@@ -163,6 +164,7 @@ async def get_history(
     "Read one event whole",
     Answer(LoggedEvent, "The event; with `offset` or `limit`, a page of its text.", EVENT),
     problems=(500,),
+    large=True,
 )
 async def get_event(
     caller: Caller,
@@ -196,6 +198,7 @@ async def get_event(
     Render,
     tag="Model calls",
     problems=(410,),
+    large=True,
 )
 async def get_render(
     caller: Caller, render_id: Annotated[str, Path(example=RENDER)]

@@ -142,6 +142,7 @@ _WINDOW = example_of(
     "Inspect the window",
     Answer(InspectedWindow, example=_WINDOW),
     end_users=True,
+    large=True,
 )
 async def get_window(
     caller: Caller,
