@@ -8,7 +8,8 @@
 4. At last the system lane goes but its newest message, and the text of the messages that are left
    is cut evenly.
 
-What still does not fit is refused, with the sizes.
+What still does not fit is refused, with the sizes. Each step goes once over the parts: a count of
+the whole after each change would take seconds in a window of thousands of messages.
 
 The fold's own cuts keep a window under the ceiling; this is for one reader's own limit
 (``max_tokens``), and for what cuts must not touch.
@@ -20,6 +21,7 @@ from collections.abc import Callable
 
 from projections.errors import ThreadfoldError
 from projections.events.truncation import clip
+from projections.policy.thresholds import STUB_TOKENS
 from projections.reducers.reduction import newest, unread
 from projections.reducers.variants import Variants
 from projections.render.parts import Parts, tokens_of
@@ -68,21 +70,31 @@ def _sizes(parts: Parts) -> str:
 
 
 def _leave_out_groups(parts: Parts, limit: int, *, pinned: bool = False) -> None:
-    before, groups = parts.tokens, list(parts.groups)
+    before, groups = parts.tokens, parts.groups
     stub, closing = parts.stub, parts.closing
-    stays = [id(group) for group in newest(groups)]
+    stays = {id(group) for group in newest(groups)}
     if not pinned:
-        stays += map(id, unread(groups))
-    for group in groups:
-        if parts.tokens <= limit:
-            return
-        waits = group.waits(parts.suspended)
+        stays.update(map(id, unread(groups)))
+    latest = max((group.last for group in groups if group.results), default=-1)
+    tokens, kept = before - len(closing or b""), list[Group]()
+    for i, group in enumerate(groups):
+        if tokens + len(parts.closing or b"") <= limit:
+            kept += groups[i:]
+            break
         if (
-            id(group) not in stays
-            and not waits
-            and (pinned or not any(result.pinned for result in group.results.values()))
+            id(group) in stays
+            or group.waits(parts.suspended)
+            or not (pinned or not any(result.pinned for result in group.results.values()))
         ):
-            parts.leave_out(group)
+            kept.append(group)
+            continue
+        tokens -= tokens_of(group) - (0 if parts.stub else STUB_TOKENS)
+        parts.omit(group, group.messages())
+        if group.results and group.last == latest:
+            # The last message may say where this result stands.
+            parts.groups = [*kept, *groups[i + 1 :]]
+            parts.close()
+    parts.groups = kept
     if parts.tokens >= before:
         # The line that names them takes more than they did.
         parts.groups, parts.stub, parts.closing = groups, stub, closing
@@ -94,13 +106,14 @@ def _shorten_results(parts: Parts, limit: int, *, pinned: bool = False) -> None:
     """
     variants = Variants.of(parts.window)
     parts.groups = [group.copy() for group in parts.groups]
+    over = parts.tokens - limit
     for group in parts.groups[:-1]:
         for i in group.shown_calls():
             result = group.results.get(i)
-            if parts.tokens <= limit:
+            if over <= 0:
                 return
             if result is not None and result.pinned == pinned:
-                _clear(variants, group, i, result)
+                over -= _clear(variants, group, i, result)
     last = parts.groups[-1] if parts.groups else None
     if last is not None and not pinned:
         _clip_evenly(
@@ -108,24 +121,36 @@ def _shorten_results(parts: Parts, limit: int, *, pinned: bool = False) -> None:
         )
 
 
-def _clear(variants: Variants, group: Group, index: int, result: Entry) -> None:
+def _clear(variants: Variants, group: Group, index: int, result: Entry) -> int:
+    """Make a result a stub if that is shorter; returns the tokens that this saved."""
     tool = (group.head.calls or ())[index][1]
     body, _ = variants.make(result.body, "clear", result, tool)
-    tokens = variants.tokens(body)
-    if tokens < result.tokens:
-        result.put_body(body, tokens)
+    tokens, before = variants.tokens(body), result.tokens
+    if tokens >= before:
+        return 0
+    result.put_body(body, tokens)
+    return before - tokens
 
 
 def _drop_pinned(parts: Parts, limit: int) -> None:
-    while parts.pins and parts.tokens > limit:
-        parts.pins.pop(0)
+    gone = _oldest([pin.tokens for pin in parts.pins], parts.tokens - limit)
+    del parts.pins[:gone]
     _shorten_results(parts, limit, pinned=True)
     _leave_out_groups(parts, limit, pinned=True)
 
 
 def _drop_system(parts: Parts, limit: int) -> None:
-    while len(parts.system) > 1 and parts.tokens > limit:
-        parts.system.pop(0)
+    tokens = [tokens for _, tokens, _ in parts.system[:-1]]
+    del parts.system[: _oldest(tokens, parts.tokens - limit)]
+
+
+def _oldest(sizes: list[int], over: int) -> int:
+    """How many of the first have together ``over`` or more; all if they have less."""
+    for count, size in enumerate(sizes):
+        if over <= 0:
+            return count
+        over -= size
+    return len(sizes)
 
 
 def _clip_newest(parts: Parts, limit: int) -> None:

@@ -62,12 +62,6 @@ class Parts:
     suspended: set[tuple[int, int]]
     closing: bytes | None
 
-    def leave_out(self, group: Group) -> None:
-        """Take a group out and tell of it in the stub."""
-        self.groups.remove(group)
-        self.omit(group, group.messages())
-        self.close()
-
     def close(self) -> None:
         """Have the last message say what the groups that are left do not show."""
         if self.closing is not None:

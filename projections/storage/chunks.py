@@ -49,6 +49,22 @@ decode_chunk = _decoder.decode
 """Decode a stored chunk; raises :class:`msgspec.DecodeError` when the bytes are not one."""
 
 
+class _Counted(Struct, array_like=True):
+    """The first columns of a chunk."""
+
+    mixed: bool
+    offsets: msgspec.Raw
+    kinds: bytes
+
+
+_counted = msgspec.msgpack.Decoder(_Counted).decode
+
+
+def entry_count(value: bytes) -> int:
+    """How many entries a stored chunk has; raises like :data:`decode_chunk`."""
+    return len(_counted(value).kinds)
+
+
 def stored_size(entry: Entry) -> int:
     """About how many bytes an entry takes in a chunk; chunks are divided by it."""
     size = len(entry.body) + PER_ENTRY

@@ -12,7 +12,15 @@ from projections.errors import CorruptWindow
 from projections.fold.timers import KEEP_TIMER, NO_TIMER, Timed, changed_timer, timed
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.storage.layout import HEAD, Mark, changes_of, load_recent_ids, load_window
+from projections.storage.chunks import entry_count
+from projections.storage.layout import (
+    HEAD,
+    Mark,
+    changes_of,
+    load_recent_ids,
+    load_window,
+    numbered,
+)
 from projections.storage.listing import NOT_LISTED, Listed, Listing, listed, listing_of
 from projections.storage.stubs import STUB, Stub, encode_stub
 from projections.storage.window_copies import ENDS, NO_CHANGE, CopiesChange, copies_anew
@@ -96,6 +104,16 @@ class Stored:
         brought back.
         """
         return self.fields.get(STUB) if HEAD not in self.fields else None
+
+    @property
+    def size(self) -> int:
+        """Bytes of its fields."""
+        return sum(map(len, self.fields.values()))
+
+    @property
+    def entries(self) -> int:
+        """How many entries its tail's chunks have; raises :class:`msgspec.DecodeError`."""
+        return sum(entry_count(value) for _, value in numbered(self.fields))
 
     def load(self, key: Key, partition: int, rules: Rules) -> Window:
         """The window these fields are of; raises :class:`CorruptWindow` when they are not what was

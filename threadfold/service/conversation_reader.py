@@ -37,7 +37,7 @@ from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.processor import Processor, Threads
 from streams.settings.settings import Settings
 from threadfold.service.checkpoint_waits import CheckpointWaits
-from threadfold.service.documents import RENDERS, check_format, document_beside, rendered
+from threadfold.service.documents import ENTRY, RENDERS, beside, check_format, document_beside
 from threadfold.service.lag import Lag, explained, name_halt, refuse_halted
 from threadfold.service.ledger import Ledger
 from threadfold.service.pages import MAX_PAGE, PAGES, check_types, page
@@ -189,7 +189,11 @@ class ConversationReader:
         _, stored = await self.windows.read(key)
         if stored is None:
             return None
-        window = stored.load(key, partition_of(key, self.log.partitions), self.live_rules())
+        partition, rules = partition_of(key, self.log.partitions), self.live_rules()
+        with stored_form(key):
+            size = stored.size + ENTRY * stored.entries
+        turn = self.turns_to_render.of(key.tenant)
+        window = await beside(size, turn, lambda: stored.load(key, partition, rules))
         if window.meta.erased:
             raise Erased(f"{key.shown} was erased")
         return window
@@ -257,11 +261,12 @@ class ConversationReader:
             if joined is not None:
                 return joined
         window = await self.window(key.tenant, key.conversation)
-        render = rendered(window, max_tokens)
+        turn = self.turns_to_render.of(key.tenant)
+        render, document = await document_beside(window, fmt, max_tokens, turn)
         if render.made:
             share = round(render.made[0].tokens_before / window.limits.ceiling, 6)
             compaction_span(key, share, render.made, where="render")
-        return await document_beside(window, render, fmt, self.turns_to_render.of(key.tenant))
+        return document
 
     async def history(
         self,

@@ -25,6 +25,9 @@ FORMATS: tuple[str, ...] = get_args(Format)
 RENDERS = 8
 """Large windows of one tenant that may wait to be rendered: they are in memory."""
 
+ENTRY = 128
+"""Bytes whose work takes as long as that on a message as such."""
+
 
 def check_format(name: str, known: tuple[str, ...] = FORMATS) -> str:
     """Return ``name`` if it is one of the formats ``known``; raises :class:`InvalidRequest`."""
@@ -74,15 +77,23 @@ def document_of(window: Window, render: Render, fmt: str) -> bytes:
 
 
 async def document_beside(
-    window: Window, render: Render, fmt: str, turn: AbstractAsyncContextManager[Turn]
-) -> bytes:
-    """:func:`document_of`, made :func:`beside` others' requests."""
-    return await beside(size_of(window), turn, lambda: document_of(window, render, fmt))
+    window: Window, fmt: str, max_tokens: int | None, turn: AbstractAsyncContextManager[Turn]
+) -> tuple[Render, bytes]:
+    """:func:`rendered` and its :func:`document_of`, made :func:`beside` others' requests."""
+
+    def make() -> tuple[Render, bytes]:
+        render = rendered(window, max_tokens)
+        return render, document_of(window, render, fmt)
+
+    return await beside(size_of(window), turn, make)
 
 
 def size_of(window: Window) -> int:
-    """Bytes of the entries in a window's tail."""
-    return sum([len(entry.body) for entry in window.tail])
+    """What work on a window takes, as bytes: those of the messages in its tail and its system lane,
+    and ``ENTRY`` for each.
+    """
+    bodies = [entry.body for entry in window.tail] + [one.body for one in window.state.pinned]
+    return sum(map(len, bodies)) + ENTRY * len(bodies)
 
 
 async def beside(

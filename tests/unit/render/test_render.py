@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -239,6 +241,42 @@ def test_what_does_not_fit_is_left_out_oldest_first_behind_a_stub_with_positions
     found = messages(window, 160)
     assert found[0] == {"role": "system", "content": "[6 earlier messages left out: 3-0 to 3-5]"}
     assert [m["content"][:6] for m in found[1:]] == ["text 6", "text 7", "text 8"]
+
+
+def _steps_of_render(datas: Sequence[object], max_tokens: int) -> int:
+    """How many functions a render of these events calls."""
+    window, calls = folded(*datas, rules=Rules({"min_messages": 10_000})), 0
+
+    def count(_frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        render_openai(window, max_tokens)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def _said(count: int) -> list[object]:
+    return [events.Message("user", "hello") for _ in range(count)]
+
+
+def _unread(count: int) -> list[object]:
+    calls = [
+        events.Message("assistant", None, tool_calls=[events.ToolCall(f"c{i}", "f", "{}")])
+        for i in range(count)
+    ]
+    return [*calls, *(events.ToolResult(f"c{i}", "word " * 100) for i in range(count))]
+
+
+@pytest.mark.parametrize("said", [_said, _unread])
+def test_the_work_to_meet_a_limit_grows_with_the_messages_alone(
+    said: Callable[[int], list[object]],
+) -> None:
+    few, many = (_steps_of_render(said(count), 1_000 + 70 * count // 10) for count in (60, 480))
+    assert many < 12 * few
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
+import msgspec
 import pytest
 
 from projections.events.codec import decode_event
@@ -12,11 +14,16 @@ from projections.events.validation import make_record
 from projections.fold.replay import replay
 from projections.names import Key
 from projections.policy.policy import Rules
+from projections.storage.records import Checkpoint, write_of
 from projections.window.window import Window
+from streams.control.state import Generation
 from streams.runtime.keyed_limit import KeyedLimit, Turn
+from streams.settings.settings import Settings
+from threadfold.service.conversations import ConversationService
 from threadfold.service.documents import document_beside, document_of, rendered
+from threadfold.service.stored_windows import StoredWindows
 from threadfold.service.whole_event import whole_event
-from threadfold.testing.memory_log import MemoryLog
+from threadfold.testing import MemoryLog, MemoryStore
 
 KEY = Key("acme", "large")
 
@@ -38,14 +45,51 @@ async def test_others_are_served_while_a_large_document_is_made(fmt: str) -> Non
     turns = KeyedLimit(1)
     for size, more in ((40, False), (400_000, True)):
         window = window_of(size)
-        render = rendered(window)
-        making = asyncio.create_task(document_beside(window, render, fmt, turns.of("acme")))
+        making = asyncio.create_task(document_beside(window, fmt, None, turns.of("acme")))
         passes = 0
         while not making.done():
             await asyncio.sleep(0)
             passes += 1
         assert (passes > 1) == more
-        assert making.result() == document_of(window, render, fmt)
+        assert making.result()[1] == document_of(window, rendered(window), fmt)
+
+
+async def _reader_of(count: int) -> ConversationService:
+    """A service whose store has a window of so many small messages."""
+    logged = []
+    for i in range(count):
+        envelope = {"specversion": "1.0", "id": f"e{i}", "type": "threadfold.message.v1"}
+        value = {**envelope, "source": KEY.source, "data": {"role": "user", "content": "hello"}}
+        logged.append((i, decode_event(json.dumps(value).encode())))
+    settings = Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
+    service, log, store = ConversationService(settings), MemoryLog(1), MemoryStore()
+    service.log = log  # type: ignore[assignment]
+    service.windows = StoredWindows(store, service.control, lambda: log, 0)
+    service.control.state.put(b"generation/1", msgspec.json.encode(Generation(1, 1)))
+    service.control.state.put(b"generation/live", b"1")
+    window = replay(KEY, 0, service.live_rules(), logged)
+    await store.apply(1, 0, Checkpoint("", count - 1), [write_of(window)])
+    return service
+
+
+async def test_others_are_served_while_thousands_of_small_messages_are_read_and_rendered() -> None:
+    for count, more in ((4, False), (2_500, True)):
+        service = await _reader_of(count)
+        reading = asyncio.create_task(service.window(*KEY))
+        assert (await _passes_of(reading) > 20) == more
+        window, turn = reading.result(), service.turns_to_render.of(KEY.tenant)
+        making = asyncio.create_task(document_beside(window, "events", 8_000, turn))
+        assert (await _passes_of(making) > 20) == more
+        assert json.loads(making.result()[1])["count"] == count
+
+
+async def _passes_of(task: asyncio.Task[Any]) -> int:
+    """How often others' turn came until it was done."""
+    passes = 0
+    while not task.done():
+        await asyncio.sleep(0)
+        passes += 1
+    return passes
 
 
 async def test_others_are_served_while_a_large_event_is_read() -> None:
