@@ -24,7 +24,7 @@ def valid_times(given: MemoryTime) -> MemoryTime | None:
 
 
 def _time_of(name: str, given: str | None) -> str | None:
-    if not given:
+    if given is None:
         return None
     time = f"{given}T00:00:00Z" if _DAY.fullmatch(given) else given
     if parse_micros(time) is None:

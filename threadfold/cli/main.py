@@ -155,6 +155,9 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, ThreadfoldError):
         click.echo(f"threadfold: {_one_line(str(error))}", err=True)
         return error.exit_code
+    if _is_full(error):
+        click.echo("threadfold: the disk is full: free some space, then try again", err=True)
+        return FAILED
     text = str(error).strip().splitlines()
     reason = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
     click.echo(
@@ -162,6 +165,15 @@ def _explain(error: BaseException) -> int:
         err=True,
     )
     return FAILED
+
+
+def _is_full(error: BaseException) -> bool:
+    import errno
+    import sqlite3
+
+    if isinstance(error, sqlite3.OperationalError):
+        return error.sqlite_errorcode == sqlite3.SQLITE_FULL
+    return isinstance(error, OSError) and error.errno == errno.ENOSPC
 
 
 def _one_line(text: str) -> str:

@@ -206,8 +206,13 @@ def _topic_of(given: str | None, text: str, events: Sequence[Heard]) -> str | No
 
 
 def _temporal_of(given: MemoryTime | None) -> MemoryTime | None:
+    if given is None:
+        return None
+    # A model may write an empty text for a time that it does not know.
+    times = msgspec.structs.asdict(given)
+    known = MemoryTime(**{name: time or None for name, time in times.items()})
     try:
-        return None if given is None else valid_times(given)
+        return valid_times(known)
     except ValueError:
         raise _Refused("temporal") from None
 

@@ -5,12 +5,15 @@ and the right exit code.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 import click
@@ -150,6 +153,27 @@ def test_a_fault_of_our_own_is_one_line_and_a_traceback_on_request(
     monkeypatch.setenv("THREADFOLD_DEBUG", "1")
     assert main(["worker"]) == 2
     assert "Traceback" in capsys.readouterr().err
+
+
+def _fill_sqlite() -> None:
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("PRAGMA max_page_count = 2")
+        database.execute("CREATE TABLE texts (text)")
+        database.execute("INSERT INTO texts VALUES (zeroblob(100000))")
+
+
+def _fill_disk() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device", "memories.sqlite")
+
+
+@pytest.mark.parametrize("fill", [_fill_sqlite, _fill_disk])
+def test_a_full_disk_is_named(
+    fill: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("threadfold.cli.services.load_settings", lambda *_, **__: fill())
+    assert main(["worker"]) == 2
+    line = "threadfold: the disk is full: free some space, then try again"
+    assert error_line(capsys) == line
 
 
 def test_ctrl_c_is_no_traceback(

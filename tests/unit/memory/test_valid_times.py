@@ -11,7 +11,7 @@ from projections.memory.valid_times import valid_times
 def test_a_day_is_its_midnight_and_a_time_stays() -> None:
     given = MemoryTime("2026-01-31", "2026-01-01T12:00:00+02:00")
     assert valid_times(given) == MemoryTime("2026-01-31T00:00:00Z", "2026-01-01T12:00:00+02:00")
-    assert valid_times(MemoryTime()) is None and valid_times(MemoryTime("", "")) is None
+    assert valid_times(MemoryTime()) is None
     same = MemoryTime(t_valid_from="2026-01-31", t_valid_to="2026-01-31T01:00:00+01:00")
     assert valid_times(same) is not None
 
@@ -19,6 +19,7 @@ def test_a_day_is_its_midnight_and_a_time_stays() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
+        (MemoryTime(""), "t_ref: '' is no day or time"),
         (MemoryTime("soon"), "t_ref: 'soon' is no day or time"),
         (MemoryTime(t_valid_from="2026-02-30"), "t_valid_from: '2026-02-30' is no day or time"),
         (MemoryTime(t_valid_to="2026-01-31T12:00:00"), "t_valid_to: .* is no day or time"),

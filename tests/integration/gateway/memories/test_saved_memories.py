@@ -215,6 +215,7 @@ async def test_what_cannot_be_saved_is_refused_by_name(world: World, user: str) 
         ({"text": "<private>all of it</private> …"}, 422, "nothing is left to save"),
         ({"text": "x", "memory_id": "1"}, 422, "memory_id"),
         ({"text": "x", "temporal": {"t_ref": "soon"}}, 422, "memory 1: field temporal.t_ref"),
+        ({"text": "x", "temporal": {"t_ref": ""}}, 422, "memory 1: field temporal.t_ref"),
         (
             {"text": "x", "temporal": {"t_valid_from": "2026-02-01", "t_valid_to": "2026-01-31"}},
             422,

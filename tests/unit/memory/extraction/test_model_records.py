@@ -48,6 +48,11 @@ def test_a_record_has_what_its_events_say_and_not_more() -> None:
     assert one.temporal == MemoryTime("2024-05-15T00:00:00Z", None, "2024-06-01T12:00:00+02:00")
 
 
+def test_an_empty_time_of_a_model_is_none() -> None:
+    (one,), refused = check(record(temporal={"t_ref": "", "t_valid_from": "2024-05-15"}))
+    assert not refused and one.temporal == MemoryTime(None, "2024-05-15T00:00:00Z", None)
+
+
 @pytest.mark.parametrize(
     ("positions", "trust", "role"),
     [
