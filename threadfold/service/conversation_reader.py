@@ -37,7 +37,7 @@ from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.processor import Processor, Threads
 from streams.settings.settings import Settings
 from threadfold.service.checkpoint_waits import CheckpointWaits
-from threadfold.service.documents import ENTRY, RENDERS, beside, check_format, document_beside
+from threadfold.service.documents import RENDERS, check_format, document_beside, window_beside
 from threadfold.service.lag import Lag, explained, name_halt, refuse_halted
 from threadfold.service.ledger import Ledger
 from threadfold.service.pages import MAX_PAGE, PAGES, check_types, page
@@ -189,11 +189,8 @@ class ConversationReader:
         _, stored = await self.windows.read(key)
         if stored is None:
             return None
-        partition, rules = partition_of(key, self.log.partitions), self.live_rules()
-        with stored_form(key):
-            size = stored.size + ENTRY * stored.entries
-        turn = self.turns_to_render.of(key.tenant)
-        window = await beside(size, turn, lambda: stored.load(key, partition, rules))
+        number, rules = partition_of(key, self.log.partitions), self.live_rules()
+        window = await window_beside(stored, key, number, rules, self.turns_to_render)
         if window.meta.erased:
             raise Erased(f"{key.shown} was erased")
         return window
@@ -260,13 +257,12 @@ class ConversationReader:
             joined = await self.windows.context(key, max_tokens)
             if joined is not None:
                 return joined
-        window = await self.window(key.tenant, key.conversation)
-        turn = self.turns_to_render.of(key.tenant)
-        render, document = await document_beside(window, fmt, max_tokens, turn)
-        if render.made:
-            share = round(render.made[0].tokens_before / window.limits.ceiling, 6)
-            compaction_span(key, share, render.made, where="render")
-        return document
+        window = await self.window(*key)
+        render, made = await document_beside(window, fmt, max_tokens, self.turns_to_render)
+        if steps := render.made:
+            share = round(steps[0].tokens_before / window.limits.ceiling, 6)
+            compaction_span(key, share, steps, where="render")
+        return made
 
     async def history(
         self,
@@ -335,8 +331,7 @@ class ConversationReader:
         check_page(offset, limit)
         self._refuse(key)
         at = self._own_position(key, position)
-        # An erased conversation is refused. One that is not folded yet can be read; one that sleeps
-        # stays asleep.
+        # An erased one is refused; one not folded yet can be read; one that sleeps stays asleep.
         fields = await self.windows.fields(key, [HEAD, STUB])
         if HEAD in fields:
             head_of(key, fields)

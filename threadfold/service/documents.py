@@ -12,13 +12,16 @@ from projections.errors import InvalidRequest
 from projections.formats.anthropic import anthropic_document
 from projections.formats.context_document import context_document
 from projections.formats.events import rendered_events, window_events
+from projections.names import Key
+from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.parts import Render
 from projections.render.render import render_openai
+from projections.storage.records import Stored, stored_form
 from projections.window.window import Window
 from streams.compaction.requests import policy_version
 from streams.recovery.callable_failures import check_rendered
-from streams.runtime.keyed_limit import LARGE, Made, Turn
+from streams.runtime.keyed_limit import LARGE, KeyedLimit, Made, Turn
 
 Format = Literal["openai", "anthropic", "events", "rendered"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -77,7 +80,7 @@ def document_of(window: Window, render: Render, fmt: str) -> bytes:
 
 
 async def document_beside(
-    window: Window, fmt: str, max_tokens: int | None, turn: AbstractAsyncContextManager[Turn]
+    window: Window, fmt: str, max_tokens: int | None, turns: KeyedLimit
 ) -> tuple[Render, bytes]:
     """:func:`rendered` and its :func:`document_of`, made :func:`beside` others' requests."""
 
@@ -85,7 +88,18 @@ async def document_beside(
         render = rendered(window, max_tokens)
         return render, document_of(window, render, fmt)
 
-    return await beside(size_of(window), turn, make)
+    return await beside(size_of(window), turns.of(window.key.tenant), make)
+
+
+async def window_beside(
+    stored: Stored, key: Key, partition: int, rules: Rules, turns: KeyedLimit
+) -> Window:
+    """The window of stored fields, loaded :func:`beside` others' requests; raises like
+    :meth:`Stored.load`.
+    """
+    with stored_form(key):
+        size = stored.size + ENTRY * stored.entries
+    return await beside(size, turns.of(key.tenant), lambda: stored.load(key, partition, rules))
 
 
 def size_of(window: Window) -> int:

@@ -45,7 +45,7 @@ async def test_others_are_served_while_a_large_document_is_made(fmt: str) -> Non
     turns = KeyedLimit(1)
     for size, more in ((40, False), (400_000, True)):
         window = window_of(size)
-        making = asyncio.create_task(document_beside(window, fmt, None, turns.of("acme")))
+        making = asyncio.create_task(document_beside(window, fmt, None, turns))
         passes = 0
         while not making.done():
             await asyncio.sleep(0)
@@ -76,10 +76,10 @@ async def test_others_are_served_while_thousands_of_small_messages_are_read_and_
     for count, more in ((4, False), (2_500, True)):
         service = await _reader_of(count)
         reading = asyncio.create_task(service.window(*KEY))
-        assert (await _passes_of(reading) > 20) == more
-        window, turn = reading.result(), service.turns_to_render.of(KEY.tenant)
-        making = asyncio.create_task(document_beside(window, "events", 8_000, turn))
-        assert (await _passes_of(making) > 20) == more
+        assert (await _passes_of(reading) > 1) == more
+        window, turns = reading.result(), service.turns_to_render
+        making = asyncio.create_task(document_beside(window, "events", 8_000, turns))
+        assert (await _passes_of(making) > 1) == more
         assert json.loads(making.result()[1])["count"] == count
 
 
