@@ -24,6 +24,7 @@ Made = TypeVar("Made")
 class _Place:
     semaphore: asyncio.Semaphore
     users: int = 0
+    waiting: int = 0
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class Turn:
 
 class KeyedLimit:
     """At most ``most`` at a time of each key; the others of that key wait in order, for
-    ``patience`` seconds, ``waiting`` at most.
+    ``patience`` seconds. Their sizes are together ``waiting`` at most.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class KeyedLimit:
     ) -> None:
         self._most = most
         self._patience = patience
-        self._room = None if waiting is None else most + waiting
+        self._waiting = waiting
         self._places: dict[str, _Place] = {}
 
     def __len__(self) -> int:
@@ -66,16 +67,16 @@ class KeyedLimit:
         return len(self._places)
 
     @asynccontextmanager
-    async def of(self, key: str) -> AsyncIterator[Turn]:
+    async def of(self, key: str, size: int = 1) -> AsyncIterator[Turn]:
         """Hold one of the key's places; raises :class:`Overloaded` if none came in time, or if too
-        many wait.
+        much waits. ``size``: what its work needs while it waits.
         """
         place, turn = self._places.get(key), Turn(self._most)
         if place is None:
             place = self._places[key] = _Place(asyncio.Semaphore(self._most))
         place.users += 1
         try:
-            await self._enter(key, place)
+            await self._enter(key, place, size)
         except BaseException:
             self._leave(key, place)
             raise
@@ -96,9 +97,11 @@ class KeyedLimit:
         if not place.users:
             del self._places[key]
 
-    async def _enter(self, key: str, place: _Place) -> None:
-        if self._room is not None and place.users > self._room:
+    async def _enter(self, key: str, place: _Place, size: int) -> None:
+        full = self._waiting is not None and place.waiting + size > self._waiting
+        if full and place.semaphore.locked():
             raise Overloaded(f"{place.users - 1} others of {key} are under way: try again shortly")
+        place.waiting += size
         try:
             async with asyncio.timeout(self._patience):
                 await place.semaphore.acquire()
@@ -107,3 +110,5 @@ class KeyedLimit:
                 f"{place.users - 1} others of {key} are under way, and no turn came within"
                 f" {self._patience:g} s: try again shortly"
             ) from None
+        finally:
+            place.waiting -= size

@@ -19,7 +19,7 @@ from threadfold.gateway.tokens import EndUser
 from threadfold.quotas import Quotas
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
-from threadfold.service.documents import RENDERS
+from threadfold.service.documents import turns_of_large
 from threadfold.service.generation_tasks import GenerationTasks
 from threadfold.service.memories import Memories
 from threadfold.service.memory_models import ModelCounts
@@ -95,7 +95,7 @@ class GatewayState:
     tasks: GenerationTasks | None = None
     ending: bool = False
     turns_to_decode: KeyedLimit = field(default_factory=lambda: KeyedLimit(1))
-    turns_to_encode: KeyedLimit = field(default_factory=lambda: KeyedLimit(1, waiting=RENDERS))
+    turns_to_encode: KeyedLimit = field(default_factory=turns_of_large)
     openapi: Callable[[], dict[str, Any]] = dict
 
     def memories(self, backend: ConversationService) -> Memories:

@@ -177,8 +177,8 @@ class Gateway:
             result = await result
             if not route.large:
                 return result if isinstance(result, Response) else answer(result, route.status)
-            turn = self.state.turns_to_encode.of(caller.tenant)
-            return await answer_beside(turn, result, route.status)
+            turns = self.state.turns_to_encode
+            return await answer_beside(turns, caller.tenant, result, route.status)
         finally:
             if request is not None:
                 request.close()

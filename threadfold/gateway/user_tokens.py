@@ -282,19 +282,19 @@ def check_public_keys(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
         known.add(kid)
         if PRIVATE & entry.keys():
             raise InvalidKey(
-                f"key {i} ({kid}) is a private key or a shared secret. It is no longer secret:"
+                f"key {i} ({kid!r}) is a private key or a shared secret. It is no longer secret:"
                 " make another one, and register only its public part"
             )
         found = signing_key(entry)
         if found is None or found.algorithm not in (None, *ALGORITHMS):
             raise InvalidKey(
-                f"key {i} ({kid}) cannot check a signature: expected a public key of kty RSA, EC or"
-                " OKP with use sig"
+                f"key {i} ({kid!r}) cannot check a signature: expected a public key of kty RSA, EC"
+                " or OKP with use sig"
             )
         if found.kind == "RSA" and not _quick(found.key):
             raise InvalidKey(
-                f"key {i} ({kid}): an RSA key has {RSA_BITS.start} to {RSA_BITS.stop - 1} bits and"
-                " the exponent 65537 or less"
+                f"key {i} ({kid!r}): an RSA key has {RSA_BITS.start} to {RSA_BITS.stop - 1} bits"
+                " and the exponent 65537 or less"
             )
     return [{name: entry[name] for name in _PUBLIC if name in entry} for entry in entries]
 

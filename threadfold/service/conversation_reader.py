@@ -37,16 +37,19 @@ from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.processor import Processor, Threads
 from streams.settings.settings import Settings
 from threadfold.service.checkpoint_waits import CheckpointWaits
-from threadfold.service.documents import RENDERS, check_format, document_beside, window_beside
+from threadfold.service.documents import (
+    PATIENCE,
+    check_format,
+    document_beside,
+    turns_of_large,
+    window_beside,
+)
 from threadfold.service.lag import Lag, explained, name_halt, refuse_halted
 from threadfold.service.ledger import Ledger
 from threadfold.service.pages import MAX_PAGE, PAGES, check_types, page
 from threadfold.service.past_windows import PastWindows
 from threadfold.service.stored_windows import LARGE_READS, StoredWindows
 from threadfold.service.whole_event import check_page, whole_event
-
-PATIENCE = 5.0
-"""Seconds that a read waits for its turn, and while a window is folded from the log."""
 
 
 class Owner(NamedTuple):
@@ -78,7 +81,7 @@ class ConversationReader:
         )
         self._rules: Rules | None = None
         self._turns_to_page = KeyedLimit(PAGES)
-        self.turns_to_render = KeyedLimit(1, waiting=RENDERS)
+        self.turns_to_render = turns_of_large()
         self.windows = StoredWindows(
             self._reader, self.control, lambda: self.log, settings.read_cache_bytes
         )
@@ -279,9 +282,8 @@ class ConversationReader:
         cursor | None}`` (``threadfold.service.pages``).
 
         Args:
-            types: the short names of the events that are wanted; None: all.
-            after: a position that the page must be able to show.
-            wait: whether to wait for everything that is in the log when this is called.
+            types: short names of events; None: all.
+            after: a position that the page must be able to show; ``wait``: all that is in the log.
 
         Raises:
             InvalidRequest: ``limit`` is not 1 to 500, or there is no such type.
@@ -313,12 +315,9 @@ class ConversationReader:
         offset: int | None = None,
         limit: int | None = None,
     ) -> dict[str, Any]:
-        """One event whole (:func:`threadfold.service.pages.flat_event`), as soon as it is in the
-        log.
-
-        A spilled result comes with its whole content. With ``offset`` or ``limit`` (characters)
-        ``content`` is that page of the text, and ``page`` says which
-        (:func:`threadfold.service.whole_event.unfold`).
+        """One event, as soon as it is in the log, with the whole content of a spilled result. With
+        ``offset`` or ``limit`` (characters) ``content`` is that page of the text, and ``page`` says
+        which (:func:`threadfold.service.whole_event.unfold`).
 
         Raises:
             InvalidPosition: no event of this conversation is at that position.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
@@ -21,12 +20,14 @@ from projections.storage.records import Stored, stored_form
 from projections.window.window import Window
 from streams.compaction.requests import policy_version
 from streams.recovery.callable_failures import check_rendered
-from streams.runtime.keyed_limit import LARGE, KeyedLimit, Made, Turn
+from streams.runtime.keyed_limit import LARGE, KeyedLimit, Made
 
 Format = Literal["openai", "anthropic", "events", "rendered"]
 FORMATS: tuple[str, ...] = get_args(Format)
-RENDERS = 8
-"""Large windows of one tenant that may wait to be rendered: they are in memory."""
+PATIENCE = 5.0
+"""Seconds that a read waits for its turn, and while a window is folded from the log."""
+WAITING = 64 << 20
+"""Bytes of one tenant's large windows that may wait: they are in memory."""
 
 ENTRY = 128
 """Bytes whose work takes as long as that on a message as such."""
@@ -88,7 +89,7 @@ async def document_beside(
         render = rendered(window, max_tokens)
         return render, document_of(window, render, fmt)
 
-    return await beside(size_of(window), turns.of(window.key.tenant), make)
+    return await beside(size_of(window), turns, window.key.tenant, make)
 
 
 async def window_beside(
@@ -99,7 +100,7 @@ async def window_beside(
     """
     with stored_form(key):
         size = stored.size + ENTRY * stored.entries
-    return await beside(size, turns.of(key.tenant), lambda: stored.load(key, partition, rules))
+    return await beside(size, turns, key.tenant, lambda: stored.load(key, partition, rules))
 
 
 def size_of(window: Window) -> int:
@@ -110,16 +111,20 @@ def size_of(window: Window) -> int:
     return sum(map(len, bodies)) + ENTRY * len(bodies)
 
 
-async def beside(
-    size: int, turn: AbstractAsyncContextManager[Turn], make: Callable[[], Made]
-) -> Made:
-    """What ``make`` returns, which works on ``size`` bytes; if they are many, within ``turn``, as
-    :meth:`Turn.work` does it.
+def turns_of_large() -> KeyedLimit:
+    """Of each tenant one work on many bytes at a time, for :func:`beside`."""
+    return KeyedLimit(1, PATIENCE, WAITING)
+
+
+async def beside(size: int, turns: KeyedLimit, tenant: str, make: Callable[[], Made]) -> Made:
+    """What ``make`` returns, which works on ``size`` bytes; if they are many, within one of its
+    tenant's ``turns``, as :meth:`Turn.work` does it. Raises :class:`Overloaded` where too much
+    waits.
     """
     if size <= LARGE:
         return make()
-    async with turn as held:
-        return await held.work(size, make)
+    async with turns.of(tenant, size) as turn:
+        return await turn.work(size, make)
 
 
 class Messages(NamedTuple):

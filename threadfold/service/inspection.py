@@ -31,8 +31,8 @@ async def inspected(
     if at is None:
         window = await backend.window(tenant, conversation)
         check_rendered(window)
-        turn = backend.turns_to_render.of(tenant)
-        return await beside(size_of(window), turn, lambda: window_document(window))
+        turns = backend.turns_to_render
+        return await beside(size_of(window), turns, tenant, lambda: window_document(window))
     key, position = make_key(tenant, conversation), parse_position(at)
     partitions = backend.log.partitions
     if position.partition != partition_of(key, partitions):

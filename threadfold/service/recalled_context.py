@@ -69,7 +69,8 @@ async def recalled_context(
     window = await backend.window(key.tenant, key.conversation)
     fill, question = await beside(
         len(document) + size_of(window),
-        backend.turns_to_render.of(key.tenant),
+        backend.turns_to_render,
+        key.tenant,
         lambda: (_fill_of(document), _question(reader, window)),
     )
     recalled, away = None, dict[str, str]()
@@ -90,7 +91,8 @@ async def recalled_context(
         memories.use_counts.note(recalled.kept, recalled)
     return await beside(
         len(document),
-        backend.turns_to_render.of(key.tenant),
+        backend.turns_to_render,
+        key.tenant,
         lambda: _joined(document, recalled, away, reader.fmt),
     )
 

@@ -46,8 +46,8 @@ async def working_memory(
         while _passed(window) == "before_answer" and time.monotonic() < deadline:
             await asyncio.sleep(LOOK)
             window = await backend.window(tenant, conversation)
-    turn = backend.turns_to_render.of(tenant)
-    said = await beside(size_of(window), turn, lambda: _said(window))
+    turns = backend.turns_to_render
+    said = await beside(size_of(window), turns, tenant, lambda: _said(window))
     summary = window.meta.summary
     if len(said) < RECENT and summary is not None:
         said = await _last_said(backend, key)

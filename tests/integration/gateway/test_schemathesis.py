@@ -63,7 +63,8 @@ BEYOND_FORM = re.compile(
             r"key \d+ .*cannot check a signature|an id that no other key",  # is it a key at all?
             "the window cannot be rendered",
             "is not in the log|the log ends before|(parks|belongs to) no conversation|only waits, until",
-            "after removing private text, nothing is left to save",
+            "after removing private text, nothing is left to save|nothing of it is left that may be",
+            "conversation .* has (no|another) (user|channel)",  # whose it is
             "expected a 0 or 1 for each of the",  # positions, which are a field beside it
             "printable characters",
             "an integer is over 64 bits|nested (more than|too deeply)",  # in free-form values

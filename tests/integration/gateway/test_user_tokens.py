@@ -209,6 +209,7 @@ def rsa_key(bits: int, exponent: int = 65_537) -> dict[str, Any]:
         ({"d": "AAAA"}, "private"),
         ({"kty": "oct", "k": "AAAA"}, "private"),
         ({"kty": "oct"}, "cannot check"),
+        ({"kty": "oct", "kid": "a\nb"}, r"key 1 ('a\nb') cannot check"),
         ({"kid": None}, "kid"),
         ({"use": "enc"}, "cannot check"),
         ({"kty": ["EC"]}, "cannot check"),

@@ -27,7 +27,7 @@ async def test_others_are_served_while_a_large_answer_is_encoded(
     document: object, large: bool
 ) -> None:
     turns = KeyedLimit(1)
-    encoding = asyncio.create_task(answer_beside(turns.of("acme"), document, 200))
+    encoding = asyncio.create_task(answer_beside(turns, "acme", document, 200))
     passes = 0
     while not encoding.done():
         await asyncio.sleep(0)
@@ -38,10 +38,10 @@ async def test_others_are_served_while_a_large_answer_is_encoded(
 
 async def test_the_next_large_answer_of_its_tenant_waits_and_anothers_does_not() -> None:
     turns = KeyedLimit(1)
-    await answer_beside(turns.of("acme"), {"content": TEXT}, 200)
+    await answer_beside(turns, "acme", {"content": TEXT}, 200)
     assert len(turns) == 1  # it rests
-    other = asyncio.create_task(answer_beside(turns.of("globex"), {"content": TEXT}, 200))
-    same = asyncio.create_task(answer_beside(turns.of("acme"), {"content": TEXT}, 200))
+    other = asyncio.create_task(answer_beside(turns, "globex", {"content": TEXT}, 200))
+    same = asyncio.create_task(answer_beside(turns, "acme", {"content": TEXT}, 200))
     done, _ = await asyncio.wait([other, same], return_when=asyncio.FIRST_COMPLETED)
     assert other in done
     await same

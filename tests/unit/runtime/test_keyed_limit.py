@@ -75,6 +75,20 @@ async def test_work_on_many_bytes_leaves_the_event_loop_and_the_place_rests_afte
         assert turn.rest >= 0.02 * (SHARE * places - 1)
 
 
+async def test_what_waits_is_not_too_much_together() -> None:
+    limit = KeyedLimit(1, patience=0.01, waiting=10)
+    async with limit.of("a", 100):  # it does not wait
+        small = asyncio.create_task(limit.of("a", 6).__aenter__())
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match="2 others of a are under way: try again"):
+            await limit.of("a", 5).__aenter__()
+        with pytest.raises(Overloaded, match="no turn came"):
+            await limit.of("a", 4).__aenter__()
+        with pytest.raises(Overloaded, match="no turn came"):
+            await small
+    assert len(limit) == 0
+
+
 async def test_only_so_many_wait() -> None:
     limit, gate = KeyedLimit(1, waiting=1), asyncio.Event()
 

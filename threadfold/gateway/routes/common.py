@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path as FilePath
@@ -13,7 +12,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 from starlette.responses import Response
 
-from streams.runtime.keyed_limit import LARGE, Turn
+from streams.runtime.keyed_limit import KeyedLimit
 from threadfold.gateway.conditions import Conditional
 from threadfold.gateway.examples import CONVERSATION
 from threadfold.gateway.parameters import Header, ParameterGroup, Path, Query
@@ -90,17 +89,15 @@ def answer(document: object, status: int = 200) -> Response:
     return JsonBytes(msgspec.json.encode(document), status)
 
 
-async def answer_beside(
-    turn: AbstractAsyncContextManager[Turn], document: object, status: int
-) -> Response:
+async def answer_beside(turns: KeyedLimit, tenant: str, document: object, status: int) -> Response:
     """:func:`answer`, made :func:`beside` others' requests."""
-    return await beside(text_size(document), turn, partial(answer, document, status))
+    return await beside(text_size(document), turns, tenant, partial(answer, document, status))
 
 
 def text_size(document: object) -> int:
-    """The characters of a document's texts; no more are counted than make it large."""
+    """The characters of a document's texts."""
     size, waiting = 0, [document]
-    while waiting and size <= LARGE:
+    while waiting:
         match waiting.pop():
             case str() as text:
                 size += len(text)
