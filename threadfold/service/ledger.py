@@ -141,9 +141,12 @@ class Ledger:
 
         Raises:
             InvalidName: as named.
+            Erased: the conversation was erased.
             TopicMismatch, KafkaUnavailable: the topic cannot be read.
         """
         key = make_key(tenant, conversation)
+        if self._log.seals.is_erased(str(key).encode()):
+            raise Erased(f"{key.shown} was erased")
         topic = await self._opened()
         partition = partition_of(key, topic.partitions)
         begin, end = await topic.bounds(partition)

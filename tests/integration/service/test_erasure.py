@@ -78,6 +78,7 @@ async def test_every_route_of_an_erased_conversation_answers_410_and_erasing_nee
             ("read", "GET", f"{path}/history", None),
             ("read", "GET", f"{path}/events/{position}", None),
             ("read", "GET", f"/renders/{render}", None),
+            ("read", "GET", f"{path}/renders", None),
             ("append", "POST", f"{path}/events", say_again),
             ("append", "POST", f"{path}/messages", {"role": "user", "content": "again"}),
             ("append", "POST", "/events", [{"conversation": "routes", **say_again}]),
