@@ -395,6 +395,7 @@ async def test_kafka_frozen_what_needs_it_answers_within_the_append_timeout_and_
                 await backend.context("acme", "seen")
             async with running_worker(msgspec.structs.replace(made, hibernate_after=0.0)):
                 await say(backend, "acme", "awake", 2)
+            assert await bedroom.sleeps(Key("acme", "unseen")), "the second worker has woken it"
             os.kill(own.embedded_kafka.pid, signal.SIGSTOP)
             try:
                 slow = [
