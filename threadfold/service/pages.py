@@ -167,10 +167,8 @@ class _Reading:
             raw = rows.pop(Position(number, place.offset), None)
             flat = None
             if raw is not None:
-                size = len(raw.value or b"")
-                make = partial(flat_event, raw, key, self.log.seals)
-                flat = await self.turn.work(size, make)
-                self.size += size
+                flat = await flat_event_beside(raw, key, self.log.seals, self.turn)
+                self.size += len(raw.value or b"")
             if flat is None or flat["type"] == "tool.result.chunk":
                 continue
             self.pieces.update(_pieces_of(flat))
@@ -208,6 +206,13 @@ def check_types(types: Collection[str] | None) -> None:
             f"type {(wrong or '')[:60]!r} is not one of {', '.join(PAGE_TYPES)}: several are"
             " separated by commas"
         )
+
+
+async def flat_event_beside(
+    raw: Raw, key: Key, seals: PayloadCipher, turn: Turn
+) -> dict[str, Any] | None:
+    """:func:`flat_event`, of a large record made beside others' requests within ``turn``."""
+    return await turn.work(len(raw.value or b""), partial(flat_event, raw, key, seals))
 
 
 def flat_event(raw: Raw, key: Key, seals: PayloadCipher) -> dict[str, Any] | None:

@@ -169,9 +169,9 @@ def _joined(document: bytes, recalled: Background | None, away: dict[str, str], 
         return msgspec.json.encode(whole)
     messages = msgspec.json.decode(whole["messages"], type=list[msgspec.Raw])
     whole["messages"], place = with_background(messages, recalled.text, fmt)
-    fill = _fill_of(document)
-    whole["tokens"] = fill.tokens + recalled.tokens + AROUND
-    whole["utilization"] = round(whole["tokens"] / fill.ceiling, 6)
+    tokens, ceiling = (msgspec.json.decode(whole[name]) for name in ("tokens", "ceiling"))
+    whole["tokens"] = tokens + recalled.tokens + AROUND
+    whole["utilization"] = round(whole["tokens"] / ceiling, 6)
     if place is not None and "positions" in whole:
         whole["positions"] = msgspec.json.decode(whole["positions"])
         whole["positions"].insert(place, None)

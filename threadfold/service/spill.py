@@ -106,6 +106,9 @@ def shortened(text: str, keep: int) -> str:
 
 
 def text_and_parts(content: object) -> tuple[str, list[int | None] | None] | None:
+    """The joined texts of a content, and for each of its parts the length of its text, None for a
+    part of another kind; no list for a text alone. None where there is no text.
+    """
     if isinstance(content, str):
         return content, None
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):

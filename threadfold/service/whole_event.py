@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from hashlib import sha256
 from itertools import starmap
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from projections.names import Key, Position, parse_position
 from streams.log.history import event_of
 from streams.log.log import Log, Raw
 from streams.runtime.keyed_limit import Turn
-from threadfold.service.pages import flat_event
+from threadfold.service.pages import flat_event_beside
 from threadfold.service.spill import spill_id_of, text_and_parts
 
 PAGE_CHARS = 100_000
@@ -42,7 +41,7 @@ async def whole_event(
     raw = (await log.read([at])).get(at)
     if raw is None:
         return None
-    flat = await turn.work(len(raw.value or b""), partial(flat_event, raw, key, log.seals))
+    flat = await flat_event_beside(raw, key, log.seals, turn)
     return None if flat is None else await unfold(log, key, flat, offset, limit, turn)
 
 
