@@ -80,6 +80,11 @@ class Statement(NamedTuple):
     changes: bool = False
     noted: bool = False
 
+    @property
+    def says_so(self) -> bool:
+        """Whether it says itself that something changed, or was wrong."""
+        return self.changes or self.corrects
+
     def about(self, other: Statement) -> frozenset[str]:
         """Its stems but for the names of its speaker and of the other's."""
         return self.stems - self.name - other.name
@@ -172,7 +177,7 @@ def _corrected(
     for one in own:
         alike = _alike(one.about(later), later.about(one), MUCH_ALIKE)
         alike = alike and one.stems & asked <= later.stems
-        if alike or ((later.changes or later.corrects) and _of_one_thing(one, later, asked)):
+        if alike or (later.says_so and _of_one_thing(one, later, asked)):
             yield one
 
 

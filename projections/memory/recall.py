@@ -23,6 +23,15 @@ CHANNELS: tuple[Channel, ...] = ("text", "vectors", "pragmatic_vectors", "tags",
 MAX_SKILLS = 3
 LATEST_AMONG = 20
 """Of how many results it is seen whether one corrects another."""
+LIKELY = 0.7
+"""How much of the score of what it corrects a statement has by itself, if it does not say that
+something changed. In long dialogues many a later turn is alike and answers something else. The
+highest bound that left no more former values first in part ``train`` of figure ``recall``.
+"""
+FARTHER = 0.4
+"""How much less the cosine may be of what corrects than of what it corrects. The lowest that left
+no more former values first there.
+"""
 BEST = 3
 """Statements that fit best by words, and by meaning, of which it is looked what corrects them."""
 COVERED = 0.5
@@ -198,9 +207,20 @@ def _raise_latest(found: Sequence[Recalled], plan: SearchPlan) -> None:
     """Of the best, put what corrects an earlier statement before that one. It is as relevant."""
     ordered = sorted(found, key=lambda one: -one.score)
     first = ordered[:LATEST_AMONG] + [one for one in ordered[LATEST_AMONG:] if one.corrects]
-    for later, earlier in corrections(_statements(first), _asked(plan)):
-        first[later].score = max(first[later].score, first[earlier].score + 1e-6)
-        first[later].relevance = max(first[later].relevance, first[earlier].relevance)
+    statements = {one.number: one for one in _statements(first)}
+    own = [one.score for one in first]
+    for later, earlier in corrections(list(statements.values()), _asked(plan)):
+        likely = statements[later].says_so or own[later] >= LIKELY * own[earlier]
+        if likely and not _far(first[later], first[earlier]):
+            first[later].score = max(first[later].score, first[earlier].score + 1e-6)
+            first[later].relevance = max(first[later].relevance, first[earlier].relevance)
+
+
+def _far(one: Recalled, other: Recalled) -> bool:
+    """Whether it is much farther from the question than another, as far as vectors say."""
+    if one.cosine is None or other.cosine is None:
+        return False
+    return one.cosine < other.cosine - FARTHER
 
 
 def _statements(found: Sequence[Recalled]) -> list[Statement]:
@@ -242,21 +262,17 @@ def _said(found: Iterable[Recalled]) -> list[Recalled]:
 
 
 def correcting(
-    best: Sequence[Recalled],
-    others: Collection[Recalled],
-    plan: SearchPlan,
-    shown: Sequence[Recalled] = (),
+    shown: Sequence[Recalled], others: Collection[Recalled], plan: SearchPlan
 ) -> list[Recalled]:
-    """Those of other results that correct one of the best, or that say that something changed which
-    is ``shown``; by themselves they fit nothing.
+    """Those of other results that say that something changed which is shown; by themselves they
+    fit nothing.
     """
-    all_ = [*best, *shown, *others]
+    all_ = [*shown, *others]
     statements = {one.number: one for one in _statements(all_)}
     numbers = {
         later
         for later, earlier in corrections(list(statements.values()), _asked(plan))
-        if earlier < len(best) + len(shown) <= later
-        and (earlier < len(best) or statements[later].changes or statements[later].corrects)
+        if earlier < len(shown) <= later and statements[later].says_so
     }
     return [Recalled(all_[number].found, corrects=True) for number in sorted(numbers)]
 

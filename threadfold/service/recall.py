@@ -160,8 +160,8 @@ class Recall:
             shown = scored(joined(channels), sought.plan, weights, now)
             best = best_statements(channels)
             most = min(question.most(sought.plan), LATEST_AMONG)
-            others = other_statements(shown[:most], best)
-            channels.append(("text", await self._corrections(question, sought, best, others)))
+            stated = [*best, *other_statements(shown[:most], best)]
+            channels.append(("text", await self._corrections(question, sought, stated)))
         wanted = replace(question.only, kinds=_kinds(question))
         composites = await self.apart(wanted.tenant, self._composites, wanted, channels)
         one_list = joined(channels, composites)
@@ -205,16 +205,10 @@ class Recall:
         return channels, Sought(plan, away, planned.made_by, imagined, why)
 
     async def _corrections(
-        self,
-        question: Question,
-        sought: Sought,
-        best: Sequence[Recalled],
-        shown: Sequence[Recalled],
+        self, question: Question, sought: Sought, shown: Sequence[Recalled]
     ) -> list[Recalled]:
-        """What corrects the best of what was found, or changes what else is shown, and has other
-        words than the question.
-        """
-        stems = (stem for one in (*best, *shown) for stem in stems_of(one.found.text))
+        """What says that something changed which is shown, in other words than the question."""
+        stems = (stem for one in shown for stem in stems_of(one.found.text))
         words = list(dict.fromkeys(stem for stem in stems if not is_common(stem)))
         words += sorted(others_of_kind(words))
         if not words:
@@ -228,7 +222,7 @@ class Recall:
             said = await self.apart(only.tenant, self._turns.search, only, words, CORRECTIONS)
             gone = await self._gone(only, said)
             others += [Recalled(hit.turn) for hit in said if _event(hit, only) not in gone]
-        return correcting(best, others, sought.plan, shown)
+        return correcting(shown, others, sought.plan)
 
     async def _gone(self, only: Filter, hits: Iterable[TurnHit]) -> set[tuple[Key, int]]:
         """The turns among them that taught what no longer stands."""

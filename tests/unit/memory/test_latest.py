@@ -172,7 +172,7 @@ def test_what_a_model_saved_takes_back_what_a_model_saved_and_nothing_that_a_use
         return replace(record(text, at, "0-1"), trust=trust, origin=origin, positions=[])
 
     def first(former: Record, later: Record) -> str:
-        hits = [Recalled(former, 0.9), Recalled(later, 0.5)]
+        hits = [Recalled(former, 0.9), Recalled(later, 0.8)]
         plan = make_plan(ActionState(query="Which tea does she like?", now=NOW))
         return scored(joined([("text", hits)]), plan, RecallWeights(), NOW)[0].found.text
 
@@ -199,14 +199,31 @@ def test_what_corrects_the_best_is_found_by_its_words_and_is_as_relevant() -> No
     assert [(one.found, one.relevance) for one in found] == [(after, 0.7), (before.found, 0.7)]
 
 
-def test_what_is_shown_besides_the_best_is_corrected_by_what_says_that_it_changes_alone() -> None:
+def test_what_says_that_it_changes_alone_is_looked_for() -> None:
     plan = make_plan(ActionState(query="Which scenery?", now=NOW))
     best = Recalled(turn("The scenery is lovely.", 1, NOW - 9 * DAY), 0.9)
     shown = Recalled(turn("My favourite holidays are by the sea.", 2, NOW - 8 * DAY), 0.1)
     changed = Recalled(turn("By now I go to the hills on holidays.", 3, NOW, "c2"))
     alike = Recalled(turn("My favourite holidays end with a barbecue.", 4, NOW, "c2"))
-    found = correcting([best], [changed, alike], plan, other_statements([best, shown], [best]))
+    stated = [best, *other_statements([best, shown], [best])]
+    found = correcting(stated, [changed, alike], plan)
     assert [one.found for one in found] == [changed.found]
-    # Of the best, what is much alike is enough.
-    found = correcting([shown], [changed, alike], plan)
-    assert [one.found for one in found] == [changed.found, alike.found]
+
+
+def test_what_only_is_alike_corrects_what_it_fits_nearly_as_well_as() -> None:
+    asked = "When does the choir rehearse?"
+    plan = make_plan(ActionState(query=asked, now=NOW))
+    before = turn("The choir rehearses on Monday evenings.", 1, NOW - 9 * DAY)
+    after = turn("The choir rehearses on Friday evenings.", 2, NOW, "c2")
+    changed = turn("By now the choir rehearses on Friday evenings.", 2, NOW, "c2")
+
+    def order(later: Turn, fit: float, cosine: float | None = None) -> list[object]:
+        hits = [Recalled(before, 0.9, cosine=0.8), Recalled(later, fit, cosine=cosine)]
+        found = scored(joined([("text", hits)]), plan, RecallWeights(), NOW)
+        return [one.found for one in found]
+
+    assert order(after, 0.8, 0.7) == [after, before]
+    assert order(after, 0.1, 0.7) == [before, after]
+    assert order(changed, 0.1, 0.7) == [changed, before]
+    assert order(changed, 0.1, 0.3) == [before, changed]
+    assert order(changed, 0.1) == [changed, before]
