@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from tests.support.worker import until
 from threadfold.gateway.connections import Connections
-from threadfold.gateway.server import http_protocol, listen, server_config
+from threadfold.gateway.server import acceptors, http_protocol, listen, server_config
 from threadfold.gateway.tls import Certificate
 
 
@@ -35,7 +35,7 @@ async def serving(
         connections = Connections(10_000, 10_000)
     config = server_config(app, http_protocol(connections, certificate), "warning", 1)
     server = _Server(config)
-    task = asyncio.create_task(server.serve(sockets=[listening]))
+    task = asyncio.create_task(server.serve(acceptors(listening)))
     try:
         await until(lambda: asyncio.sleep(0, server.started or task.done()))
         yield f"{'https' if certificate else 'http'}://127.0.0.1:{listening.getsockname()[1]}"

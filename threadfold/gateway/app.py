@@ -48,6 +48,7 @@ from threadfold.gateway.request import Request
 from threadfold.gateway.routes import TABLE
 from threadfold.gateway.routes.common import answer, answer_beside
 from threadfold.gateway.user_share import UserShare
+from threadfold.gateway.wanted import while_wanted
 from threadfold.quotas import Quotas, QuotaUse
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
@@ -139,8 +140,11 @@ class Gateway:
         """The answer of a route's handler; what it raises is answered by its class, but for
         :class:`QuotaExceeded`, which is admission's to answer.
         """
+        handled: Awaitable[Response] = self._handled(route, parts, scope, receive)
+        if scope["method"] == "GET" and not route.streams:
+            handled = while_wanted(receive, handled)
         try:
-            return await self._handled(route, parts, scope, receive)
+            return await handled
         except QuotaExceeded:
             raise
         except ThreadfoldError as error:

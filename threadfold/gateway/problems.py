@@ -111,8 +111,8 @@ def cut_off() -> Response:
 
 
 def disconnected() -> Response:
-    """The problem of a request that ended before its body did; nobody is there to read it."""
-    return problem(400, "Disconnected", "the request ended before its body did")
+    """The problem of a request whose client left; nobody is there to read it."""
+    return problem(400, "Disconnected", "the client left before it was answered")
 
 
 def unforeseen(error: Exception) -> Response:

@@ -39,6 +39,12 @@ lost, and a balancer answers 502. Where there are too many connections, those th
 before.
 """
 
+ACCEPTED = 16
+"""Connections that are accepted in one turn of the event loop. libuv accepts one for each handle on
+a listening socket: with a single handle, whoever opened hundreds of connections a second let all
+new ones wait for seconds where the loop's turns were long.
+"""
+
 
 class Server(uvicorn.Server):
     """Prints when it listens, and ends its streams when it stops.
@@ -204,9 +210,14 @@ async def serve_until_stopped(server: Server, listening: socket.socket) -> None:
     certificate = server.certificate
     current = None if certificate is None else asyncio.create_task(certificate.keep_current())
     try:
-        await server.serve(sockets=[listening])
+        await server.serve(acceptors(listening))
     finally:
         await end_tasks([current])
+
+
+def acceptors(listening: socket.socket) -> list[socket.socket]:
+    """The handles of a listening socket that a server accepts with, itself first."""
+    return [listening, *(listening.dup() for _ in range(ACCEPTED - 1))]
 
 
 def listen(

@@ -263,3 +263,22 @@ async def test_a_gateway_full_of_requests_under_way_answers_503_and_says_why(
         await slow.end()
     await until(lambda: asyncio.sleep(0, len(connections) == 0))
     await served(url, platform.key)
+
+
+async def test_a_read_that_waits_ends_when_its_client_leaves(
+    platform: Platform, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "HALF_CLOSED", 0.2)
+    url, _, app = small
+    async with httpx.AsyncClient(base_url=url, timeout=20) as http:
+        own = {"Authorization": f"Bearer {platform.key}"}
+        message = {"role": "user", "content": "on"}
+        done = await http.post(f"{PATH}?wait=applied", headers=own, json=message)
+        partition, offset = done.json()["events"][0]["position"].split("-")
+        ahead = f"/v1/conversations/c/context?after={partition}-{int(offset) + 1_000}"
+        reading = asyncio.create_task(http.get(ahead, headers=own))
+        await until(lambda: asyncio.sleep(0, app.concurrency.all.requests == 1))
+        began = time.monotonic()
+        reading.cancel()
+        await until(lambda: asyncio.sleep(0, app.concurrency.all.requests == 0))
+        assert time.monotonic() - began < 5  # of the 10 s that it would wait

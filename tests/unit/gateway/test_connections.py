@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
+import socket
+import threading
+import time
+from contextlib import ExitStack
 
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from tests.support.worker import until
 from threadfold.gateway.connections import (
     DESCRIPTORS,
     LEAST,
@@ -13,6 +22,7 @@ from threadfold.gateway.connections import (
     most_connections,
     raise_descriptors,
 )
+from threadfold.gateway.server import Server, acceptors, http_protocol, listen, server_config
 
 
 class Open:
@@ -77,3 +87,51 @@ def test_the_limit_of_descriptors_is_raised_as_far_as_it_may_be() -> None:
         assert raised == descriptors() == (DESCRIPTORS if hard < 0 else min(hard, DESCRIPTORS))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_many_connections_are_accepted_in_one_turn_of_the_event_loop() -> None:
+    uvloop = pytest.importorskip("uvloop", reason="asyncio's own loop accepts all at once")
+    connections, turns = Connections(1_000, 1_000), 0
+    listening = listen("127.0.0.1", 0)
+    server = Server(server_config(_nothing, http_protocol(connections), "warning", 1))
+    started, waiting = threading.Event(), threading.Event()
+
+    async def busy() -> None:
+        """The loop stands still until all clients wait, and then takes long turns."""
+        nonlocal turns
+        serving = asyncio.create_task(server.serve(acceptors(listening)))
+        await until(lambda: asyncio.sleep(0, server.started))
+        started.set()
+        waiting.wait(30)
+        while len(connections) < 200 and turns < 1_000:
+            turns += 1
+            _stand_still(0.001)
+            await asyncio.sleep(0)
+        server.should_exit = True
+        await serving
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(busy())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    started.wait(30)
+    with ExitStack() as clients:
+        for _ in range(200):
+            clients.enter_context(socket.create_connection(listening.getsockname()))
+        waiting.set()
+        thread.join(30)
+    assert 0 < turns < 100
+
+
+def _stand_still(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
