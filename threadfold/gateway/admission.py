@@ -10,7 +10,8 @@
    conversation of their own, else 404.
 5. **Body limit**: as declared, else 413.
 
-Then come parameters and body, and the handler. **Back-pressure**: a 429 is held back
+Then come parameters and body, and the handler. A read is answered only if its credential still
+holds then. **Back-pressure**: a 429 is held back
 (``threadfold.gateway.back_pressure``). What is refused before 4 costs no reading of a body.
 """
 
@@ -181,7 +182,7 @@ class Admission:
             return
         with slot:
             counted = slot.counted(receive)
-            response = await self._answer(route, parts, scope, counted)
+            response = await self._held(route, parts, scope, counted)
             size = len(response.body) if hasattr(response, "body") else 0
             if size >= LARGE_ANSWER and scope["method"] == "GET":  # else it was done already
                 https = scope.get("scheme") == "https"
@@ -194,6 +195,23 @@ class Admission:
                 except Overloaded as error:
                     response = problem_of(error)
             await response(scope, counted, send)
+
+    async def _held(
+        self, route: Route, parts: Sequence[str], scope: Scope, receive: Receive
+    ) -> Response:
+        """The handler's answer; of a read only if its credential still lets the caller in: it may
+        have waited for what came after the credential's end.
+        """
+        response = await self._answer(route, parts, scope, receive)
+        if route.scope != "read" or PRINCIPAL not in scope:
+            return response
+        try:
+            await self._connection.credentials.check_again(
+                scope[CREDENTIAL], self._state, scope[PRINCIPAL]
+            )
+        except ThreadfoldError as error:
+            return problem_of(error)
+        return response
 
     def _state(self) -> State:
         return self._connection.get().control.state

@@ -103,6 +103,21 @@ class Credentials:
 
         return known
 
+    async def check_again(
+        self, given: str | None, state: Callable[[], State], principal: Principal
+    ) -> None:
+        """Check that the credential of ``principal`` is still valid.
+
+        Raises:
+            Unauthorized: it is not; the message says why.
+            Others: as :meth:`identify` does.
+        """
+        if self.holds(given, state, principal)():
+            return
+        now = await self.identify(given, state)
+        if now.tenant != principal.tenant or not principal.scopes <= now.scopes:
+            raise Unauthorized("the key lost a scope while the request waited: send it again")
+
     async def close(self) -> None:
         """Cancel a fetch of keys that is under way."""
         if self._keys is not None:
