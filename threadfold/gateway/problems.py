@@ -73,7 +73,8 @@ def problem(status: int, name: str, detail: str, headers: dict[str, str] | None 
         "type": _TYPE + words.replace(" ", "-"),
         "title": words.capitalize(),
         "status": status,
-        "detail": detail,
+        # A sentence may quote what a caller sent: half of a surrogate pair has no bytes.
+        "detail": detail.encode(errors="backslashreplace").decode(),
     }
     headers = dict(headers or {})
     if status == HTTPStatus.SERVICE_UNAVAILABLE:

@@ -5,6 +5,7 @@ valid.
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -166,7 +167,7 @@ def read_header(token: str, algorithms: Sequence[str]) -> tuple[str, str | None]
     """
     try:
         header = jwt.get_unverified_header(token)
-    except jwt.InvalidTokenError as error:
+    except (jwt.InvalidTokenError, RecursionError) as error:
         raise Unauthorized(f"the token is malformed: {error}") from None
     algorithm, kid = str(header.get("alg")), header.get("kid")
     if not isinstance(kid, str | None):
@@ -214,9 +215,13 @@ def checked(
             options={"require": list(require)},
         )
         claims["exp"] = float(claims["exp"])
+        # JSON may escape half of a surrogate pair: such a text cannot be stored, sent or compared.
+        json.dumps(claims, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise Unauthorized("the token has a claim whose text is not valid Unicode") from None
     except jwt.MissingRequiredClaimError as error:
         raise Unauthorized(f"the token lacks the claim {error.claim!r}") from None
-    except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
+    except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
         reasons: dict[type[Exception], str] = {
             jwt.ExpiredSignatureError: "the token has expired: get a new one",
             jwt.InvalidAudienceError: f"the token is for another audience than {audience!r}",

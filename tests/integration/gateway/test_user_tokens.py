@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import json
+import re
 import time
 from typing import Any
 
@@ -46,6 +48,45 @@ async def test_a_minted_token_ends_with_its_time_and_with_its_key(world: World) 
 
     await until(ended)
     is_problem_401(await world("GET", path, token), "revoked")
+
+
+@pytest.mark.parametrize("read", ["context", "history"])
+@pytest.mark.parametrize("by", ["key", "token"])
+async def test_a_read_that_waits_answers_nothing_once_its_key_is_revoked(
+    world: World, by: str, read: str
+) -> None:
+    mine = await world.begin("ann", "hello")
+    path = f"/conversations/{mine}"
+    key = await world.control.add_key("acme")
+    world.keys["short-lived"] = key
+
+    async def known() -> bool:
+        return (await world("GET", f"{path}/context", key)).status_code == 200
+
+    async def waits() -> bool:
+        found = re.search(
+            r"^threadfold_http_under_way (\d+)", (await world.http.get("/metrics")).text, re.M
+        )
+        return found is not None and int(found[1]) >= 1
+
+    async def ended() -> bool:
+        return (await world("GET", f"{path}/context", key)).status_code == 401
+
+    await until(known)
+    given = key if by == "key" else await world.token("ann", "short-lived", expires_in=600)
+    at = (await world("GET", f"{path}/context", key)).json()["position"]
+    partition, offset = at.split("-")
+    coming = f"{partition}-{int(offset) + 3}"
+    reading = asyncio.create_task(world("GET", f"{path}/{read}?after={coming}", given))
+    await until(waits)
+    await world.control.revoke_keys("acme", hashlib.sha256(key.encode()).hexdigest()[:12])
+    await until(ended)
+    assert not reading.done()
+    for n in range(4):
+        await world("POST", f"{path}/events", "acme", say(f"secret {n}"))
+    answer = await reading
+    is_problem_401(answer, "revoked")
+    assert "secret" not in answer.text and "hello" not in answer.text
 
 
 async def test_a_changed_token_opens_nothing(world: World) -> None:
@@ -166,6 +207,7 @@ async def test_signed_tokens_of_another_making_open_nothing(world: World, signer
         (signed(signer, nbf=now + 600), "not valid yet"),
         (signed(signer, sub=None), "sub"),
         (signed(signer, sub=""), "sub"),
+        (signed(signer, sub="\ud800"), "not valid Unicode"),
         (signed(signer, verbs=["admin"]), "verbs"),
         (signed(signer, verbs=None), "verbs"),
         (signed(signer, conversations=[]), "conversations"),

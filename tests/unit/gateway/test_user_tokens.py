@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import time
 from typing import Any
 
@@ -15,6 +17,7 @@ from streams.settings.quotas import ApiKey, TokenKeys, hash_key
 from streams.settings.settings import Settings
 from tests.support.tokens import Signer
 from threadfold.gateway import tokens
+from threadfold.gateway.problems import problem_of
 from threadfold.gateway.user_tokens import AUDIENCE, LONGEST, UserTokens, is_user_token
 
 HASHED = hash_key("tf_acme")
@@ -117,6 +120,50 @@ def test_a_signed_token_without_a_near_end_is_refused(exp: Any) -> None:
     signer = Signer("k1")
     with pytest.raises(Unauthorized):
         UserTokens("").verify(signed(signer, exp=exp), state(signer))
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"sub": "\ud800"},
+        {"sub": "ann\udfff"},
+        {"verbs": ["read", "\ud800"]},
+        {"conversations": ["\ud800"]},
+        {"tenant": "\ud800"},
+        {"aud": [AUDIENCE, "\ud800"]},
+        {"email": "\ud800"},
+        {"groups": [{"name": ["\ud800"]}]},
+        {"\ud800": 1},
+    ],
+)
+def test_a_claim_with_half_of_a_surrogate_pair_is_refused_when_the_token_is_verified(
+    claims: dict[str, Any],
+) -> None:
+    signer = Signer("k1")
+    with pytest.raises(Unauthorized) as refused:
+        UserTokens("").verify(signed(signer, **claims), state(signer))
+    assert problem_of(refused.value).status_code == 401
+
+
+def test_a_header_of_a_token_is_quoted_whatever_text_it_has() -> None:
+    signer = Signer("k1")
+    for header in ({"kid": "\ud800"}, {"alg": "\ud800"}, {"crit": ["\ud800"], "\ud800": 1}):
+        head = _base64(json.dumps({"alg": "ES256", "kid": "k1", **header}).encode())
+        token = ".".join([head, *signed(signer).split(".")[1:]])
+        with pytest.raises(Unauthorized) as refused:
+            UserTokens("").verify(token, state(signer))
+        assert "\\ud800" in msgspec.json.decode(problem_of(refused.value).body)["detail"]
+
+
+def test_a_header_of_a_token_that_is_nested_too_deeply_is_malformed() -> None:
+    signer = Signer("k1")
+    token = ".".join([_base64(b"[" * 6_000), *signed(signer).split(".")[1:]])
+    with pytest.raises(Unauthorized, match="malformed"):
+        UserTokens("").verify(token, state(signer))
+
+
+def _base64(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def test_a_short_secret_is_refused() -> None:
