@@ -59,7 +59,7 @@ def mcp(
             if http:
                 from threadfold.mcp.http_transport import serve_http
 
-                await serve_http(server, host, port)
+                await serve_http(server, callers, host, port)
             else:
                 await server.run_stdio_async()
         finally:

@@ -74,7 +74,7 @@ class Request:
         """
         chunks: list[bytes] = []
         size, shared = 0, self._shared
-        async for chunk in self._chunks(limit):
+        async for chunk in body_chunks(self.scope, self._receive, limit):
             if shared is not None:
                 shared.write(chunk)
                 continue
@@ -93,21 +93,6 @@ class Request:
         """Free what is left of a large body."""
         if self._shared is not None:
             self._shared.close()
-
-    async def _chunks(self, limit: int) -> AsyncIterator[bytes]:
-        if announced_length(self.scope) > limit:
-            raise _too_large(limit)
-        size, more = 0, True
-        while more:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            if chunk := message.get("body", b""):
-                size += len(chunk)
-                if size > limit:
-                    raise _too_large(limit)
-                yield chunk
-            more = message.get("more_body", False)
 
     async def read(self, body: Body) -> Any:
         """The body as it is declared: decoded, and converted to its type if that is no schema. A
@@ -141,6 +126,28 @@ class Request:
         return connection.credentials.holds(
             self.scope.get(CREDENTIAL), lambda: connection.get().control.state, principal
         )
+
+
+async def body_chunks(scope: Scope, receive: Receive, limit: int) -> AsyncIterator[bytes]:
+    """A request's body, as it comes.
+
+    Raises:
+        RequestTooLarge: it has over ``limit`` bytes; no more of it is read.
+        ClientDisconnect: the request ended before its body did.
+    """
+    if announced_length(scope) > limit:
+        raise _too_large(limit)
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        if chunk := message.get("body", b""):
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+            yield chunk
+        more = message.get("more_body", False)
 
 
 def _too_large(limit: int) -> RequestTooLarge:

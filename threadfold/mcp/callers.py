@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -9,10 +10,32 @@ from dataclasses import dataclass
 
 from mcp.server.mcpserver.exceptions import ToolError
 
-from threadfold_client import AsyncClient, ClientError, Retries, Unauthenticated, Unavailable
+from projections.errors import Unauthorized
+from threadfold.gateway.problems import NotConnected
+from threadfold.gateway.tokens import digest_of
+from threadfold_client import (
+    AsyncClient,
+    ClientError,
+    NotAllowed,
+    RateLimited,
+    Retries,
+    Unauthenticated,
+    Unavailable,
+)
+from threadfold_client.calls import Call
+from threadfold_client.http import CONNECT, HttpTransport
 
 KEPT = 256
 """Clients that are kept for their connections."""
+KNOWN = 4_096
+KNOWN_FOR = 30.0
+"""Credentials that the gateway is known to accept, and the seconds after which it is asked again.
+The gateway checks each call of a tool by itself.
+"""
+NO_CREDENTIAL = (
+    "no credential: send the header `Authorization: Bearer KEY` with a tenant's key or an end"
+    " user's token"
+)
 PATIENCE = Retries(attempts=3, total=10.0)
 """A model waits for the answer: what fails for longer is reported."""
 
@@ -35,8 +58,36 @@ class Callers:
         self.url = url
         self._key = key
         self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._known: OrderedDict[bytes, float] = OrderedDict()
+        self._checks = HttpTransport(url, None, timeout=CONNECT)
         if key is not None:
             self._open[key] = _Open(AsyncClient(url, key, retries=PATIENCE))
+
+    async def check(self, key: str) -> None:
+        """Check that the gateway accepts a credential.
+
+        Raises:
+            Unauthorized: it does not.
+            NotConnected: that cannot be known now.
+        """
+        digest = digest_of(key)
+        if self._known.get(digest, 0.0) > time.monotonic():
+            return
+        asking = Call("GET", "/me", headers={"Authorization": f"Bearer {key}"})
+        try:
+            if not key.isascii():  # no header of a client can carry it
+                raise Unauthenticated("the key is unknown or revoked")
+            await self._checks.request(asking)
+        except (NotAllowed, RateLimited):
+            pass  # the gateway knows whose it is
+        except Unauthenticated as error:
+            raise Unauthorized(self._line(error)) from None
+        except ClientError as error:
+            raise NotConnected(self._line(error)) from None
+        self._known[digest] = time.monotonic() + KNOWN_FOR
+        self._known.move_to_end(digest)
+        if len(self._known) > KNOWN:
+            self._known.popitem(last=False)
 
     @asynccontextmanager
     async def client(self, headers: Mapping[str, str] | None) -> AsyncIterator[AsyncClient]:
@@ -61,6 +112,7 @@ class Callers:
 
     async def close(self) -> None:
         """Close every client."""
+        await self._checks.close()
         while self._open:
             await self._open.popitem()[1].client.close()
 
@@ -83,8 +135,5 @@ class Callers:
 def _bearer(headers: Mapping[str, str]) -> str:
     scheme, _, key = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
-        raise ToolError(
-            "no credential: send the header `Authorization: Bearer KEY` with a tenant's key or an"
-            " end user's token"
-        )
+        raise ToolError(NO_CREDENTIAL)
     return key.strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcp.server.mcpserver import MCPServer
+from starlette.types import ASGIApp
 
 from threadfold.gateway.connections import Connections, most_connections, raise_descriptors
 from threadfold.gateway.server import (
@@ -14,23 +15,31 @@ from threadfold.gateway.server import (
     serve_until_stopped,
     server_config,
 )
+from threadfold.mcp.admission import PATH, Admission
+from threadfold.mcp.callers import Callers
 
-PATH = "/mcp"
 GRACE = 10
 """Seconds that open requests have at the end."""
 
 
-async def serve_http(server: MCPServer[Any], host: str, port: int) -> None:
-    """Serve until SIGTERM or Ctrl-C; it prints ``ready: URL`` once it listens.
+def http_app(server: MCPServer[Any], callers: Callers, host: str) -> ASGIApp:
+    """The server's application, for whoever the gateway lets in.
 
     On a loopback address only pages of this machine may call it (checks of Host and Origin).
-
-    Raises:
-        InvalidSettings: it cannot listen there.
     """
     app = server.streamable_http_app(
         streamable_http_path=PATH, json_response=True, stateless_http=True, host=host
     )
+    return Admission(app, callers)
+
+
+async def serve_http(server: MCPServer[Any], callers: Callers, host: str, port: int) -> None:
+    """Serve until SIGTERM or Ctrl-C; it prints ``ready: URL`` once it listens.
+
+    Raises:
+        InvalidSettings: it cannot listen there.
+    """
+    app = http_app(server, callers, host)
     with listen(host, port, "the MCP server", "with --host and --port") as listening:
         bounded = http_protocol(Connections(most_connections(raise_descriptors())))
         served = Server(server_config(app, bounded, "warning", GRACE))

@@ -50,6 +50,7 @@ def mcp_server(callers: Callers, user: str | None = None) -> MCPServer[Any]:
         instructions=INSTRUCTIONS,
         version=version("threadfold"),
         log_level="WARNING",
+        subscriptions=False,  # the tools never change: who subscribed would wait for nothing
     )
     for tool, hints in (
         (tools.mem_save, _WRITES),

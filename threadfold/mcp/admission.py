@@ -1,0 +1,95 @@
+"""What a request over HTTP passes before the SDK sees it.
+
+1. **A credential** in the header ``Authorization``, else 401, and the connection closes.
+2. **POST**, else 405: without sessions there is nothing that a ``GET`` could wait for.
+3. **The gateway knows the credential**, else 401. The gateway is asked again after some seconds.
+4. **The whole body**, up to a limit, else 413.
+
+So nobody without a valid key holds a place among the connections, as at the gateway.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import msgspec
+from mcp.types import INTERNAL_ERROR, INVALID_REQUEST
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from projections.errors import RequestTooLarge, ThreadfoldError, Unauthorized
+from threadfold.gateway.credentials import bearer
+from threadfold.gateway.problems import MethodNotAllowed, disconnected, problem_of
+from threadfold.gateway.request import MAX_BODY, body_chunks, refuse_coded
+from threadfold.mcp.callers import NO_CREDENTIAL, Callers
+
+PATH = "/mcp"
+DISCARDED = 8 * MAX_BODY
+"""Bytes of a body that is too large and that are read before the answer: a client that is not done
+with sending sees a reset instead of it.
+"""
+
+
+class Admission:
+    """An application behind which the SDK's answers requests that were admitted."""
+
+    def __init__(self, app: ASGIApp, callers: Callers) -> None:
+        self._app = app
+        self._callers = callers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or the lifespan."""
+        if scope["type"] == "http":
+            try:
+                receive = _again(await self._admitted(scope, receive), receive)
+            except (ThreadfoldError, ClientDisconnect) as error:
+                await _refusal(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _admitted(self, scope: Scope, receive: Receive) -> bytes:
+        """The body of a request that may be answered."""
+        given = bearer(scope["headers"])
+        if given is None:
+            raise Unauthorized(NO_CREDENTIAL)
+        if scope["path"] == PATH and scope["method"] != "POST":
+            raise MethodNotAllowed("there are no sessions: send each message by POST", "POST")
+        await self._callers.check(given)
+        refuse_coded(scope)
+        try:
+            return b"".join([chunk async for chunk in body_chunks(scope, receive, MAX_BODY)])
+        except RequestTooLarge:
+            await _discard(receive)
+            raise
+
+
+def _refusal(error: ThreadfoldError | ClientDisconnect) -> Response:
+    """The problem of an error, as an error of JSON-RPC: clients show its line."""
+    known = disconnected() if isinstance(error, ClientDisconnect) else problem_of(error)
+    fault = known.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
+    said = {
+        "code": INTERNAL_ERROR if fault else INVALID_REQUEST,
+        "message": msgspec.json.decode(known.body)["detail"],
+    }
+    body = msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": said})
+    headers = {n: v for n, v in known.headers.items() if not n.startswith("content-")}
+    return Response(body, known.status_code, headers, "application/json")
+
+
+async def _discard(receive: Receive) -> None:
+    size, more = 0, True
+    while more and size <= DISCARDED:
+        message = await receive()
+        size += len(message.get("body", b""))
+        more = message.get("more_body", False)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """A ``receive`` that has the whole body, and then what comes after it."""
+    whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receiving() -> Message:
+        return whole.pop() if whole else await receive()
+
+    return receiving
