@@ -32,4 +32,4 @@ def rest_after(turn: Turn | None, found: Sequence[Mapping[bytes, bytes]]) -> Non
     """Let others' work be done after these fields were read."""
     if turn is not None:
         size = sum([sum(map(len, fields.values())) for fields in found])
-        turn.rest = max(0, size - LARGE) / RATE
+        turn.rest += max(0, size - LARGE) / RATE

@@ -9,6 +9,7 @@ window that was brought back says that the store holds nothing of it
 from __future__ import annotations
 
 from projections.names import Key
+from projections.redis.read_turns import ReadTurns, no_turns
 from projections.storage.protocol import WindowReader
 from projections.storage.records import Checkpoint, Stored, stored_form
 from projections.storage.stubs import STUB, Stub, decode_stub
@@ -23,9 +24,19 @@ class HydratingReader:
     raises. Without a ``revival`` (yet) stubs are returned as they are.
     """
 
-    def __init__(self, store: WindowReader, revival: Revival | None = None) -> None:
+    def __init__(
+        self,
+        store: WindowReader,
+        revival: Revival | None = None,
+        *,
+        turns: ReadTurns = no_turns,
+    ) -> None:
+        """Args: ``turns``: what a tenant's windows are brought back within. The store's own turns
+        of that tenant must not wait within one.
+        """
         self.revival = revival
         self._store = store
+        self._turns = turns
 
     async def read(
         self, generation: int, partition: int, keys: list[Key], *, recent_ids: bool = True
@@ -73,14 +84,25 @@ class HydratingReader:
         """
         if self.revival is None:
             return None, stored
+        async with self._turns(keys[0].tenant):
+            return await self._found(self.revival, generation, partition, keys, stored)
+
+    async def _found(
+        self,
+        revival: Revival,
+        generation: int,
+        partition: int,
+        keys: list[Key],
+        stored: list[Stored | None],
+    ) -> tuple[Checkpoint | None, list[Stored | None]]:
         checkpoint = None
         stubs = _stubs(keys, stored)
-        found = await self.revival.quick(generation, partition, stubs)
+        found = await revival.quick(generation, partition, stubs)
         if len(found) < len(stubs):
             # It may have been woken, or written again, in this moment.
             checkpoint, stored = await self._store.read(generation, partition, keys)
             stubs = _stubs(keys, stored)
-            found = await self.revival.sure(generation, partition, stubs)
+            found = await revival.sure(generation, partition, stubs)
         return checkpoint, [
             found[key] if key in stubs else parts for key, parts in zip(keys, stored, strict=True)
         ]

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from projections.errors import Overloaded
 
@@ -30,23 +32,80 @@ class _Place:
 @dataclass(slots=True)
 class Turn:
     """One's place, of ``places`` that its key has. ``rest``: seconds that it stays taken after the
-    work, in which others' work is done.
+    work, in which others' work is done. ``threads`` are what still works.
     """
 
     places: int = 1
     rest: float = 0.0
+    threads: set[asyncio.Future[Any]] = field(default_factory=set)
 
     async def work(self, size: int, make: Callable[[], Made]) -> Made:
         """What ``make`` returns, which works on ``size`` bytes. If they are many it runs in a
         thread: others' requests go on meanwhile. Then its place rests: a thread takes Python's lock
         from others.
+
+        A caller that is cancelled leaves at once. Its place stays taken until the thread has ended.
         """
         if size <= LARGE:
             return make()
-        began = time.perf_counter()
-        made = await asyncio.to_thread(make)
-        self.rest += (SHARE * self.places - 1) * (time.perf_counter() - began)
-        return made
+        abandoned = False
+
+        def run() -> Made:
+            if abandoned:  # before a thread was free
+                raise asyncio.CancelledError
+            began = time.perf_counter()
+            try:
+                return make()
+            finally:
+                self.rest += (SHARE * self.places - 1) * (time.perf_counter() - began)
+
+        thread = asyncio.ensure_future(asyncio.to_thread(run))
+        self.threads.add(thread)
+        thread.add_done_callback(self.threads.discard)
+        try:
+            return await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            abandoned = True
+            raise
+
+
+class _Scope:
+    """The turns of one key that are one: the first takes the place, the scope's end gives it
+    back.
+    """
+
+    def __init__(self, take: Callable[[int], AbstractAsyncContextManager[Turn]]) -> None:
+        self._take = take
+        self._stack = AsyncExitStack()
+        self._entering = asyncio.Lock()
+        self._turn: Turn | None = None
+        self.one_at_a_time = asyncio.Lock()
+        self.ended = False
+
+    async def turn(self, size: int) -> Turn:
+        """The turn; the first call waits for it."""
+        async with self._entering:
+            if self._turn is not None:
+                return self._turn
+            turn = await self._stack.enter_async_context(self._take(size))
+            self._turn = turn
+            return turn
+
+    @asynccontextmanager
+    async def alone(self, size: int) -> AsyncIterator[Turn]:
+        """The turn, for one of those within at a time."""
+        async with self.one_at_a_time:
+            yield await self.turn(size)
+
+    async def end(self) -> None:
+        """Give the place back."""
+        self.ended = True
+        await self._stack.aclose()
+
+
+_scopes: ContextVar[Mapping[tuple[KeyedLimit, str], _Scope]] = ContextVar(
+    "scopes", default=MappingProxyType({})
+)
 
 
 class KeyedLimit:
@@ -67,10 +126,46 @@ class KeyedLimit:
         return len(self._places)
 
     @asynccontextmanager
-    async def of(self, key: str, size: int = 1) -> AsyncIterator[Turn]:
-        """Hold one of the key's places; raises :class:`Overloaded` if none came in time, or if too
-        much waits. ``size``: what its work needs while it waits.
+    async def together(self, key: str) -> AsyncIterator[None]:
+        """Within, all turns of the key are one turn. The first takes a place, which stays taken up
+        to the end: what was read is in memory only while it has a place. Where nothing takes a
+        turn, no place is taken.
+
+        Those within one another are one, too, but for tasks: each task's is one after the other.
         """
+        known = _scopes.get()
+        outer = known.get((self, key))
+        if outer is None or outer.ended:
+            scope = _Scope(lambda size: self._held(key, size))
+        else:
+            scope = _Scope(outer.alone)
+        token = _scopes.set({**known, (self, key): scope})
+        try:
+            yield
+        finally:
+            _scopes.reset(token)
+            await scope.end()
+
+    @asynccontextmanager
+    async def of(self, key: str, size: int = 1) -> AsyncIterator[Turn]:
+        """Hold one of the key's places, or that of :meth:`together`; raises :class:`Overloaded` if
+        none came in time, or if too much waits. ``size``: what its work needs while it waits.
+        """
+        scope = _scopes.get().get((self, key))
+        if scope is not None and not scope.ended:
+            yield await scope.turn(size)
+            return
+        async with self._held(key, size) as turn:
+            yield turn
+
+    @asynccontextmanager
+    async def around(self, key: str) -> AsyncIterator[Turn]:
+        """A turn in which those within are the same one (:meth:`together`): they do not wait."""
+        async with self.together(key), self.of(key) as turn:
+            yield turn
+
+    @asynccontextmanager
+    async def _held(self, key: str, size: int) -> AsyncIterator[Turn]:
         place, turn = self._places.get(key), Turn(self._most)
         if place is None:
             place = self._places[key] = _Place(asyncio.Semaphore(self._most))
@@ -83,10 +178,17 @@ class KeyedLimit:
         try:
             yield turn
         finally:
-            if turn.rest > 0:
-                asyncio.get_running_loop().call_later(turn.rest, self._release, key, place)
-            else:
-                self._release(key, place)
+            self._give_back(key, place, turn)
+
+    def _give_back(self, key: str, place: _Place, turn: Turn) -> None:
+        """Give a place back, once the threads of its turn have ended, and after its rest."""
+        if turn.threads:
+            thread = next(iter(turn.threads))
+            thread.add_done_callback(lambda _: self._give_back(key, place, turn))
+        elif turn.rest > 0:
+            asyncio.get_running_loop().call_later(turn.rest, self._release, key, place)
+        else:
+            self._release(key, place)
 
     def _release(self, key: str, place: _Place) -> None:
         place.semaphore.release()

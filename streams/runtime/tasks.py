@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 AGAIN = 2.0
 LONGEST = 10.0
 """Seconds until a task that goes on is cancelled once more, and until it is left alone."""
@@ -37,3 +38,24 @@ async def end_tasks(tasks: Iterable[asyncio.Future[Any] | None]) -> None:
             "a task does not end and is abandoned: %s",
             task.get_name() if isinstance(task, asyncio.Task) else task,
         )
+
+
+async def some_at_a_time(most: int, calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """What these calls return, of which at most ``most`` run at a time. If one fails the others end
+    with it, and none begins.
+    """
+    found: dict[int, T] = {}
+    left = iter(enumerate(calls))
+
+    async def run() -> None:
+        for number, call in left:
+            found[number] = await call()
+
+    tasks = [asyncio.create_task(run()) for _ in range(min(most, len(calls)))]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return [found[number] for number in range(len(calls))]

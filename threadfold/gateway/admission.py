@@ -11,8 +11,8 @@
 5. **Body limit**: as declared, else 413.
 
 Then come parameters and body, and the handler. A read is answered only if its credential still
-holds then. **Back-pressure**: a 429 is held back
-(``threadfold.gateway.back_pressure``). What is refused before 4 costs no reading of a body.
+holds then. **Back-pressure**: a 429 is held back, and so is the 503 of a read whose turn did not
+come (``threadfold.gateway.back_pressure``). What is refused before 4 costs no reading of a body.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Admission:
     """Admits requests and hands them on.
 
     Args:
-        answer: what an admitted request is handed to. It may raise :class:`QuotaExceeded`, which is
-            answered here.
+        answer: what an admitted request is handed to. It may raise :class:`QuotaExceeded`, and
+            for a read :class:`Overloaded`: these are answered here.
     """
 
     def __init__(
@@ -88,7 +88,10 @@ class Admission:
             await (await self._answer(route, parts, scope, receive))(scope, receive, send)
             return
         if INSIDE in scope:
-            await self._limited(route, parts, None, scope, receive, send)
+            try:
+                await self._limited(route, parts, None, scope, receive, send)
+            except Overloaded as error:
+                await problem_of(error)(scope, receive, send)
             return
         try:
             given = bearer(scope["headers"])
@@ -111,7 +114,7 @@ class Admission:
             else:
                 with self._share.slot(principal.tenant, end_user.user, stream=route.streams):
                     await self._charged(route, parts, principal, scope, receive, send)
-        except QuotaExceeded as error:
+        except (QuotaExceeded, Overloaded) as error:
             held = await self._back_pressure.hold(principal.tenant)
             refusal = problem_of(error)
             if not held or announced_length(scope) > SMALL_BODY:

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from projections.errors import CallableUnavailable, QuotaExceeded, ThreadfoldError
+from projections.errors import CallableUnavailable, Overloaded, QuotaExceeded, ThreadfoldError
 from projections.events.codec import full_type
 from projections.events.tokenizer import count_all
 from projections.events.validation import Record
@@ -37,7 +37,7 @@ from threadfold.gateway import problems
 from threadfold.gateway.access import INSIDE, Caller, Connection, GatewayState
 from threadfold.gateway.admission import Admission
 from threadfold.gateway.concurrency import LIMITS, UNLIMITED, Limits
-from threadfold.gateway.declaration import Route
+from threadfold.gateway.declaration import Cost, Route
 from threadfold.gateway.end_users import answered
 from threadfold.gateway.key_sets import check_source
 from threadfold.gateway.last_hour import LastHour
@@ -138,7 +138,7 @@ class Gateway:
         self, route: Route, parts: Sequence[str], scope: Scope, receive: Receive
     ) -> Response:
         """The answer of a route's handler; what it raises is answered by its class, but for
-        :class:`QuotaExceeded`, which is admission's to answer.
+        :class:`QuotaExceeded` and a read's :class:`Overloaded`, which are admission's to answer.
         """
         handled: Awaitable[Response] = self._handled(route, parts, scope, receive)
         if scope["method"] == "GET" and not route.streams:
@@ -147,6 +147,10 @@ class Gateway:
             return await handled
         except QuotaExceeded:
             raise
+        except Overloaded as error:
+            if scope["method"] == "GET" and route.cost is not Cost.FREE:
+                raise
+            return self._problem(error)
         except ThreadfoldError as error:
             return self._problem(error)
         except ClientDisconnect:

@@ -6,12 +6,12 @@ is then looked at. What is shown stands beside the window: no window is loaded.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -36,7 +36,9 @@ from projections.storage.stubs import STUB, Stub, decode_stub
 from streams.log.history import event_of
 from streams.log.log import Raw
 from streams.runtime.log_fields import about
+from streams.runtime.tasks import some_at_a_time
 from threadfold.service.conversations import ConversationService
+from threadfold.service.documents import beside
 from threadfold.service.lists import MAX_LISTED, Place, check_limit, cursor_of, merged, place_of
 
 logger = logging.getLogger(__name__)
@@ -46,6 +48,12 @@ UNREADABLE = "unreadable"
 MAX_LOOKED = 2_000
 """Conversations that one page looks at, where a filter passes over most of them."""
 PAGE = 50
+AT_A_TIME = 16
+"""Conversations of one list that are read at a time."""
+FIRST, LOG_BYTES = 4, 4 << 20
+"""Records of the log that a list reads at first, before it is known how large they are, and about
+how many bytes of them it reads at a time then.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +184,7 @@ async def _described(
                 return at, stub, _shown(at, stub, decode_card(stub.card))
             return at, None, {}
 
-    return list(await asyncio.gather(*map(one, places)))
+    return await some_at_a_time(AT_A_TIME, [partial(one, at) for at in places])
 
 
 async def _last_of(
@@ -193,25 +201,44 @@ async def _last_of(
         return None
     if isinstance(head, Stub):
         return head.last
-    key = make_key(tenant, at.found.conversation)
-    newest = [b"%d" % number for number in sorted(head.chunks)[-1:]]
+    key, user = make_key(tenant, at.found.conversation), shown["user"]
     try:
-        fields = await backend.windows.fields(key, [CARD, *newest]) if newest else {}
-        with stored_form(key):
-            for name in newest:
-                if name not in fields or _user_of(fields) != shown["user"]:
-                    continue
-                last = last_message(fields[name], head.skip if len(head.chunks) == 1 else 0)
-                if last is not None:
-                    return last
-        # Nothing was said lately, or what was said has left the tail: that is rare.
-        _, stored = await backend.windows.read(key, recent_ids=False)
-        with stored_form(key):
-            if stored is None or stored.asleep or _user_of(stored.fields) != shown["user"]:
-                return None
-            return last_message_of(stored.fields)
+        # What is large is read one after another: a place is taken for the first of a list.
+        async with backend.turns_to_read.together(tenant):
+            last = await _newest(backend, key, head, user)
+            return last or await _last_of_all(backend, key, user)
     except CorruptWindow:
         return None
+
+
+async def _newest(
+    backend: ConversationService, key: Key, head: Head, user: str | None
+) -> LastMessage | None:
+    """The last message of a window's newest chunk, if that has one of the same user."""
+    if not head.chunks:
+        return None
+    name = b"%d" % max(head.chunks)
+    fields = await backend.windows.fields(key, [CARD, name])
+    with stored_form(key):
+        if name not in fields or _user_of(fields) != user:
+            return None
+        skip = head.skip if len(head.chunks) == 1 else 0
+        make = partial(last_message, fields[name], skip)
+        return await beside(len(fields[name]), backend.turns_to_read, key.tenant, make)
+
+
+async def _last_of_all(
+    backend: ConversationService, key: Key, user: str | None
+) -> LastMessage | None:
+    """The last message of a whole window. Nothing was said lately, or what was said has left the
+    tail: that is rare.
+    """
+    _, stored = await backend.windows.read(key, recent_ids=False)
+    with stored_form(key):
+        if stored is None or stored.asleep or _user_of(stored.fields) != user:
+            return None
+        make = partial(last_message_of, stored.fields)
+        return await beside(stored.size, backend.turns_to_read, key.tenant, make)
 
 
 async def _add_last_messages(
@@ -219,25 +246,26 @@ async def _add_last_messages(
     tenant: str,
     found: list[tuple[Place, Head | Stub | None, dict[str, Any]]],
 ) -> None:
-    """Add the begin of each conversation's last message. Where only the log has it, it is read in
-    one go; while Kafka is away it is null, and so it is where the conversation was given to another
-    user meanwhile: that one may have said it.
+    """Add the begin of each conversation's last message. Where only the log has it, it is null
+    while Kafka is away, and so it is where the conversation was given to another user meanwhile:
+    that one may have said it. What is large is read within one turn of the tenant.
     """
-
-    lasts = await asyncio.gather(*(_last_of(backend, tenant, *listed) for listed in found))
-    wanted = [
-        Position(at.partition, last.offset)
-        for (at, _, _), last in zip(found, lasts, strict=True)
-        if last is not None and not last.role
-    ]
-    rows: dict[Position, Raw] = {}
-    if wanted:
-        with suppress(KafkaUnavailable):
-            rows = await backend.log.read(wanted)
+    async with backend.turns_to_read.together(tenant):
+        lasts = await some_at_a_time(
+            AT_A_TIME, [partial(_last_of, backend, tenant, *listed) for listed in found]
+        )
+        wanted = {
+            Position(at.partition, last.offset): make_key(tenant, at.found.conversation)
+            for (at, _, _), last in zip(found, lasts, strict=True)
+            if last is not None and not last.role
+        }
+        logged: dict[Position, LastMessage | None] = {}
+        if wanted:
+            with suppress(KafkaUnavailable):
+                logged = await _from_log(backend, tenant, wanted)
     for (at, _, shown), last in zip(found, lasts, strict=True):
         if last is not None and not last.role:
-            key = make_key(tenant, at.found.conversation)
-            last = _from_log(backend, key, rows.get(Position(at.partition, last.offset)))
+            last = logged.get(Position(at.partition, last.offset))
         if last is not None:
             position = str(Position(at.partition, last.offset))
             shown["last_message"] = {"role": last.role, "text": last.text, "position": position}
@@ -247,9 +275,29 @@ def _user_of(fields: Mapping[bytes, bytes]) -> str | None:
     return decode_card(fields.get(CARD, b"")).user
 
 
-def _from_log(backend: ConversationService, key: Key, raw: Raw | None) -> LastMessage | None:
-    event = None if raw is None else event_of(raw, key, backend.log.seals)
-    if raw is None or not isinstance(event, MessageEvent):
+async def _from_log(
+    backend: ConversationService, tenant: str, wanted: Mapping[Position, Key]
+) -> dict[Position, LastMessage | None]:
+    """The messages at these positions: some at a time, fewer of large records."""
+    found: dict[Position, LastMessage | None] = {}
+    left, count = list(wanted), FIRST
+    async with backend.turns_to_read.of(tenant) as turn:
+        while left:
+            some, left = left[:count], left[count:]
+            rows = await backend.log.read(some)
+            sizes = {at: len(raw.value or b"") for at, raw in rows.items()}
+            for at in some:
+                if (raw := rows.pop(at, None)) is not None:
+                    make = partial(_message_of, backend, wanted[at], raw)
+                    found[at] = await turn.work(sizes[at], make)
+            fit = LOG_BYTES * len(some) // max(1, sum(sizes.values()))
+            count = max(1, min(2 * len(some), fit))
+    return found
+
+
+def _message_of(backend: ConversationService, key: Key, raw: Raw) -> LastMessage | None:
+    event = event_of(raw, key, backend.log.seals)
+    if not isinstance(event, MessageEvent):
         return None
     data = msgspec.to_builtins(event.data)
     return LastMessage(data["role"], preview(data.get("content")), raw.position.offset)

@@ -7,7 +7,7 @@ one that does not exist.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from projections.errors import (
     Erased,
@@ -19,10 +19,9 @@ from projections.errors import (
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
-from projections.storage.card import CARD, decode_card
 from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.records import stored_form
-from projections.storage.stubs import STUB, decode_stub
+from projections.storage.stubs import STUB
 from projections.window.window import Window
 from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
@@ -48,14 +47,8 @@ from threadfold.service.lag import Lag, explained, name_halt, refuse_halted
 from threadfold.service.ledger import Ledger
 from threadfold.service.pages import MAX_PAGE, PAGES, check_types, page
 from threadfold.service.past_windows import PastWindows
-from threadfold.service.stored_windows import LARGE_READS, StoredWindows
+from threadfold.service.stored_windows import LARGE_READS, Owner, StoredWindows
 from threadfold.service.whole_event import check_page, whole_event
-
-
-class Owner(NamedTuple):
-    """The ``user`` of a conversation's last ``conversation.opened`` that stands, if it has one."""
-
-    user: str | None
 
 
 class ConversationReader:
@@ -73,17 +66,18 @@ class ConversationReader:
         self.processor = processor or Threads()
         self.control = Control(settings)
         self.keys = KeyRing(settings, encrypting(self.control))
-        turns = KeyedLimit(LARGE_READS, PATIENCE).of
-        self.store = RedisStore(settings.redis, settings.topic_prefix, turns=turns)
-        self.store.reader = self._reader = HydratingReader(self.store)
+        self.turns_to_read = turns = KeyedLimit(LARGE_READS, PATIENCE)
+        """Of each tenant, reads of large windows, and the work on what was read."""
+        self.store = RedisStore(settings.redis, settings.topic_prefix, turns=turns.of)
+        self.store.reader = self._reader = HydratingReader(self.store, turns=turns.around)
         self._waiting = CheckpointWaits(
             self.store, lambda: self.control.state.live_generation.number
         )
         self._rules: Rules | None = None
-        self._turns_to_page = KeyedLimit(PAGES)
+        self._turns_to_page = KeyedLimit(PAGES, PATIENCE)
         self.turns_to_render = turns_of_large()
         self.windows = StoredWindows(
-            self._reader, self.control, lambda: self.log, settings.read_cache_bytes
+            self._reader, self.control, lambda: self.log, settings.read_cache_bytes, turns
         )
         self.control.on_change(self._forget_rules)
         self.keys.on_erased(self._forget_window)
@@ -189,11 +183,12 @@ class ConversationReader:
 
     async def window_or_none(self, key: Key) -> Window | None:
         """The conversation's window, None if it has none; raises like :meth:`window`."""
-        _, stored = await self.windows.read(key)
-        if stored is None:
-            return None
-        number, rules = partition_of(key, self.log.partitions), self.live_rules()
-        window = await window_beside(stored, key, number, rules, self.turns_to_render)
+        async with self.turns_to_read.together(key.tenant):
+            _, stored = await self.windows.read(key)
+            if stored is None:
+                return None
+            number, rules = partition_of(key, self.log.partitions), self.live_rules()
+            window = await window_beside(stored, key, number, rules, self.turns_to_render)
         if window.meta.erased:
             raise Erased(f"{key.shown} was erased")
         return window
@@ -215,13 +210,7 @@ class ConversationReader:
         Raises:
             Healing, CorruptWindow, RedisUnavailable: it cannot be known now.
         """
-        fields = await self.windows.fields(key, [HEAD, STUB, CARD])
-        with stored_form(key):
-            if STUB in fields:
-                return Owner(decode_card(decode_stub(fields[STUB]).card).user)
-            if HEAD not in fields or decode_head(fields[HEAD]).erased:
-                return None
-            return Owner(decode_card(fields.get(CARD, b"")).user)
+        return await self.windows.owner(key)
 
     async def context(
         self,
@@ -256,12 +245,14 @@ class ConversationReader:
         return name_halt(document, self.control.state, partition)
 
     async def _context(self, key: Key, fmt: str, max_tokens: int | None) -> bytes:
-        if fmt == "openai":
-            joined = await self.windows.context(key, max_tokens)
-            if joined is not None:
-                return joined
-        window = await self.window(*key)
-        render, made = await document_beside(window, fmt, max_tokens, self.turns_to_render)
+        # A large window is in memory only while its reader has a place.
+        async with self.turns_to_read.together(key.tenant):
+            if fmt == "openai":
+                joined = await self.windows.context(key, max_tokens)
+                if joined is not None:
+                    return joined
+            window = await self.window(*key)
+            render, made = await document_beside(window, fmt, max_tokens, self.turns_to_render)
         if steps := render.made:
             share = round(steps[0].tokens_before / window.limits.ceiling, 6)
             compaction_span(key, share, steps, where="render")

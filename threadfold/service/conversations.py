@@ -26,9 +26,10 @@ from streams.runtime.tracing import Span, append_span, note_appended, present_tr
 from streams.settings.settings import Settings
 from threadfold.service.append_body import AppendBody, Place, RawBody, decode_apart, prepare
 from threadfold.service.append_result import Appended, Applied, applied_of, make_appended
-from threadfold.service.conversation_reader import ConversationReader, Owner, head_of
+from threadfold.service.conversation_reader import ConversationReader, head_of
 from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter, Item, is_heavy, key_of
 from threadfold.service.spill import Drafts, append_drafts
+from threadfold.service.stored_windows import Owner
 
 PROCESSES = min(2, os.cpu_count() or 1)
 PROCESS_BYTES = 1 << 30

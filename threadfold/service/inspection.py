@@ -29,10 +29,11 @@ async def inspected(
         Others: as ``ConversationReader.window`` says.
     """
     if at is None:
-        window = await backend.window(tenant, conversation)
-        check_rendered(window)
         turns = backend.turns_to_render
-        return await beside(size_of(window), turns, tenant, lambda: window_document(window))
+        async with backend.turns_to_read.together(tenant):
+            window = await backend.window(tenant, conversation)
+            check_rendered(window)
+            return await beside(size_of(window), turns, tenant, lambda: window_document(window))
     key, position = make_key(tenant, conversation), parse_position(at)
     partitions = backend.log.partitions
     if position.partition != partition_of(key, partitions):
@@ -54,6 +55,7 @@ async def positions(
     """The positions of the conversation's newest ``limit`` events, oldest first, and whether these
     are ``all``. Raises like ``ConversationReader.window``, and :class:`KafkaUnavailable`.
     """
-    window = await backend.window(tenant, conversation)
-    found, complete = await backend.past.positions(window, limit)
+    async with backend.turns_to_read.together(tenant):
+        window = await backend.window(tenant, conversation)
+        found, complete = await backend.past.positions(window, limit)
     return {"positions": found, "all": complete}

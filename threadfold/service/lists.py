@@ -109,7 +109,8 @@ async def summaries(
     """
     check_limit(limit)
     window = await backend.window(tenant, conversation)
-    about = f"summaries {window.key}"
+    key = window.key
+    about = f"summaries {key}"
     if before is None:
         at = (
             None
@@ -122,14 +123,15 @@ async def summaries(
                 "utf-8", "replace"
             )
         )
+    del window  # it may be large
     found: list[dict[str, Any]] = []
     while at is not None and len(found) < limit:
         raw = (await backend.log.read([at])).get(at)
-        event = None if raw is None else event_of(raw, window.key, backend.log.seals)
+        event = None if raw is None else event_of(raw, key, backend.log.seals)
         if raw is None or not isinstance(event, SummaryEvent):
             at = None
             break
-        flat = flat_event(raw, window.key, backend.log.seals)
+        flat = flat_event(raw, key, backend.log.seals)
         if flat is not None:
             found.append(flat)
         at = parse_position(event.data.previous_position) if event.data.previous_position else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,11 +14,12 @@ from projections.memory.identity import Scope
 from projections.memory.planner import asked_text
 from projections.memory.recall import Recalled
 from projections.memory.resolution import Record
-from projections.names import Position, make_key
+from projections.names import Key, Position, make_key
 from projections.render.fit_to_limit import DoesNotFit
 from projections.window.entry import Entry, Kind
 from projections.window.window import Window
 from streams.memory.store import Filter
+from streams.runtime.keyed_limit import LARGE
 from threadfold.service.conversations import ConversationService
 from threadfold.service.documents import beside, size_of
 from threadfold.service.memories import Memories
@@ -65,36 +67,61 @@ async def recalled_context(
     Raises: as ``ConversationReader.context`` says.
     """
     key = make_key(reader.tenant, reader.conversation)
-    document = await _document(backend, reader, reader.max_tokens)
-    window = await backend.window(key.tenant, key.conversation)
-    fill, question = await beside(
-        len(document) + size_of(window),
-        backend.turns_to_render,
-        key.tenant,
-        lambda: (_fill_of(document), _question(reader, window)),
-    )
+    first = await _first(backend, reader, key)
+    document, max_tokens = first.document, reader.max_tokens
     recalled, away = None, dict[str, str]()
-    if question is not None:
+    if first.question is not None:
         try:
-            recalled, away = await _background(memories, reader, window, question)
+            recalled, away = await _background(memories, reader, first.shown, first.question)
         except ThreadfoldError as error:
             away = {"memories": str(error)}
     if recalled is not None:
-        limit = min(one for one in (fill.ceiling, reader.max_tokens) if one is not None)
+        limit = min(one for one in (first.fill.ceiling, reader.max_tokens) if one is not None)
         need = recalled.tokens + AROUND
-        if fill.tokens + need > limit:
+        if first.fill.tokens + need > limit:
+            document, max_tokens = None, max(1, limit - need)
+    async with backend.turns_to_read.together(key.tenant):
+        if document is None:
             try:
-                document = await _document(backend, reader, max(1, limit - need))
+                document = await _document(backend, reader, max_tokens)
             except DoesNotFit:
+                if max_tokens == reader.max_tokens:
+                    raise
                 recalled = None
-    if recalled is not None:
-        memories.use_counts.note(recalled.kept, recalled)
-    return await beside(
-        len(document),
-        backend.turns_to_render,
-        key.tenant,
-        lambda: _joined(document, recalled, away, reader.fmt),
-    )
+                document = first.document or await _document(backend, reader, reader.max_tokens)
+        if recalled is not None:
+            memories.use_counts.note(recalled.kept, recalled)
+        return await beside(
+            len(document),
+            backend.turns_to_render,
+            key.tenant,
+            partial(_joined, document, recalled, away, reader.fmt),
+        )
+
+
+class _First(NamedTuple):
+    """What a first reading finds: how full the context is, the question to the memory, and the
+    positions that the window shows. A large ``document`` is not kept while the memory is asked.
+    """
+
+    document: bytes | None
+    fill: _Fill
+    question: Question | None
+    shown: set[str]
+
+
+async def _first(backend: ConversationService, reader: Reader, key: Key) -> _First:
+    async with backend.turns_to_read.together(key.tenant):
+        document = await _document(backend, reader, reader.max_tokens)
+        window = await backend.window(key.tenant, key.conversation)
+        size = len(document) + size_of(window)
+
+        def look() -> _First:
+            shown = {str(Position(window.partition, entry.offset)) for entry in window.tail}
+            question = _question(reader, window)
+            return _First(document if size <= LARGE else None, _fill_of(document), question, shown)
+
+        return await beside(size, backend.turns_to_render, key.tenant, look)
 
 
 async def _document(backend: ConversationService, reader: Reader, max_tokens: int | None) -> bytes:
@@ -133,11 +160,10 @@ def _question(reader: Reader, window: Window) -> Question | None:
 
 
 async def _background(
-    memories: Memories, reader: Reader, window: Window, question: Question
+    memories: Memories, reader: Reader, shown: set[str], question: Question
 ) -> tuple[Background | None, dict[str, str]]:
     """What is relevant to a question, of what the window does not show."""
     answer = await memories.ask(question)
-    shown = {str(Position(window.partition, entry.offset)) for entry in window.tail}
     found = [one for one in answer.found if not _is_shown(one, reader.conversation, shown)]
     return background(found, reader.recall_tokens), answer.away
 

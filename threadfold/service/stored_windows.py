@@ -5,22 +5,31 @@ served are refused.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from projections.errors import Healing
 from projections.names import Key, partition_of
+from projections.storage.card import CARD, decode_card
 from projections.storage.layout import HEAD, decode_head
 from projections.storage.protocol import WindowReader
 from projections.storage.records import Checkpoint, Stored, stored_form
+from projections.storage.stubs import STUB, decode_stub
 from streams.control.control_topic import Control
 from streams.log.log import Log
+from streams.runtime.keyed_limit import KeyedLimit
 from threadfold.service.window_cache import WindowCache
 
 Found = TypeVar("Found")
 LARGE_READS = 2
-"""Reads of whole windows, or of large parts, that one tenant may have under way: others share the
-connections and the processors.
+"""Reads of whole windows, or of large parts, that one tenant may have under way, up to the end of
+the work on them: others share the connections, the processors and the memory.
 """
+
+
+class Owner(NamedTuple):
+    """The ``user`` of a conversation's last ``conversation.opened`` that stands, if it has one."""
+
+    user: str | None
 
 
 class StoredWindows:
@@ -31,14 +40,21 @@ class StoredWindows:
     """
 
     def __init__(
-        self, reader: WindowReader, control: Control, log: Callable[[], Log], cache_bytes: int
+        self,
+        reader: WindowReader,
+        control: Control,
+        log: Callable[[], Log],
+        cache_bytes: int,
+        turns: KeyedLimit | None = None,
     ) -> None:
-        """Args: ``log`` returns the connected log; ``cache_bytes`` of text are cached."""
+        """Args: ``log`` returns the connected log; ``cache_bytes`` of text are cached; ``turns``
+        are those of reads of large windows.
+        """
         self._reader = reader
         self._control = control
         self._log = log
         self._served: dict[int, int] = {}
-        self.cache = WindowCache(cache_bytes)
+        self.cache = WindowCache(cache_bytes, turns)
 
     async def read(self, key: Key, *, recent_ids: bool = True) -> tuple[Checkpoint, Stored | None]:
         """A conversation's window, erased or not, with its checkpoint, in the generation that is
@@ -74,6 +90,16 @@ class StoredWindows:
         checkpoint, fields = await self._reader.fields(generation, partition, key, names)
         await self.check_served(partition, checkpoint, before)
         return fields
+
+    async def owner(self, key: Key) -> Owner | None:
+        """Whose the conversation is; None if there is none, or if it was erased."""
+        fields = await self.fields(key, [HEAD, STUB, CARD])
+        with stored_form(key):
+            if STUB in fields:
+                return Owner(decode_card(decode_stub(fields[STUB]).card).user)
+            if HEAD not in fields or decode_head(fields[HEAD]).erased:
+                return None
+            return Owner(decode_card(fields.get(CARD, b"")).user)
 
     async def context(self, key: Key, max_tokens: int | None) -> bytes | None:
         """The context document in OpenAI's format, joined from stored bytes. Of a window that was

@@ -8,10 +8,10 @@ not used.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from projections.formats.context_document import (
     Piece,
@@ -23,10 +23,10 @@ from projections.formats.context_document import (
 from projections.names import Key
 from projections.storage.chunks import SMALL
 from projections.storage.layout import BASE, HEAD, Base, Head, checksum, decode_base
+from streams.runtime.keyed_limit import KeyedLimit
+from threadfold.service.documents import beside
 
 _OPENING = b'{"messages":['
-LOOP_BYTES = 256 << 10
-"""Bytes from which on a document is not joined in the event loop."""
 Place = tuple[int, Key]
 """A window's generation and conversation."""
 
@@ -73,9 +73,12 @@ class Kept:
 class WindowCache:
     """The parts of the windows read last, up to a number of bytes. For one event loop."""
 
-    def __init__(self, max_bytes: int) -> None:
-        """Args: ``max_bytes`` of message text, about; 0 caches nothing."""
+    def __init__(self, max_bytes: int, turns: KeyedLimit | None = None) -> None:
+        """Args: ``max_bytes`` of message text, about; 0 caches nothing. ``turns``: within one of
+        its tenant's a large document is joined.
+        """
         self._max = max_bytes
+        self._turns = KeyedLimit(1) if turns is None else turns
         self._kept: OrderedDict[Place, Kept] = OrderedDict()
         self.size = 0
         self.hits = self.misses = 0
@@ -114,13 +117,14 @@ class WindowCache:
         max_tokens: int | None,
     ) -> bytes | None:
         """The context document of a window with this head, from ``fields`` and the cache. New parts
-        are cached. A large document is joined in a thread: others' requests go on meanwhile.
+        are cached. A large document is joined in a thread, within its tenant's turn.
 
         Returns None if the window must be read whole and rendered: it needs shortening, or a field
         is not the head's (the window changed between two reads).
 
         Raises:
             ValueError, KeyError, msgspec.DecodeError: a field is corrupt.
+            Overloaded: no turn came in time.
         """
         if not is_joined(head, max_tokens):
             if head.erased:
@@ -128,10 +132,8 @@ class WindowCache:
             return None
         kept = self._kept.get(place)
         size = sum(map(len, fields.values())) + (kept.size if kept is not None else 0)
-        if size <= LOOP_BYTES:
-            joined = _joined(partition, head, fields, kept)
-        else:
-            joined = await asyncio.to_thread(_joined, partition, head, fields, kept)
+        make = partial(_joined, partition, head, fields, kept)
+        joined = await beside(size, self._turns, place[1].tenant, make)
         if joined is None:
             return None
         document, now, same = joined

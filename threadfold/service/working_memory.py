@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -37,26 +37,54 @@ async def working_memory(
     Raises: as ``ConversationReader.context`` says; what an append raises, where one is passed.
     """
     key = make_key(tenant, conversation)
-    window = await backend.window(tenant, conversation)
-    passed = _passed(window)
-    if passed != "none" and window.meta.position >= 0:
-        await _ask_for_summary(backend, key, window)
-    if passed == "before_answer":
+    view = await _view(backend, key, waits=True)
+    if view.passed != "none" and view.last is not None:
+        await _ask_for_summary(backend, key, view.last)
+    if view.passed == "before_answer":
         deadline = time.monotonic() + PATIENCE
-        while _passed(window) == "before_answer" and time.monotonic() < deadline:
+        while view.passed == "before_answer" and time.monotonic() < deadline:
             await asyncio.sleep(LOOK)
-            window = await backend.window(tenant, conversation)
-    turns = backend.turns_to_render
-    said = await beside(size_of(window), turns, tenant, lambda: _said(window))
-    summary = window.meta.summary
+            view = await _view(backend, key, waits=True)
+    if view.said is None:
+        view = await _view(backend, key)
+    said, summary = view.said or [], view.summary
     if len(said) < RECENT and summary is not None:
         said = await _last_said(backend, key)
     return {
-        "compressed_history": "" if summary is None else summary.text,
+        "compressed_history": summary or "",
         "raw_recent_turns": said,
-        "tokens": _tokens(window),
-        "threshold": _passed(window),
+        "tokens": view.tokens,
+        "threshold": view.passed,
     }
+
+
+class _View(NamedTuple):
+    """What of a window is shown, and the position of its last message, if it has any event."""
+
+    said: list[dict[str, Any]] | None
+    summary: str | None
+    tokens: int
+    passed: Threshold
+    last: str | None
+
+
+async def _view(backend: ConversationService, key: Key, *, waits: bool = False) -> _View:
+    """``waits``: where a summary is waited for, what was said is not made: it may be large."""
+    said: list[dict[str, Any]] | None = None
+    async with backend.turns_to_read.together(key.tenant):
+        window = await backend.window(key.tenant, key.conversation)
+        if not (waits and _passed(window) == "before_answer"):
+            turns = backend.turns_to_render
+            said = await beside(size_of(window), turns, key.tenant, lambda: _said(window))
+    summary = window.meta.summary
+    begun = window.meta.position >= 0
+    return _View(
+        said,
+        None if summary is None else summary.text,
+        _tokens(window),
+        _passed(window),
+        window.position_of(window.state.last_message) if begun else None,
+    )
 
 
 def _tokens(window: Window) -> int:
@@ -76,9 +104,9 @@ def _passed(window: Window) -> Threshold:
     )
 
 
-async def _ask_for_summary(backend: ConversationService, key: Key, window: Window) -> None:
+async def _ask_for_summary(backend: ConversationService, key: Key, last: str) -> None:
     """Ask for one once for each position: the id of the request follows from it."""
-    id_ = f"working-memory-{window.position_of(window.state.last_message)}"
+    id_ = f"working-memory-{last}"
     request = {"type": "compaction.requested", "id": id_}
     await backend.append(key.tenant, [(key, request)])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 import time
 
@@ -104,3 +105,69 @@ async def test_only_so_many_wait() -> None:
     await asyncio.gather(*tasks)
     async with limit.of("a"):
         assert len(limit) == 1
+
+
+async def test_a_turn_whose_caller_is_cancelled_stays_taken_until_its_thread_has_ended() -> None:
+    limit, begun, end = KeyedLimit(1), threading.Event(), threading.Event()
+
+    def make() -> None:
+        begun.set()
+        end.wait(60)
+
+    async def work() -> None:
+        async with limit.of("a") as turn:
+            await turn.work(LARGE + 1, make)
+
+    working = asyncio.create_task(work())
+    await asyncio.to_thread(begun.wait, 60)
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    assert working.cancelled()
+    waiting = asyncio.create_task(limit.of("a").__aenter__())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not waiting.done(), "its thread works still"
+    end.set()
+    await asyncio.wait_for(waiting, 60)
+
+
+async def test_turns_together_are_one_that_is_taken_by_the_first_of_them() -> None:
+    limit = KeyedLimit(1, patience=0.01)
+    async with limit.together("a"):
+        assert len(limit) == 0, "none is taken yet"
+        async with limit.of("a") as first:
+            pass
+        async with limit.together("a"), limit.around("a") as second:
+            assert second is first
+        with pytest.raises(Overloaded):  # others wait up to the end
+            await _of_another_task(limit)
+        async with limit.of("b"):
+            assert len(limit) == 2
+    assert len(limit) == 0
+    await _of_another_task(limit)
+
+
+async def test_of_tasks_within_one_turn_each_has_it_alone() -> None:
+    limit, within, most = KeyedLimit(2), 0, 0
+
+    async def read() -> None:
+        nonlocal within, most
+        async with limit.together("a"):
+            async with limit.of("a"):
+                pass
+            within += 1
+            most = max(most, within)
+            await asyncio.sleep(0)  # what it read is in memory
+            within -= 1
+
+    async with limit.together("a"):
+        await asyncio.gather(*[read() for _ in range(5)])
+    assert most == 1 and len(limit) == 0
+
+
+async def _of_another_task(limit: KeyedLimit) -> None:
+    async def take() -> None:
+        async with limit.of("a"):
+            pass
+
+    await asyncio.create_task(take(), context=contextvars.Context())

@@ -19,7 +19,7 @@ class Backend:
 
     def __init__(self, talk: Talk) -> None:
         self.talk, self.asked, self.looks = talk, list[dict[str, Any]](), 0
-        self.turns_to_render = KeyedLimit(1)
+        self.turns_to_read, self.turns_to_render = KeyedLimit(2), KeyedLimit(1)
 
     async def window(self, tenant: str, conversation: str) -> Window:
         self.looks += 1
