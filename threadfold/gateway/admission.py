@@ -115,6 +115,8 @@ class Admission:
                 with self._share.slot(principal.tenant, end_user.user, stream=route.streams):
                     await self._charged(route, parts, principal, scope, receive, send)
         except (QuotaExceeded, Overloaded) as error:
+            # What is held back holds nothing large: a traceback has what was to be answered.
+            error.__traceback__ = error.__context__ = None
             held = await self._back_pressure.hold(principal.tenant)
             refusal = problem_of(error)
             if not held or announced_length(scope) > SMALL_BODY:
