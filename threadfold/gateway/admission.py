@@ -51,6 +51,8 @@ text, and the form of an event.
 """
 PIECE = 64 << 10
 """Bytes of an answer that are sent at once over TLS."""
+AT_ONCE = 32 << 10
+"""Bytes of a stream that are sent without a turn."""
 Answer = Callable[[Route, Sequence[str], Scope, Receive], Awaitable[Response]]
 
 
@@ -188,6 +190,8 @@ class Admission:
         with slot:
             counted = slot.counted(receive)
             response = await self._held(route, parts, scope, counted)
+            if route.streams:
+                send = in_turns(send, self._turns_to_send, tenant)
             size = len(response.body) if hasattr(response, "body") else 0
             if size >= LARGE_ANSWER and scope["method"] == "GET":  # else it was done already
                 https = scope.get("scheme") == "https"
@@ -224,6 +228,24 @@ class Admission:
     def _quota_of(self, tenant: str) -> Quota:
         quotas = self._connection.quotas
         return NO_QUOTA if quotas is None else quotas.of(tenant)
+
+
+def in_turns(send: Send, turns: KeyedLimit, tenant: str | None) -> Send:
+    """A ``send`` of a stream: what is large waits until what was sent before it is read, and then
+    for its tenant's turn.
+    """
+
+    async def sending(message: Message) -> None:
+        size = len(message.get("body", b""))
+        if size <= AT_ONCE or tenant is None:
+            await send(message)
+            return
+        await send({**message, "body": b"", "more_body": True})
+        async with turns.of(tenant) as turn:
+            await send(message)
+            turn.rest = size / ANSWER_RATE
+
+    return sending
 
 
 def until_read(

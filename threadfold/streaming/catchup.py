@@ -9,7 +9,6 @@ read. There only summaries that are in force count.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from itertools import pairwise
 
 from projections.errors import Healing, TooFarBehind
@@ -23,9 +22,10 @@ SCAN = 10_000
 """Records of a partition that are scanned at its end; those of other conversations among them."""
 MOST_BEHIND = 10_000
 """Events of the conversation before that part, at most."""
-PAGE = 128
-PAGE_BYTES = 4 << 20
-"""Events that are read at once, and bytes from which on fewer are."""
+FIRST_PAGE = 2
+PAGE = 32
+PAGE_BYTES = 1 << 20
+"""Events that are read at once, first and at most, and bytes from which on fewer are."""
 
 
 class Missed:
@@ -41,22 +41,35 @@ class Missed:
         self.first = first
         """From here on the log was scanned; what comes before is of the history."""
         self._upto = upto
+        self._size = FIRST_PAGE
+        self._scanned = first
 
-    async def rows(self) -> AsyncIterator[Row]:
-        """The records in ascending order, in bounded memory; raises ``KafkaUnavailable``."""
-        at, size = 0, PAGE
-        while at < len(self._offsets):
-            page = self._offsets[at : at + size]
-            at += size
+    async def next_page(self) -> list[Row] | None:
+        """The next records in ascending order, about ``PAGE_BYTES`` at most; None after the last.
+        It holds none of them itself. Raises ``KafkaUnavailable``.
+        """
+        if self._offsets:
+            page, self._offsets = self._offsets[: self._size], self._offsets[self._size :]
             found = await self._log.read(Position(self._partition, offset) for offset in page)
-            for position in sorted(found):
-                yield found[position]
             held = sum(len(raw.value or b"") for raw in found.values())
-            size = max(1, size // 4) if held > PAGE_BYTES else min(PAGE, 2 * size)
+            few = held > PAGE_BYTES
+            self._size = max(1, self._size // 4) if few else min(PAGE, 2 * self._size)
+            return [found[position] for position in sorted(found)]
+        return await self._scan() if self._scanned < self._upto else None
+
+    async def _scan(self) -> list[Row]:
         name = str(self._key).encode()
-        async for raw in self._log.scan(self._partition, self.first, self._upto - 1):
+        rows: list[Row] = []
+        held = 0
+        async for raw in self._log.scan(self._partition, self._scanned, self._upto - 1):
             if raw.key == name:
-                yield raw
+                rows.append(raw)
+                held += len(raw.value or b"")
+                if held >= PAGE_BYTES:
+                    self._scanned = raw.position.offset + 1
+                    return rows
+        self._scanned = self._upto
+        return rows
 
 
 async def missed(

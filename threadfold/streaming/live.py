@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from weakref import WeakValueDictionary
 
 from projections.errors import Erased, InvalidPosition, KafkaUnavailable
 from projections.names import Key, Position, check_name, make_key, parse_position, partition_of
+from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.tasks import end_tasks
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
@@ -23,6 +25,7 @@ from threadfold.streaming.sse_event import SseEvent
 from threadfold.streaming.subscription import Joined, Subscription
 from threadfold.streaming.summaries import Summaries, SummariesSubscription
 from threadfold.streaming.sweeper import Sweeper
+from threadfold.streaming.unsent import TenantStreams
 from threadfold.streaming.windows import Windows
 
 CHECK_EVERY = 1.0
@@ -71,6 +74,8 @@ class Live:
         )
         self._summaries = Summaries(backend.settings, backend.log.partitions, backend.log.seals)
         self._opening = asyncio.Semaphore(OPENING)
+        self._tenants: WeakValueDictionary[str, TenantStreams] = WeakValueDictionary()
+        self._turns = KeyedLimit(1)
         self.readers: set[Reader] = set()
         self._ticker: asyncio.Task[None] | None = None
         self.stopping = False
@@ -126,11 +131,14 @@ class Live:
         position = None if after is None else self._own_position(key, after)
         if self.stopping:
             raise KafkaUnavailable("the gateway is stopping: connect to another one")
-        reader = Reader(self._most, self._most_bytes, still_allowed)
+        shared = self._shared(tenant)
+        reader = Reader(self._most, self._most_bytes, still_allowed, shared)
         async with self._opening:
-            return await self._opened(key, position, reader)
+            return await self._opened(key, position, reader, shared)
 
-    async def _opened(self, key: Key, position: Position | None, reader: Reader) -> Subscription:
+    async def _opened(
+        self, key: Key, position: Position | None, reader: Reader, shared: TenantStreams
+    ) -> Subscription:
         channel = await self.channels.acquire(key)
         try:
             if await self._windows.erased(key):
@@ -157,7 +165,9 @@ class Live:
             if open_still:
                 self._left(open_still.pop(), reader)
 
-        return Subscription(channel, reader, self._windows, found, join, close, self.heartbeat)
+        return Subscription(
+            channel, reader, self._windows, found, join, close, self.heartbeat, shared
+        )
 
     async def conversation(
         self, tenant: str, conversation: str, after: str | None = None
@@ -208,13 +218,14 @@ class Live:
         check_name("tenant", tenant)
         if self.stopping:
             raise KafkaUnavailable("the gateway is stopping: connect to another one")
-        reader = Reader(self._most, self._most_bytes, still_allowed)
+        shared = self._shared(tenant)
+        reader = Reader(self._most, self._most_bytes, still_allowed, shared)
         subscription = await self._summaries.open(tenant, reader, cursor, beginning)
         self.readers.add(reader)
         reader.last_put = asyncio.get_running_loop().time()
 
         def close() -> None:
-            reader.end("closed")
+            reader.close()
             self.readers.discard(reader)
             self._summaries.leave(tenant, reader)
 
@@ -292,6 +303,13 @@ class Live:
     # -- parts
     # ------------------------------------------------------------------------------------------
 
+    def _shared(self, tenant: str) -> TenantStreams:
+        """What the tenant's streams share, while there is one."""
+        shared = self._tenants.get(tenant)
+        if shared is None:
+            shared = self._tenants[tenant] = TenantStreams(tenant, self._turns)
+        return shared
+
     def _own_position(self, key: Key, text: str) -> Position:
         position = parse_position(text)
         if position.partition != partition_of(key, self.backend.log.partitions):
@@ -315,7 +333,7 @@ class Live:
         return join
 
     def _left(self, channel: Channel, reader: Reader) -> None:
-        reader.end("closed")
+        reader.close()
         channel.readers.discard(reader)
         self.readers.discard(reader)
         self.channels.release(channel)

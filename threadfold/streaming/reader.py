@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 
 from projections.errors import ThreadfoldError
 from threadfold.streaming.sse_event import HEARTBEAT, SseEvent, comment
+from threadfold.streaming.unsent import TenantStreams, Unsent
 
 MOST = 5_000
 MOST_BYTES = 4 << 20
@@ -27,6 +28,7 @@ class Reader:
     Args:
         most, most_bytes: messages, and bytes of them, that may wait.
         still_allowed: called from time to time; the stream ends once it answers False.
+        tenant: what it shares with its tenant's other subscribers.
     """
 
     __slots__ = (
@@ -34,11 +36,15 @@ class Reader:
         "_most",
         "_most_bytes",
         "_queue",
+        "_sending",
+        "_tenant",
+        "_unsent",
         "_wake",
         "after",
         "ended",
         "joining",
         "last_put",
+        "on_cut",
         "overflowed",
         "still_allowed",
     )
@@ -48,7 +54,14 @@ class Reader:
         most: int = MOST,
         most_bytes: int = MOST_BYTES,
         still_allowed: Callable[[], bool] | None = None,
+        tenant: TenantStreams | None = None,
     ) -> None:
+        self._tenant = tenant  # it is there as long as one of its streams
+        self._unsent = Unsent() if tenant is None else tenant.unsent
+        self._sending: list[SseEvent] = []
+        """What was taken last: until it takes more, it is not sent."""
+        self.on_cut: Callable[[], None] = lambda: None
+        """Called if what was taken last is not to be sent any more."""
         self._most = most
         self._most_bytes = most_bytes
         self._queue: deque[SseEvent] = deque()
@@ -82,6 +95,8 @@ class Reader:
         self._queue.append(event)
         self._bytes += size
         self._notify()
+        if event.event:  # comments are shared by all tenants
+            self._unsent.add(self, event)
 
     def beat(self, now: float, every: float) -> None:
         """Queue a heart-beat if nothing was put for ``every`` seconds and nothing waits."""
@@ -101,10 +116,31 @@ class Reader:
             self.ended = reason
             self._notify()
 
+    def cut(self) -> None:
+        """Give up what is held, as its tenant's subscribers hold too much. While it joins, it is
+        read from the log again.
+        """
+        taken = bool(self._sending)
+        self._clear()
+        if self.joining:
+            self.overflowed = True
+            return
+        self.end(SLOW)
+        self._sent()
+        if taken:
+            self.on_cut()
+
+    def close(self) -> None:
+        """Nobody takes anything any more."""
+        self.end("closed")
+        self._clear()
+        self._sent()
+
     async def take(self) -> list[SseEvent]:
         """Return what waits, about 256 KiB at most, as soon as there is anything. Empty once the
-        subscriber has ended and nothing waits.
+        subscriber has ended and nothing waits. What was taken before is sent.
         """
+        self._sent()
         while not self._queue and self.ended is None:
             self._wake = asyncio.get_running_loop().create_future()
             try:
@@ -118,11 +154,19 @@ class Reader:
             batch.append(event)
             size += len(event.data)
         self._bytes -= size
+        self._sending = [event for event in batch if event.event]
         return batch
 
+    def _sent(self) -> None:
+        self._unsent.remove(self._sending)
+        self._sending = []
+        self._unsent.moved(self, holds=bool(self._queue))
+
     def _clear(self) -> None:
+        self._unsent.remove([event for event in self._queue if event.event])
         self._queue.clear()
         self._bytes = 0
+        self._unsent.moved(self, holds=bool(self._sending))
 
     def _notify(self) -> None:
         if self._wake is not None and not self._wake.done():

@@ -10,15 +10,17 @@ class SseEvent:
     data as JSON.
 
     Many subscribers share one instance, so its frame is made once. A comment has no kind, and its
-    text is ``data``.
+    text is ``data``. ``holders``: how many times it waits to be sent (``threadfold.streaming
+    .unsent``).
     """
 
-    __slots__ = ("_frame", "data", "event", "id")
+    __slots__ = ("_frame", "data", "event", "holders", "id")
 
     def __init__(self, event: str, id: str | None, data: bytes) -> None:  # noqa: A002 (the standard's name)
         self.event = event
         self.id = id
         self.data = data
+        self.holders = 0
         self._frame: bytes | None = None
 
     @property

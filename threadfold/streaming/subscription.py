@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from projections.fold.apply import id_hash_of
 from streams.log.log import Row
+from threadfold.service.documents import beside
 from threadfold.streaming.catchup import Missed
 from threadfold.streaming.channel import GONE, Channel
-from threadfold.streaming.decoding import decode_record
-from threadfold.streaming.reader import CHUNK, Reader, batches_of
+from threadfold.streaming.decoding import StreamRecord, decode_record
+from threadfold.streaming.reader import CHUNK, SLOW, Reader, batches_of
 from threadfold.streaming.sse_event import HEARTBEAT, SseEvent
+from threadfold.streaming.unsent import Page, TenantStreams
 from threadfold.streaming.windows import Windows
 
 
@@ -43,7 +45,11 @@ class Subscription:
         again: Callable[[int], Awaitable[Joined]],
         close: Callable[[], None],
         heartbeat: float,
+        tenant: TenantStreams,
     ) -> None:
+        self._tenant = tenant
+        self._page: Page | None = None
+        self._reading: asyncio.Task[None] | None = None
         self._channel = channel
         self._reader = reader
         self._windows = windows
@@ -54,7 +60,16 @@ class Subscription:
 
     def close(self) -> None:
         """Leave the channel; may be called more than once."""
+        if self._reading is not None:
+            self._reading.cancel()
+        self._leave_page()
         self._close()
+
+    def on_cut(self, callback: Callable[[], None]) -> None:
+        """Call back if the batch that is being sent is not to be sent to its end: it is too slow,
+        and others wait for what it holds.
+        """
+        self._reader.on_cut = callback
 
     async def batches(self) -> AsyncIterator[list[SseEvent]]:
         """The events in order, with comments: heart-beats, and the reason at the end. It closes the
@@ -78,28 +93,38 @@ class Subscription:
         self._reader.joining = False
 
     async def _published(self, missed: Missed) -> AsyncIterator[list[SseEvent]]:
+        chain: dict[int, None] = {}
+        while self._reader.ended != SLOW:
+            self._reading = asyncio.create_task(self._read_page(missed), name="stream-past")
+            async for beat in self._while(self._reading):
+                yield beat
+            self._reading.result()
+            if self._page is None:
+                return
+            async for batch in self._batches_of(self._page, missed.first, chain):
+                yield batch
+            self._leave_page()
+
+    async def _batches_of(
+        self, page: Page, scanned: int, chain: dict[int, None]
+    ) -> AsyncIterator[list[SseEvent]]:
+        """A page's events. ``scanned``: from this offset on the log was scanned."""
         batch: list[SseEvent] = []
         size = 0
-        chain: dict[int, None] = {}
-        async for row in missed.rows():
-            found = decode_record(
-                row, self._channel.partition, self._channel.key, self._channel.seals
-            )
+        for row in page.rows:
+            found = await self._decoded(row)
             if found is None or self._repeats(row, found.id):
                 continue
             summary = found.sse.event == "summary"
-            if found.judged and (summary or row.offset >= missed.first):
+            if found.judged and (summary or row.offset >= scanned):
                 if batch:
                     yield batch
                     batch, size = [], 0
                 verdict = asyncio.ensure_future(
                     self._windows.accepted(self._channel.key, row.offset, found.id, summary, chain)
                 )
-                try:
-                    while not (await asyncio.wait({verdict}, timeout=self._heartbeat))[0]:
-                        yield [HEARTBEAT]
-                finally:
-                    verdict.cancel()
+                async for beat in self._while(verdict):
+                    yield beat
                 if not verdict.result():
                     continue
             batch.append(found.sse)
@@ -111,6 +136,44 @@ class Subscription:
                 batch, size = [], 0
         if batch:
             yield batch
+
+    async def _decoded(self, row: Row) -> StreamRecord | None:
+        """What subscribers get of a record, its frame included; beside others' streams if it is
+        large.
+        """
+        channel = self._channel
+
+        def decode() -> StreamRecord | None:
+            found = decode_record(row, channel.partition, channel.key, channel.seals)
+            if found is not None:
+                _ = found.sse.frame  # it is made here
+            return found
+
+        return await beside(len(row.value or b""), self._tenant.turns, self._tenant.name, decode)
+
+    async def _while(self, work: asyncio.Future[Any]) -> AsyncIterator[list[SseEvent]]:
+        """Heart-beats until something is done; it is cancelled if the stream ends before."""
+        try:
+            while not (await asyncio.wait({work}, timeout=self._heartbeat))[0]:
+                yield [HEARTBEAT]
+        finally:
+            work.cancel()
+
+    async def _read_page(self, missed: Missed) -> None:
+        self._page = await self._tenant.past.page(missed.next_page, self._cut)
+
+    def _cut(self) -> None:
+        """Others of its tenant wait for the page that it does not send. What is queued came after
+        that page: it is given up with it.
+        """
+        self._reader.joining = False
+        self._reader.cut()
+        self._reader.on_cut()
+
+    def _leave_page(self) -> None:
+        if self._page is not None:
+            self._page.leave()
+            self._page = None
 
     def _repeats(self, row: Row, id: str) -> bool:  # noqa: A002
         seen = self._channel.recent_ids.find(id_hash_of(id))

@@ -140,6 +140,10 @@ class SummariesSubscription:
         self._since = since
         self._upto = summaries.join(reader)
 
+    def on_cut(self, callback: Callable[[], None]) -> None:
+        """As that of a conversation's subscription."""
+        self._reader.on_cut = callback
+
     def batches(self) -> AsyncIterator[list[SseEvent]]:
         """The events in order, with comments: heart-beats, and the reason at the end."""
         return batches_of(self._reader, self._past())

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -22,11 +23,15 @@ from projections.storage.records import stored_form
 from projections.window.meta import ActiveSummary
 from projections.window.window import Window
 from streams.log.log import Log
+from streams.runtime.keyed_limit import KeyedLimit, Made
 from threadfold.service.conversations import ConversationService
+from threadfold.service.documents import ENTRY
 from threadfold.streaming.decoding import previous_of
 from threadfold.streaming.sse_event import SseEvent
 
 logger = logging.getLogger(__name__)
+WHOLE = 2
+"""Whole windows that are read at a time for one tenant's streams."""
 AGAIN = 0.2
 """Seconds until windows that could not be read are read again."""
 _encode = msgspec.json.Encoder().encode
@@ -47,6 +52,7 @@ class Windows:
     def __init__(self, backend: ConversationService) -> None:
         self._backend = backend
         self._bases: dict[Key, tuple[bytes, Base]] = {}
+        self._turns = KeyedLimit(WHOLE)
 
     def forget(self, key: Key) -> None:
         """Nobody subscribes to the conversation any more."""
@@ -85,7 +91,7 @@ class Windows:
                 if chain is None:
                     chain = {}
                 if not chain:
-                    window = await self._whole(key)
+                    window = await self._of_whole(key, lambda window: window)
                     if window is None:
                         return False
                     chain |= dict.fromkeys(await _chain(self._backend.log, window, offset))
@@ -117,8 +123,8 @@ class Windows:
         header = head.read_header
         if head.erased or not header.flat or (not header.suspensions and header.state in AWAITING):
             # Its tokens need a render, or it is not small.
-            window = await self._whole(key)
-            return None if window is None else state_of_window(window, self._backend.log)
+            log = self._backend.log
+            return await self._of_whole(key, lambda window: state_of_window(window, log))
         with stored_form(key):
             known = self._bases.get(key)
             if known is None or known[0] != head.base:
@@ -156,12 +162,19 @@ class Windows:
         with stored_form(key):
             return decode_head(fields[HEAD]) if HEAD in fields else None
 
-    async def _whole(self, key: Key) -> Window | None:
-        _, stored = await self._backend.windows.read(key)
-        if stored is None:
-            return None
+    async def _of_whole(self, key: Key, make: Callable[[Window], Made]) -> Made | None:
+        """What ``make`` returns of a whole window; None where there is none. Of each tenant few at
+        a time are in memory, and large ones are loaded in a thread.
+        """
         partition = partition_of(key, self._backend.log.partitions)
-        return stored.load(key, partition, self._backend.live_rules())
+        rules = self._backend.live_rules()
+        async with self._turns.of(key.tenant) as turn:
+            _, stored = await self._backend.windows.read(key)
+            if stored is None:
+                return None
+            with stored_form(key):
+                size = stored.size + ENTRY * stored.entries
+            return await turn.work(size, lambda: make(stored.load(key, partition, rules)))
 
 
 def state_of_window(window: Window, log: Log) -> State:

@@ -172,7 +172,9 @@ async def test_far_behind_the_past_is_found_through_the_window_and_too_far_is_re
     upto = (await backend.log.end_offsets())[partition]
     for after, scan in ((positions[3], 20), (positions[50], 1), (positions[-1], 5)):
         found = await missed(backend, key, partition, parse_position(after).offset, upto, scan)
-        offsets = [row.offset async for row in found.rows()]
+        offsets = []
+        while (page := await found.next_page()) is not None:
+            offsets += [row.offset for row in page]
         assert offsets == sorted(set(offsets))
         expected = [parse_position(p).offset for p in positions[positions.index(after) + 1 :]]
         summaries = set(offsets) - set(expected)

@@ -93,7 +93,7 @@ async def get_stream(
         except BaseException:
             subscription.close()
             raise
-    return EventStream(batches, subscription.close)
+    return EventStream(batches, subscription.close, on_cut=subscription.on_cut)
 
 
 @_stream(
@@ -131,7 +131,7 @@ async def get_summaries_stream(
         beginning=begin is not None,
         still_allowed=request.still_allowed(),
     )
-    return EventStream(subscription.batches(), close)
+    return EventStream(subscription.batches(), close, on_cut=subscription.on_cut)
 
 
 @routes.add(
