@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
@@ -32,6 +33,10 @@ KNOWN_FOR = 30.0
 """Credentials that the gateway is known to accept, and the seconds after which it is asked again.
 The gateway checks each call of a tool by itself.
 """
+CHECKS = 64
+"""Credentials that the gateway is asked about at once: fewer than the file descriptors that the
+server keeps back.
+"""
 NO_CREDENTIAL = (
     "no credential: send the header `Authorization: Bearer KEY` with a tenant's key or an end"
     " user's token"
@@ -60,6 +65,7 @@ class Callers:
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._known: OrderedDict[bytes, float] = OrderedDict()
         self._checks = HttpTransport(url, None, timeout=CONNECT)
+        self._turns = asyncio.Semaphore(CHECKS)
         if key is not None:
             self._open[key] = _Open(AsyncClient(url, key, retries=PATIENCE))
 
@@ -77,7 +83,8 @@ class Callers:
         try:
             if not key.isascii():  # no header of a client can carry it
                 raise Unauthenticated("the key is unknown or revoked")
-            await self._checks.request(asking)
+            async with self._turns:
+                await self._checks.request(asking)
         except (NotAllowed, RateLimited):
             pass  # the gateway knows whose it is
         except Unauthenticated as error:

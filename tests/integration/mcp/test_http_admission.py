@@ -16,12 +16,13 @@ pytest.importorskip(
     "mcp.server.mcpserver", reason="the package mcp (extra mcp) is not installed: no MCP server"
 )
 
+from projections.errors import Unauthorized
 from tests.support.mcp_world import World
 from tests.support.ports import closed_port
 from tests.support.serving import serving
-from threadfold.gateway.connections import Connections
+from threadfold.gateway.connections import RESERVED, Connections
 from threadfold.gateway.request import MAX_BODY
-from threadfold.mcp.callers import Callers
+from threadfold.mcp.callers import CHECKS, Callers
 from threadfold.mcp.http_transport import http_app
 from threadfold.mcp.tools import mcp_server
 
@@ -183,4 +184,27 @@ async def test_a_valid_credential_is_asked_about_once_in_a_while(
     for _ in range(3):
         await callers.check(world.keys["acme"])
     assert asked == 1
+    await callers.close()
+
+
+async def test_a_flood_of_unknown_keys_takes_few_connections_to_the_gateway(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callers, under_way, most = Callers(world.url), 0, 0
+    send = httpx.AsyncClient.send
+
+    async def counted(*args: Any, **options: Any) -> httpx.Response:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            return await send(*args, **options)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(httpx.AsyncClient, "send", counted)
+    checks = [callers.check(f"tf_wrong-{n}") for n in range(3 * CHECKS)]
+    outcomes = await asyncio.gather(*checks, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {Unauthorized}
+    assert most == CHECKS < RESERVED
     await callers.close()
