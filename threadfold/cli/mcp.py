@@ -10,6 +10,8 @@ from pathlib import Path
 
 import click
 
+from streams.runtime.text_logs import write_text
+from streams.runtime.throttle_logs import throttle_logs
 from threadfold.cli.common import data_option, load_settings
 
 
@@ -44,6 +46,10 @@ def mcp(
         raise click.ClickException(
             "no credential: set THREADFOLD_KEY to a tenant's key or an end user's token"
         )
+    # The SDK's own handler would import more while a line is written, also without descriptors.
+    write_text("warning")
+    throttle_logs()
+    from threadfold.gateway.server import loop_factory
     from threadfold.mcp.callers import Callers
     from threadfold.mcp.tools import mcp_server
     from threadfold_client import ClientError
@@ -67,7 +73,9 @@ def mcp(
 
     if not http:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-    asyncio.run(serve())
+    # As the gateway's: asyncio's own accepts more connections in one turn than there is room for.
+    with asyncio.Runner(loop_factory=loop_factory() if http else None) as runner:
+        runner.run(serve())
 
 
 def _gateway(data: Path | None) -> str:

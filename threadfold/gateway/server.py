@@ -130,7 +130,7 @@ def serve_app(
     )
     server = Server(config)
     server.certificate = certificate
-    with listening, asyncio.Runner(loop_factory=_loop_factory() if uvloop else None) as runner:
+    with listening, asyncio.Runner(loop_factory=loop_factory() if uvloop else None) as runner:
         runner.run(serve_until_stopped(server, listening))
 
 
@@ -185,7 +185,7 @@ def http_protocol(
     return after_handshake(protocol, connections, certificate.context)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """uvloop's event loop if it is installed (it has no wheel for Windows); else None, for
     asyncio's own.
     """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mcp.server.mcpserver.exceptions import ToolError
 
-from projections.errors import Unauthorized
+from projections.errors import Overloaded, Unauthorized
 from threadfold.gateway.problems import NotConnected
 from threadfold.gateway.tokens import digest_of
 from threadfold_client import (
@@ -34,8 +34,10 @@ KNOWN_FOR = 30.0
 The gateway checks each call of a tool by itself.
 """
 CHECKS = 64
+UNKNOWN = 256
 """Credentials that the gateway is asked about at once: fewer than the file descriptors that the
-server keeps back.
+server keeps back. And those that may wait for that without having been valid before: a request that
+waits holds a place among the connections.
 """
 NO_CREDENTIAL = (
     "no credential: send the header `Authorization: Bearer KEY` with a tenant's key or an end"
@@ -66,6 +68,7 @@ class Callers:
         self._known: OrderedDict[bytes, float] = OrderedDict()
         self._checks = HttpTransport(url, None, timeout=CONNECT)
         self._turns = asyncio.Semaphore(CHECKS)
+        self._asking = 0
         if key is not None:
             self._open[key] = _Open(AsyncClient(url, key, retries=PATIENCE))
 
@@ -75,10 +78,24 @@ class Callers:
         Raises:
             Unauthorized: it does not.
             NotConnected: that cannot be known now.
+            Overloaded: it was not valid before, and many such are asked about now.
         """
         digest = digest_of(key)
         if self._known.get(digest, 0.0) > time.monotonic():
             return
+        if digest not in self._known and self._asking >= UNKNOWN:
+            raise Overloaded("many unknown credentials are checked now: try again shortly")
+        self._asking += 1
+        try:
+            await self._ask(key)
+        finally:
+            self._asking -= 1
+        self._known[digest] = time.monotonic() + KNOWN_FOR
+        self._known.move_to_end(digest)
+        if len(self._known) > KNOWN:
+            self._known.popitem(last=False)
+
+    async def _ask(self, key: str) -> None:
         asking = Call("GET", "/me", headers={"Authorization": f"Bearer {key}"})
         try:
             if not key.isascii():  # no header of a client can carry it
@@ -91,10 +108,6 @@ class Callers:
             raise Unauthorized(self._line(error)) from None
         except ClientError as error:
             raise NotConnected(self._line(error)) from None
-        self._known[digest] = time.monotonic() + KNOWN_FOR
-        self._known.move_to_end(digest)
-        if len(self._known) > KNOWN:
-            self._known.popitem(last=False)
 
     @asynccontextmanager
     async def client(self, headers: Mapping[str, str] | None) -> AsyncIterator[AsyncClient]:

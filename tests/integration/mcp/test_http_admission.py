@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,13 +18,16 @@ pytest.importorskip(
     "mcp.server.mcpserver", reason="the package mcp (extra mcp) is not installed: no MCP server"
 )
 
-from projections.errors import Unauthorized
+from projections.errors import Overloaded, Unauthorized
+from tests.support.commands import COMMAND, clean_env
 from tests.support.mcp_world import World
 from tests.support.ports import closed_port
 from tests.support.serving import serving
+from tests.support.worker import until
 from threadfold.gateway.connections import RESERVED, Connections
 from threadfold.gateway.request import MAX_BODY
-from threadfold.mcp.callers import CHECKS, Callers
+from threadfold.mcp import callers as callers_module
+from threadfold.mcp.callers import CHECKS, UNKNOWN, Callers
 from threadfold.mcp.http_transport import http_app
 from threadfold.mcp.tools import mcp_server
 
@@ -169,6 +174,36 @@ async def test_a_gateway_that_is_away_is_503_and_named(world: World) -> None:
         is_refusal(answer, 503, "does not answer", "check that it runs there")
 
 
+async def test_a_burst_of_more_connections_than_descriptors_does_not_end_the_server(
+    world: World,
+) -> None:
+    started = ["mcp", "--http", "--port", "0", "--url", world.url]
+    process = await asyncio.create_subprocess_exec(
+        "sh", "-c", 'ulimit -n 320; exec "$@"', "sh", *COMMAND, *started,
+        env=clean_env(), stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    url = (await process.stdout.readline()).decode().removeprefix("ready: ").strip()
+    at = urlsplit(url)
+    process.send_signal(signal.SIGSTOP)  # they all wait in the queue of the socket
+    opened = [await asyncio.open_connection(at.hostname, at.port) for _ in range(600)]
+    process.send_signal(signal.SIGCONT)
+
+    async def valid() -> bool:
+        with suppress(httpx.TransportError):
+            async with httpx.AsyncClient(headers=bearing(world.keys["acme"])) as http:
+                answer = await http.post(url, json=calling("mem_context"))
+                return answer.status_code == 200
+        return False
+
+    await until(valid)
+    assert process.returncode is None
+    for _, writer in opened:
+        writer.close()
+    process.terminate()
+    assert await asyncio.wait_for(process.wait(), 30) == 0
+
+
 async def test_a_valid_credential_is_asked_about_once_in_a_while(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +222,7 @@ async def test_a_valid_credential_is_asked_about_once_in_a_while(
     await callers.close()
 
 
-async def test_a_flood_of_unknown_keys_takes_few_connections_to_the_gateway(
+async def test_a_flood_of_unknown_keys_takes_few_places_and_valid_keys_go_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     callers, under_way, most = Callers(world.url), 0, 0
@@ -203,8 +238,13 @@ async def test_a_flood_of_unknown_keys_takes_few_connections_to_the_gateway(
             under_way -= 1
 
     monkeypatch.setattr(httpx.AsyncClient, "send", counted)
-    checks = [callers.check(f"tf_wrong-{n}") for n in range(3 * CHECKS)]
-    outcomes = await asyncio.gather(*checks, return_exceptions=True)
-    assert {type(outcome) for outcome in outcomes} == {Unauthorized}
+    monkeypatch.setattr(callers_module, "KNOWN_FOR", 0.0)
+    await callers.check(world.keys["acme"])
+    flood = [callers.check(f"tf_wrong-{n}") for n in range(2 * UNKNOWN)]
+    *outcomes, valid = await asyncio.gather(
+        *flood, callers.check(world.keys["acme"]), return_exceptions=True
+    )
+    assert Counter(map(type, outcomes)) == {Unauthorized: UNKNOWN, Overloaded: UNKNOWN}
+    assert valid is None
     assert most == CHECKS < RESERVED
     await callers.close()
