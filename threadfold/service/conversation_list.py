@@ -124,8 +124,16 @@ async def conversations(
         InvalidRequest: ``limit`` is not 1 to 200.
         InvalidPosition: ``before`` is not a cursor of this list.
         Healing, RedisUnavailable: the list cannot be read now.
+        Overloaded: the tenant reads many lists, and no turn came within 5 s.
     """
     check_limit(limit)
+    async with backend.turns_to_list.of(tenant):
+        return await _listed(backend, tenant, only, before, limit)
+
+
+async def _listed(
+    backend: ConversationService, tenant: str, only: Filter, before: str | None, limit: int
+) -> dict[str, Any]:
     kind = only.kind(tenant)
     after = place_of(kind, before, "this tenant's conversations, listed in this way")
     if only.until is not None:

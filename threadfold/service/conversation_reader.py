@@ -50,6 +50,9 @@ from threadfold.service.past_windows import PastWindows
 from threadfold.service.stored_windows import LARGE_READS, Owner, StoredWindows
 from threadfold.service.whole_event import check_page, whole_event
 
+LISTS = 2
+"""Lists of conversations that one tenant reads at a time."""
+
 
 class ConversationReader:
     """Reads windows and history. Start it before use (or ``async with``), and stop it after."""
@@ -75,6 +78,8 @@ class ConversationReader:
         )
         self._rules: Rules | None = None
         self._turns_to_page = KeyedLimit(PAGES, PATIENCE)
+        self.turns_to_list = KeyedLimit(LISTS, PATIENCE)
+        """Of each tenant, lists of conversations: each is dozens of small reads at once."""
         self.turns_to_render = turns_of_large()
         self.windows = StoredWindows(
             self._reader, self.control, lambda: self.log, settings.read_cache_bytes, turns

@@ -78,7 +78,8 @@ async def recalled_context(
     if recalled is not None:
         limit = min(one for one in (first.fill.ceiling, reader.max_tokens) if one is not None)
         need = recalled.tokens + AROUND
-        if first.fill.tokens + need > limit:
+        if document is None or first.fill.tokens + need > limit:
+            # Also where it fitted: the window may grow before it is read again.
             document, max_tokens = None, max(1, limit - need)
     async with backend.turns_to_read.together(key.tenant):
         if document is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from streams.settings.settings import Settings
 from tests.support.histories import make_event
 from threadfold.service import conversation_reader
 from threadfold.service.conversation_list import AT_A_TIME, conversations
+from threadfold.service.conversation_reader import LISTS
 from threadfold.service.conversations import ConversationService
 from threadfold.service.pages import PAGES
 from threadfold.service.stored_windows import LARGE_READS, StoredWindows
@@ -112,6 +114,20 @@ async def test_a_list_reads_some_conversations_at_a_time_and_what_is_large_besid
         )
         assert store.most_fields <= AT_A_TIME
         assert (max(places) == 1) == more
+
+
+async def test_lists_of_a_tenant_take_turns_and_another_tenant_does_not_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conversation_reader, "PATIENCE", 0.01)
+    service = await _service(Counted(), 10)
+    async with AsyncExitStack() as stack:
+        for _ in range(LISTS):
+            await stack.enter_async_context(service.turns_to_list.of(TENANT))
+        with pytest.raises(Overloaded, match="no turn came"):
+            await conversations(service, TENANT)
+        assert (await conversations(service, "other"))["conversations"] == []
+    assert len((await conversations(service, TENANT))["conversations"]) == READERS
 
 
 async def test_single_events_wait_for_their_turn_no_longer_than_the_patience(
