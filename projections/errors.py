@@ -251,6 +251,14 @@ class KafkaUnavailable(ThreadfoldError):
     problem = 503
 
 
+class TopicStuck(ThreadfoldError):
+    """A process fails at a record of a topic that it must hold whole, and does not pass it over:
+    what it knows of the topic ends before that record. It tries again.
+    """
+
+    problem = 503
+
+
 class RedisUnavailable(ThreadfoldError):
     """Redis did not answer. Nothing acknowledged is lost; reads work again when Redis does."""
 

@@ -7,7 +7,6 @@ ignored. What is appended is strict (see ``projections.events.validation``).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -15,7 +14,6 @@ import msgspec
 from msgspec import Struct
 
 from projections.events.content import FilePart
-from projections.events.json_depth import nested_beyond
 from projections.events.json_limits import why_not_kept
 from projections.events.types import (
     AnyEvent,
@@ -29,11 +27,16 @@ from projections.events.types import (
     TurnEnded,
     TurnStarted,
 )
+from projections.events.untrusted import (
+    DECODE_ERRORS,
+    Undecodable,
+    check_nesting,
+    refusing,
+    without_text,
+)
 from projections.events.upcasters import Upcaster, UpcastFailed
 from projections.events.versions import EventTypes
 
-MAX_NESTING = 128
-"""Levels of arrays and objects in a whole record."""
 CONTENT_TYPE = "application/cloudevents+json"
 UPCASTERS: tuple[Upcaster, ...] = ()
 """From outdated versions to the present ones; every type is at its first version yet
@@ -53,14 +56,7 @@ MEMORY = frozenset(name for name, data in DATA_TYPES.items() if issubclass(data,
 MEMORY_NAMES: dict[type, str] = {DATA_TYPES[name]: name for name in MEMORY}
 """The short name of each of their structs."""
 _known: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
-_other = msgspec.json.Decoder(OtherEvent)
-_QUOTED = re.compile(r" value ['\"].*['\"](?= - at `\$|$)", re.DOTALL)
-
-
-class Undecodable(ValueError):
-    """A record's value is not an event; the message says what is wrong. It is a dead letter, never
-    an exception to a user.
-    """
+_other = refusing(msgspec.json.Decoder(OtherEvent).decode)
 
 
 def full_type(name: str) -> str:
@@ -102,15 +98,10 @@ def decode_event(value: bytes) -> AnyEvent:
         Undecodable: the value is not JSON, lacks an envelope field, or is of a known type with data
             of the wrong form.
     """
-    # Objects alone take five bytes a level: most records are shorter than that, and their brackets
-    # need not be counted.
-    if (len(value) > 5 * MAX_NESTING or b"[" in value) and nested_beyond(value, MAX_NESTING):
-        # Python's own limit would depend on the caller's stack: the same record would be an event
-        # here and none there.
-        raise Undecodable(f"it is nested more than {MAX_NESTING} levels deep")
+    check_nesting(value)
     try:
         event = _known.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as known_error:
+    except DECODE_ERRORS as known_error:
         found = _not_present(value, known_error)
         if isinstance(found, OtherEvent):
             return found
@@ -130,17 +121,17 @@ def _not_present(value: bytes, known_error: Exception) -> AnyEvent:
     nobody knows.
     """
     try:
-        other = _other.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Undecodable(_without_text(known_error)) from None
+        other = _other(value)
+    except Undecodable:
+        raise Undecodable(without_text(known_error)) from None
     if TYPES.is_present(other.type):
-        raise Undecodable(_without_text(known_error)) from None
+        raise Undecodable(without_text(known_error)) from None
     if not TYPES.is_outdated(other.type):
         return other
     try:
         return TYPES.read_outdated(value)
     except UpcastFailed as error:
-        raise Undecodable(_without_text(error)) from error
+        raise Undecodable(without_text(error)) from error
 
 
 def decode_opaque(value: bytes) -> OtherEvent:
@@ -150,19 +141,7 @@ def decode_opaque(value: bytes) -> OtherEvent:
     Raises:
         Undecodable: the value is not JSON, or lacks an envelope field.
     """
-    try:
-        return _other.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Undecodable(_without_text(error)) from None
-
-
-def _without_text(error: Exception) -> str:
-    """A decoder's complaint without what it quotes of the payload: dead letters and logs outlive an
-    erasure.
-    """
-    if isinstance(error, UnicodeDecodeError):
-        return f"it is not UTF-8 ({error.reason})"
-    return _QUOTED.sub(" value", str(error))
+    return _other(value)
 
 
 def _free_form(data: object) -> Iterator[tuple[str, object]]:

@@ -15,6 +15,7 @@ import msgspec
 from projections.errors import InvalidPosition
 from projections.events.codec import MEMORY
 from projections.events.types import PREFIX, absolute, delta
+from projections.events.untrusted import Undecodable, json_decoder
 from projections.names import Position, parse_position
 
 NOWHERE = Position(999_999_999, 10**18 - 1)
@@ -36,7 +37,11 @@ class Moved(Protocol):
 
 
 _Fields = dict[str, msgspec.Raw]
-_decode: Callable[[bytes | msgspec.Raw], _Fields] = msgspec.json.Decoder(_Fields).decode
+_decode = json_decoder(_Fields)
+_any = json_decoder()
+_string = json_decoder(str)
+_strings = json_decoder(list[str])
+_offsets = json_decoder(list[int])
 _encode = msgspec.json.Encoder().encode
 
 
@@ -59,12 +64,12 @@ def relocate_envelope(value: bytes, moved: Moved) -> bytes:
         fields = _decode(value)
         changed = _text(fields, "expect", moved.until)
         if "fence" in fields:
-            token = msgspec.json.decode(fields["fence"])
+            token = _any(fields["fence"])
             if type(token) is int:
                 token = moved.event(Position(moved.partition, token)).offset
                 fields["fence"] = msgspec.Raw(_encode(token))
                 changed = True
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except Undecodable:
         return value
     return _encode(fields) if changed else value
 
@@ -73,13 +78,13 @@ def relocate_payload(value: bytes, moved: Moved) -> bytes:
     """A readable value with the positions in its payload given new ones."""
     try:
         fields = _decode(value)
-        change = _PAYLOADS.get(_kind(msgspec.json.decode(fields["type"], type=str)))
+        change = _PAYLOADS.get(_kind(_string(fields["type"])))
         if change is None:
             return value
         data = _decode(fields["data"])
         if not change(data, moved):
             return value
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
+    except (Undecodable, KeyError):
         return value
     fields["data"] = msgspec.Raw(_encode(data))
     return _encode(fields)
@@ -92,7 +97,7 @@ def _text(fields: _Fields, name: str, place: Callable[[Position], Position]) -> 
     """Change a field that is a position; an id or null stays."""
     if name not in fields:
         return False
-    text = msgspec.json.decode(fields[name])
+    text = _any(fields[name])
     try:
         position = parse_position(text)
     except InvalidPosition:
@@ -104,7 +109,7 @@ def _text(fields: _Fields, name: str, place: Callable[[Position], Position]) -> 
 def _texts(fields: _Fields, name: str, moved: Moved) -> bool:
     if name not in fields:
         return False
-    found = msgspec.json.decode(fields[name], type=list[str])
+    found = _strings(fields[name])
     try:
         changed = [str(moved.event(parse_position(text))) for text in found]
     except InvalidPosition:
@@ -116,7 +121,7 @@ def _texts(fields: _Fields, name: str, moved: Moved) -> bool:
 def _steps(fields: _Fields, name: str, moved: Moved) -> bool:
     if name not in fields:
         return False
-    offsets = absolute(msgspec.json.decode(fields[name], type=list[int]))
+    offsets = absolute(_offsets(fields[name]))
     changed = [moved.until(Position(moved.partition, offset)).offset for offset in offsets]
     fields[name] = msgspec.Raw(_encode(delta(changed)))
     return bool(offsets)
@@ -126,7 +131,7 @@ def _within(fields: _Fields, name: str, change: Callable[[_Fields], Iterable[boo
     """Change fields of a field that is an object; anything else stays."""
     try:
         inner = _decode(fields[name])
-    except (KeyError, msgspec.ValidationError):
+    except (KeyError, Undecodable):
         return False
     if not any(list(change(inner))):
         return False

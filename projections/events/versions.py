@@ -9,10 +9,12 @@ from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 
+from projections.events.untrusted import json_decoder
 from projections.events.upcasters import Upcaster, Upcasters, UpcastFailed, version_of
 
 PREFIX = "threadfold."
 T = TypeVar("T")
+_envelope = json_decoder()
 
 
 class EventTypes(Generic[T]):
@@ -65,10 +67,11 @@ class EventTypes(Generic[T]):
         """The event of a value whose type is outdated.
 
         Raises:
+            Undecodable: the value is not JSON.
             UpcastFailed: an upcaster failed, or what it gave is no event; the message may quote a
                 field's value.
         """
-        envelope = msgspec.json.decode(value)
+        envelope = _envelope(value)
         try:
             event: T = msgspec.convert(self.present_form(envelope), self._union)
         except (msgspec.ValidationError, RecursionError) as error:

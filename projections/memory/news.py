@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from projections.errors import InvalidPosition
-from projections.events.codec import Undecodable, decode_event
+from projections.events.codec import decode_event
 from projections.events.times import parse_micros, stated_at
 from projections.events.types import (
     ErasedEvent,
@@ -21,6 +21,7 @@ from projections.events.types import (
     MemoryVoided,
     OtherEvent,
 )
+from projections.events.untrusted import Undecodable, json_decoder
 from projections.events.versions import PREFIX
 from projections.memory.identity import Scope, scope_of
 from projections.names import Key, parse_key, parse_position
@@ -102,15 +103,15 @@ class _Place(msgspec.Struct):
     time: str | None = None
 
 
-_place = msgspec.json.Decoder(_Place).decode
-_voided = msgspec.json.Decoder(MemoryVoided).decode
+_place = json_decoder(_Place)
+_voided = json_decoder(MemoryVoided)
 
 
 class _Sourced(msgspec.Struct):
     source: str
 
 
-_sourced = msgspec.json.Decoder(_Sourced).decode
+_sourced = json_decoder(_Sourced)
 
 
 def log_of(value: bytes) -> Key | None:
@@ -119,7 +120,7 @@ def log_of(value: bytes) -> Key | None:
     """
     try:
         return _log_named(_sourced(value).source)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except Undecodable:
         return None
 
 
@@ -161,7 +162,7 @@ def read_news(log: Key, value: bytes) -> News | None:
         if isinstance(data, MemoryRetrieved):
             return _used(log, position.offset, at, data)
         learnt_from = tuple(parse_position(one).offset for one in data.positions)
-    except (msgspec.DecodeError, InvalidPosition) as error:
+    except InvalidPosition as error:
         raise Undecodable(f"it is not of the topic of memories: {error}") from None
     return Fact(log, position.offset, at, learnt_from, data)
 

@@ -15,6 +15,7 @@ from hashlib import sha256
 import msgspec
 
 from projections.events.types import AnyEvent
+from projections.events.untrusted import Undecodable, refusing
 from projections.fold.rehydration import has_text, refill, tools_of
 from projections.names import Key, Position
 from projections.policy.policy import Rules
@@ -104,15 +105,15 @@ def encode_marker(marker: Marker) -> bytes:
     return msgspec.msgpack.encode(marker)
 
 
-_snapshots = msgspec.msgpack.Decoder(Snapshot)
-_markers = msgspec.msgpack.Decoder(Marker)
+_snapshots = refusing(msgspec.msgpack.Decoder(Snapshot).decode)
+_markers = refusing(msgspec.msgpack.Decoder(Marker).decode)
 
 
 def decode_snapshot(value: bytes | None, stamp: Stamp) -> Snapshot | None:
     """Read a conversation's record; None when it is not one, or of another stamp."""
     try:
-        found = _snapshots.decode(value or b"")
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = _snapshots(value)
+    except Undecodable:
         return None
     return found if found.stamp == stamp else None
 
@@ -127,16 +128,16 @@ def encode_packed(stamp: Stamp, offset: int, digest: str, body: bytes) -> bytes:
 def body_of(value: bytes | None) -> bytes | None:
     """The body of a conversation's record, whatever its stamp; None when it is not one."""
     try:
-        return _snapshots.decode(value or b"").body
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _snapshots(value).body
+    except Undecodable:
         return None
 
 
 def decode_marker(value: bytes | None, stamp: Stamp) -> Marker | None:
     """Read a marker; None when it is not one, or of another stamp."""
     try:
-        found = _markers.decode(value or b"")
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = _markers(value)
+    except Undecodable:
         return None
     return found if found.stamp == stamp else None
 
@@ -157,28 +158,29 @@ class _Parts(msgspec.Struct, array_like=True):
     recent_ids: bytes
 
 
-_parts = msgspec.msgpack.Decoder(_Parts)
+_parts = refusing(msgspec.msgpack.Decoder(_Parts).decode)
+_meta = refusing(decode_meta)
 
 
 def snapshot_offsets(snapshot: bytes) -> list[int]:
     """The offsets of the events whose text the snapshot left in the log, ascending; raises
     ``ValueError`` when it cannot be read.
     """
-    return [entry.offset for entry in _parts.decode(snapshot).tail if has_text(entry)]
+    return [entry.offset for entry in _parts(snapshot).tail if has_text(entry)]
 
 
 def tail_offsets(snapshot: bytes) -> list[int]:
     """The offsets of all single events of the snapshot's tail, those without text included: when a
     cut is undone their text comes back. Raises like :func:`snapshot_offsets`.
     """
-    return [entry.offset for entry in _parts.decode(snapshot).tail if entry.kind not in RANGES]
+    return [entry.offset for entry in _parts(snapshot).tail if entry.kind not in RANGES]
 
 
 def bare(key: Key, partition: int, rules: Rules, snapshot: bytes) -> Window:
     """The window a snapshot was taken of, without its tail's text; raises ``ValueError`` when it
     cannot be read.
     """
-    return _window(key, partition, rules, _parts.decode(snapshot))
+    return _window(key, partition, rules, _parts(snapshot))
 
 
 def restore(
@@ -194,7 +196,7 @@ def restore(
             of the topic.
         ValueError: the snapshot cannot be read.
     """
-    parts = _parts.decode(snapshot)
+    parts = _parts(snapshot)
     variants = Variants(
         lambda offset: str(Position(partition, offset)),
         "",
@@ -209,7 +211,7 @@ def restore(
 
 
 def _window(key: Key, partition: int, rules: Rules, parts: _Parts) -> Window:
-    meta = decode_meta(parts.meta)
+    meta = _meta(parts.meta)
     return Window(
         key,
         partition,

@@ -14,12 +14,11 @@ from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import Any
 
-import msgspec
-
 from projections.errors import InvalidPolicy
 from projections.events import types as events
 from projections.events.times import present
 from projections.events.types import absolute, delta
+from projections.events.untrusted import Undecodable, json_decoder
 from projections.events.validation import Record, make_record
 from projections.fold.apply import id_hash_of
 from projections.fold.replay import Logged
@@ -292,9 +291,12 @@ def _trust(logged: list[Logged], previous: events.Summary | None) -> str:
     return _TRUST[least]
 
 
+_request = json_decoder(CompactionRequest)
+
+
 def decode_request(value: bytes | None) -> CompactionRequest | None:
     """A request as it stands on its topic, None for what is not one."""
     try:
-        return msgspec.json.decode(value or b"", type=CompactionRequest)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _request(value)
+    except Undecodable:
         return None

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, ThreadfoldError
+from projections.events.untrusted import Undecodable, json_decoder
 from projections.names import Key, Position
 from streams.compaction.summarizers.endpoint_limits import EndpointLimits
 from streams.compaction.summarizers.failures import CallNotAllowed
@@ -87,6 +88,9 @@ class _Asked(msgspec.Struct):
     @property
     def key(self) -> Key:
         return Key(self.tenant, self.conversation)
+
+
+_asked = json_decoder(_Asked)
 
 
 class _HandedOver(Exception):
@@ -167,8 +171,8 @@ class Dispatcher:
         without ``done``.
         """
         try:
-            asked = msgspec.json.decode(value or b"", type=_Asked)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            asked = _asked(value)
+        except Undecodable:
             asked = None
         if asked is None or asked.kind not in self._answering:
             logger.warning("skipped a compaction request that cannot be read")

@@ -11,6 +11,8 @@ import logging
 
 import msgspec
 
+from projections.events.untrusted import json_decoder
+
 logger = logging.getLogger(__name__)
 
 
@@ -96,6 +98,9 @@ class ProjectionRecord(msgspec.Struct, frozen=True):
         )
 
 
+_record = json_decoder(ProjectionRecord)
+
+
 def take_record(records: dict[str, ProjectionRecord], name: str, value: bytes | None) -> None:
     """Take a record of the control topic in, unless another one of its revision came first; raises
     ``ValueError`` for one that is none.
@@ -103,7 +108,7 @@ def take_record(records: dict[str, ProjectionRecord], name: str, value: bytes | 
     if not value:
         records.pop(name, None)
         return
-    new = msgspec.json.decode(value, type=ProjectionRecord)
+    new = _record(value)
     known = records.get(name)
     if known is None or new.revision > known.revision:
         records[name] = new

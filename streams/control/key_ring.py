@@ -118,6 +118,10 @@ class KeyRing:
                 seen.add(one.master)
                 self.masters.unwrap(key_place(conversation, one.kid), one.master, one.wrapped)
 
+    def check_followed(self) -> None:
+        """Raise :class:`TopicStuck` while the topic's follower fails at a record."""
+        self._topic.check()
+
     def on_erased(self, callback: Callable[[bytes], None]) -> None:
         """Call back with the conversation whenever an erasure was begun or done."""
         self._erased.append(callback)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from projections.errors import TopicMismatch, UnderMaintenance, UnknownTenant
+from projections.events.untrusted import Decode, json_decoder
 from projections.policy.policy import Callables, Rules
 from streams.control.custom_projections import ProjectionRecord, take_record
 from streams.control.halts import Halt
@@ -70,6 +71,16 @@ class Copy(msgspec.Struct, omit_defaults=True):
     ends: list[int] | None = None
 
 
+_number = json_decoder(int)
+_generation = json_decoder(Generation)
+_tenant = json_decoder(Tenant)
+_key = json_decoder(ApiKey)
+_token_keys = json_decoder(TokenKeys)
+_halt = json_decoder(Halt)
+_maintenance = json_decoder(Maintenance)
+_copy = json_decoder(Copy)
+
+
 class State:
     """The control topic's content."""
 
@@ -95,41 +106,39 @@ class State:
         self.summarizers: frozenset[str] | None = None
 
     def put(self, key: bytes, value: bytes | None) -> None:
-        """Take one record in; records of unknown kinds are left to newer releases."""
+        """Take one record in; records of unknown kinds are left to newer releases. Raises
+        ``ValueError`` for one that cannot be read.
+        """
         kind, _, name = key.decode("utf-8", "replace").partition("/")
         if kind == "generation" and name == "live":
-            self.live = msgspec.json.decode(value, type=int) if value else None
+            self.live = _number(value) if value else None
         elif kind == "generation":
-            _set(self.generations, int(name), value, Generation)
+            _set(self.generations, int(name), value, _generation)
         elif kind == "claim":
             number, _, claimant = name.partition("/")
             self.claims.setdefault(int(number), claimant)
         elif kind == "tenant":
             self._put_tenant(name, value)
         elif kind == "key":
-            _set(self.keys, name, value, ApiKey)
+            _set(self.keys, name, value, _key)
             same_id = self._key_ids.setdefault(key_id(name), set())
             (same_id.add if value else same_id.discard)(name)
         elif kind == "token-keys":
-            _set(self.token_keys, name, value, TokenKeys)
+            _set(self.token_keys, name, value, _token_keys)
         elif kind == "halt":
-            _set(self.halts, int(name), value, Halt)
+            _set(self.halts, int(name), value, _halt)
         elif kind == "maintenance":
-            _set(self.maintenance, name, value, Maintenance)
+            _set(self.maintenance, name, value, _maintenance)
         elif kind == "copy":
-            _set(self.copies, name, value, Copy)
+            _set(self.copies, name, value, _copy)
         elif kind == "view":
             take_record(self.projections, name, value)
 
     def _put_tenant(self, name: str, value: bytes | None) -> None:
         known = self.tenants.get(name)
         # The records of earlier releases have no version.
-        if (
-            not value
-            or known is None
-            or not 0 < (new := msgspec.json.decode(value, type=Tenant)).version <= known.version
-        ):
-            _set(self.tenants, name, value, Tenant)
+        if not value or known is None or not 0 < (new := _tenant(value)).version <= known.version:
+            _set(self.tenants, name, value, _tenant)
         else:
             logger.debug(
                 "a record of tenant %s is skipped: version %d is newer",
@@ -268,10 +277,8 @@ class State:
         return known
 
 
-def _set(
-    where: dict[Any, Any], name: Any, value: bytes | None, type_: type[msgspec.Struct]
-) -> None:
+def _set(where: dict[Any, Any], name: Any, value: bytes | None, decode: Decode[Any]) -> None:
     if value:
-        where[name] = msgspec.json.decode(value, type=type_)
+        where[name] = decode(value)
     else:
         where.pop(name, None)

@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from projections.events.codec import Undecodable, decode_event, decode_opaque, short_type
+from projections.events.codec import decode_event, decode_opaque, short_type
 from projections.events.types import AnyEvent, OtherEvent
+from projections.events.untrusted import Undecodable, json_decoder
 from projections.names import Key, Position, parse_key
 from streams.encryption.payload_cipher import MARK, NotAuthentic, PayloadCipher, open_value
 from streams.log.log import Row
@@ -20,6 +21,7 @@ from streams.partition.step import astray
 MOST_TOKENS = 2**31 - 1
 """A claim beyond it counts as none: no event has room for so much."""
 _DAY_MS = 86_400_000
+_json = json_decoder()
 
 
 class Event:
@@ -70,8 +72,13 @@ class Event:
         data = self._event.data
         if isinstance(data, msgspec.Struct):
             found = msgspec.to_builtins(data)
+        elif data is msgspec.UNSET:
+            return {}
         else:
-            found = msgspec.json.decode(data) if data is not msgspec.UNSET else {}
+            try:
+                found = _json(data)
+            except Undecodable:  # of a type that nobody knows: its payload was never read
+                return {}
         return found if isinstance(found, dict) else {"data": found}
 
 

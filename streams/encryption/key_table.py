@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from projections.events.untrusted import json_decoder
 from projections.names import parse_key
 from streams.encryption.master_keys import WRAPPED_BYTES
 from streams.encryption.payload_cipher import KID_BYTES
@@ -69,8 +70,8 @@ def encode_key(master: str, wrapped: bytes) -> bytes:
     return msgspec.json.encode(KeyRecord(master, base64.b64encode(wrapped).decode()))
 
 
-_decode_key = msgspec.json.Decoder(KeyRecord).decode
-_decode_erasure = msgspec.json.Decoder(Erasure).decode
+_decode_key = json_decoder(KeyRecord)
+_decode_erasure = json_decoder(Erasure)
 
 
 class KeyTable:

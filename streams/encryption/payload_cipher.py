@@ -21,8 +21,9 @@ import orjson
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from projections.events.codec import Undecodable, decode_event, decode_opaque
+from projections.events.codec import decode_event, decode_opaque
 from projections.events.types import AnyEvent
+from projections.events.untrusted import Undecodable, json_decoder
 from projections.events.validation import Record
 
 MARK = b'"ciphertext":"'
@@ -141,8 +142,8 @@ class _SealedEnvelope(msgspec.Struct):
     data: _Payload
 
 
-_envelope = msgspec.json.Decoder(_Envelope).decode
-_sealed_envelope = msgspec.json.Decoder(_SealedEnvelope).decode
+_envelope = json_decoder(_Envelope)
+_sealed_envelope = json_decoder(_SealedEnvelope)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -154,7 +155,7 @@ def seal_event(value: bytes, kid: bytes, key: AESGCM) -> bytes:
         return value
     try:
         event = _envelope(value)
-    except msgspec.ValidationError:
+    except Undecodable:
         return value
     data = bytes(event.data)
     if not value.endswith(data + b"}"):
@@ -202,7 +203,7 @@ def _kid_of(text: bytes) -> bytes | None:
 def _sealed(value: bytes) -> _SealedEnvelope | None:
     try:
         return _sealed_envelope(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except Undecodable:
         return None
 
 
@@ -234,7 +235,10 @@ def open_value(seals: PayloadCipher, conversation: bytes, value: bytes) -> bytes
     at = value.rfind(b'"data":{')
     if at < 0 or not value.endswith(event.data.ciphertext.encode() + b'"}}'):
         # Another producer's order of fields.
-        whole = orjson.loads(value)
+        try:
+            whole = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            raise NotAuthentic("beside its sealed payload it is not JSON") from None
         return orjson.dumps({**whole, "data": orjson.loads(data)})
     return b"".join((value[: at + 7], data, b"}"))
 

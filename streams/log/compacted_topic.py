@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from projections.errors import TopicMismatch
+from projections.errors import TopicMismatch, TopicStuck
 from streams.log.clients import (
     SharedProducer,
     end_offset,
@@ -27,6 +27,8 @@ from streams.settings.settings import Settings
 logger = logging.getLogger(__name__)
 POLL = 0.5
 """Seconds to wait for records, and before another try while the brokers are away."""
+PAUSE = 5.0
+"""Seconds before another try at a record at which the follower failed."""
 
 
 class TopicRecord(Protocol):
@@ -54,7 +56,9 @@ class CompactedTopic:
     ) -> None:
         """Args:
         topic: the name in Kafka. apply: takes a record in; for one that it cannot read it raises
-        ``ValueError``, which is logged. idle: awaited whenever nothing came for a moment.
+        ``ValueError``, and the record is skipped and logged. Anything else that it raises is a
+        fault of this program: the record may matter, so it is tried until it is taken. idle:
+        awaited whenever nothing came for a moment.
         """
         self.topic = topic
         self._settings = settings
@@ -65,6 +69,7 @@ class CompactedTopic:
         self._consumer: AIOKafkaConsumer | None = None
         self._follower: asyncio.Task[None] | None = None
         self._next = 0
+        self._failure: TopicStuck | None = None
         self._advanced = asyncio.Condition()
 
     async def start(self) -> None:
@@ -73,6 +78,7 @@ class CompactedTopic:
         Raises:
             TopicMismatch: there is no such topic.
             KafkaUnavailable: the brokers do not answer, or stop delivering before the end.
+            TopicStuck: the follower fails at a record.
         """
         async with kafka_errors(self._settings, f"reading topic {self.topic}"):
             consumer = make_consumer(self._settings)
@@ -108,6 +114,7 @@ class CompactedTopic:
 
         Raises:
             KafkaUnavailable: it took longer than the append time-out, or the follower is stopped.
+            TopicStuck: the follower fails at a record.
         """
         limit = self._settings.append_timeout
         async with kafka_errors(self._settings, f"reading topic {self.topic}"):
@@ -120,11 +127,20 @@ class CompactedTopic:
                 before = self._next
                 try:
                     async with asyncio.timeout_at(deadline), self._advanced:
-                        await self._advanced.wait_for(lambda: self._next >= end)
+                        await self._advanced.wait_for(
+                            lambda: self._next >= end or self._failure is not None
+                        )
                 except TimeoutError:
                     if not while_advancing or self._next == before:
                         raise
                     deadline += limit
+                if self._next < end:
+                    self.check()
+
+    def check(self) -> None:
+        """Raise :class:`TopicStuck` while the follower fails at a record."""
+        if self._failure is not None:
+            raise TopicStuck(str(self._failure))
 
     async def write(self, rows: Mapping[bytes, bytes | None], *, one_by_one: bool = False) -> None:
         """Write records (None deletes) in order, and return when all in-sync replicas have them.
@@ -154,20 +170,40 @@ class CompactedTopic:
     async def _follow(self) -> None:
         while self._consumer is not None:
             try:
-                batches = await self._consumer.getmany(self._place, timeout_ms=int(POLL * 1000))
-                rows = batches.get(self._place, [])
-                position = await self._consumer.position(self._place)
-            except KafkaError:
-                # The brokers are away: keep what is known; the client reconnects by itself.
-                await asyncio.sleep(POLL)
-                continue
-            for row in rows:
-                self._take(row)
-            async with self._advanced:
-                self._next = position
-                self._advanced.notify_all()
-            if not rows and self._idle is not None:
-                await self._idle()
+                await self._read_on(self._consumer)
+            except Exception as error:
+                # Whoever waits hears of this error. Otherwise it would look as if Kafka were away.
+                logger.exception("following topic %s failed at offset %d", self.topic, self._next)
+                self._failure = TopicStuck(
+                    f"this process cannot take in topic {self.topic} from offset {self._next} on"
+                    f" ({type(error).__name__}: {error}): see its log, and upgrade or restart it"
+                )
+                await self._advance(self._next)
+                await asyncio.sleep(PAUSE)
+                self._consumer.seek(self._place, self._next)
+
+    async def _read_on(self, consumer: AIOKafkaConsumer) -> None:
+        """Take in what there is now."""
+        try:
+            batches = await consumer.getmany(self._place, timeout_ms=int(POLL * 1000))
+            rows = batches.get(self._place, [])
+            position = await consumer.position(self._place)
+        except KafkaError:
+            # The brokers are away: keep what is known; the client reconnects by itself.
+            await asyncio.sleep(POLL)
+            return
+        for row in rows:
+            self._next = row.offset
+            self._take(row)
+        await self._advance(position)
+        if not rows and self._idle is not None:
+            await self._idle()
+        self._failure = None
+
+    async def _advance(self, to: int) -> None:
+        async with self._advanced:
+            self._next = to
+            self._advanced.notify_all()
 
     def _take(self, row: TopicRecord) -> None:
         try:

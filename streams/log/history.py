@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-from projections.events.codec import Undecodable
 from projections.events.types import AnyEvent, SummaryEvent, absolute
+from projections.events.untrusted import Undecodable
 from projections.fold.replay import Logged
 from projections.names import Key, Position, parse_position
 from projections.window.window import Window

@@ -20,6 +20,7 @@ from projections.errors import CallableFailed, Healing, InvalidPosition, LogTrun
 from projections.events.codec import short_type
 from projections.events.times import present
 from projections.events.types import OtherEvent
+from projections.events.untrusted import Undecodable, json_decoder
 from projections.events.validation import make_record
 from projections.fold.apply import apply
 from projections.names import Key, Position, parse_key, parse_position, partition_of
@@ -84,7 +85,7 @@ class _Letter(msgspec.Struct):
     closed: bool = False
 
 
-_letter = msgspec.json.Decoder(_Letter)
+_letter = json_decoder(_Letter)
 
 
 @dataclass(slots=True)
@@ -128,9 +129,9 @@ class DeadLetters:
         for number, end in (await self.letters.end_offsets()).items():
             async for raw in self.letters.scan(number, 0, end - 1):
                 try:
-                    letter = _letter.decode(raw.value or b"")
+                    letter = _letter(raw.value)
                     position = parse_position(letter.position)
-                except (msgspec.DecodeError, InvalidPosition):
+                except (Undecodable, InvalidPosition):
                     continue  # nobody's letter: whoever can write the topic wrote it
                 if letter.closed:
                     closed.add(letter.position)

@@ -28,6 +28,7 @@ from projections.events.relocation import (
     relocate_envelope,
     relocate_payload,
 )
+from projections.events.untrusted import Undecodable, json_decoder
 from projections.names import Key, Position, parse_key, parse_position, partition_of
 from streams.control.key_ring import KeyRing
 from streams.encryption.key_table import ERASED, Erasure, KeyTable
@@ -47,13 +48,14 @@ class _Envelope(msgspec.Struct):
     type: str = ""
 
 
-_envelope = msgspec.json.Decoder(_Envelope).decode
+_envelope = json_decoder(_Envelope)
+_erasure = json_decoder(Erasure)
 
 
 def _read_envelope(value: bytes | None) -> _Envelope:
     try:
-        return _envelope(value or b"")
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _envelope(value)
+    except Undecodable:
         return _Envelope()
 
 
@@ -249,9 +251,9 @@ def relocated_erasure(record: Copied, places: PositionMap) -> Copied:
     if record.value is None or not (record.key or b"").endswith(b"/" + ERASED):
         return record
     try:
-        erasure = msgspec.json.decode(record.value, type=Erasure)
+        erasure = _erasure(record.value)
         old = None if erasure.position is None else parse_position(erasure.position)
-    except (msgspec.DecodeError, InvalidPosition):
+    except (Undecodable, InvalidPosition):
         return record
     if old is None:
         return record

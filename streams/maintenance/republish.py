@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
-from projections.events.codec import Undecodable, decode_opaque, full_type
+from projections.events.codec import decode_opaque, full_type
 from projections.events.types import AnyEvent
+from projections.events.untrusted import Undecodable
 from projections.fold.outcomes import Outcome, Taught
 from projections.names import Key, Position
 from projections.policy.policy import Rules

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from projections.events.untrusted import Undecodable, json_decoder
 from projections.fold.extraction_due import Extraction, Reason
 from projections.names import Key
 
@@ -58,9 +59,12 @@ def request_of(
     )
 
 
+_request = json_decoder(ExtractionRequest)
+
+
 def decode_extraction(value: bytes) -> ExtractionRequest | None:
     """A request as it stands on its topic, None for what is not one."""
     try:
-        return msgspec.json.decode(value, type=ExtractionRequest)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _request(value)
+    except Undecodable:
         return None

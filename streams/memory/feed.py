@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from projections.events.codec import Undecodable
+from projections.events.untrusted import Undecodable
 from projections.memory.news import News, log_of, read_news
 from projections.names import partition_of, users_log
 from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, kid_in, open_value

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from projections.events.codec import Undecodable
 from projections.events.times import stated_at
+from projections.events.untrusted import Undecodable
 from projections.names import Key, Position, parse_key, partition_of
 from streams.encryption.payload_cipher import PayloadCipher, kid_in, read_event
 from streams.log.clients import AIOKafkaConsumer, kafka_errors

@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from projections.errors import RedisUnavailable
+from projections.events.untrusted import Undecodable, json_decoder
 from projections.redis.process_reports import ProcessReports
 from streams.metrics.declared import METRICS
 from streams.metrics.metrics import Metrics, Sample, family, page
@@ -93,6 +94,9 @@ async def reports_of(settings: Settings, kind: str) -> dict[str, bytes]:
         await found.close()
 
 
+_report = json_decoder(Report)
+
+
 def read_reports(reports: Mapping[str, bytes]) -> dict[str, Report]:
     """What processes reported, by their names and by metrics. A report of another release that
     cannot be read is passed over.
@@ -100,8 +104,8 @@ def read_reports(reports: Mapping[str, bytes]) -> dict[str, Report]:
     read: dict[str, Report] = {}
     for process, value in reports.items():
         try:
-            read[process] = msgspec.json.decode(value, type=Report)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            read[process] = _report(value)
+        except Undecodable as error:
             logger.warning("the metrics of process %s cannot be read: %s", process, error)
     return read
 

@@ -25,8 +25,9 @@ from projections.errors import (
     RedisUnavailable,
     UnusablePolicy,
 )
-from projections.events.codec import Undecodable, decode_event
+from projections.events.codec import decode_event
 from projections.events.types import AnyEvent, ErasedEvent
+from projections.events.untrusted import Undecodable
 from projections.fold.apply import Outcome, Status, apply
 from projections.fold.quarantine import (
     cause_of,
@@ -150,12 +151,18 @@ def belongs(found: AnyEvent | InvalidRecord) -> bool:
 
 
 async def step(
-    log: Log, window: Window, offset: int, found: AnyEvent | InvalidRecord, result: StepResult
+    log: Log,
+    window: Window,
+    offset: int,
+    found: AnyEvent | InvalidRecord,
+    result: StepResult,
+    fetch: Fetch = fetch_needed,
 ) -> Window:
     """Take one record of a conversation into its window; returns the window, which is another
     object where it went on after a drop.
 
-    What it has already is passed over. ``found`` is one that :func:`belongs`.
+    What it has already is passed over. ``found`` is one that :func:`belongs`; ``fetch`` reads the
+    log back for it.
 
     Raises:
         FoldFailure: the fold failed: see :func:`refold`.
@@ -165,7 +172,7 @@ async def step(
     if offset <= meta.position:
         return window
     if meta.quarantine is None and not isinstance(found, InvalidRecord):
-        outcome = await _fold(log, window, offset, found)
+        outcome = await _fold(log, window, offset, found, fetch)
         result.outcomes.append((found, outcome))
         return window
     return await step_aside(log, window, offset, found, result)
@@ -289,13 +296,15 @@ async def records_of(log: Log, key: Key, partition: int, first: int, last: int) 
     ]
 
 
-async def _fold(log: Log, window: Window, offset: int, event: AnyEvent) -> Outcome:
+async def _fold(
+    log: Log, window: Window, offset: int, event: AnyEvent, fetch: Fetch = fetch_needed
+) -> Outcome:
     try:
         outcome = apply(window, offset, event)
     except BaseException as error:
         raise spoiled_by(error, offset) from error
     return (
-        await with_history(log, window, offset, event, outcome)
+        await with_history(log, window, offset, event, outcome, fetch)
         if outcome.status is Status.NEEDS_HISTORY
         else outcome
     )

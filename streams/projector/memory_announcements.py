@@ -15,12 +15,13 @@ import msgspec
 
 from projections.events.memories import MemoryVoided
 from projections.events.times import rfc3339
+from projections.events.untrusted import json_decoder
 from projections.fold.outcomes import Taught
 from projections.memory.news import VOIDED
 from projections.names import Key, Position
 from streams.log.log import Raw
 
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_fields = json_decoder(dict[str, msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
 
 
@@ -32,7 +33,8 @@ def memories_key(tenant: str, user: str) -> bytes:
 def announcement(key: Key, raw: Raw, taught: Taught) -> bytes:
     """The value to publish for an event of the log at ``raw``."""
     assert raw.value is not None
-    fields: dict[str, Any] = dict(_fields(raw.value))
+    # The fold passes over the bytes of a field that it does not know: they may be no text.
+    fields: dict[str, Any] = dict(_fields(raw.value.decode(errors="replace").encode()))
     recorded = rfc3339(datetime.fromtimestamp(raw.timestamp / 1000, UTC), "milliseconds")
     data = fields.pop("data")
     if taught.to is not None or taught.dropped is not None:

@@ -20,6 +20,8 @@ from streams.recovery.callable_failures import check_shown
 from streams.recovery.shadow_fold import ShadowFold
 
 logger = logging.getLogger(__name__)
+KEPT_BYTES = 16 << 20
+"""Bytes of the log that are kept for rollbacks meanwhile: a process that serves does this."""
 
 
 async def refold(
@@ -38,7 +40,7 @@ async def refold(
     ends = {key: stub.position for key, stub in stubs.items()}
     failures: Failures = {}
     rules = rules.watched(failures)
-    folded = ShadowFold(log, partition, rules, ends.keys(), ends=ends)
+    folded = ShadowFold(log, partition, rules, ends.keys(), ends=ends, kept_bytes=KEPT_BYTES)
     await folded.advance(max(ends.values()))
     if strict:
         for key in stubs:

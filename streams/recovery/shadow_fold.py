@@ -14,6 +14,7 @@ from projections.names import Key, parse_key
 from projections.policy.policy import Rules
 from projections.window.window import Window
 from streams.log.log import Log, Row
+from streams.log.rollback_cache import KEPT_BYTES, RollbackCache
 from streams.partition.partition import Partition
 from streams.partition.step import (
     FoldFailure,
@@ -46,12 +47,14 @@ class ShadowFold:
         *,
         ends: Mapping[Key, int] | None = None,
         heard: Callable[[Key, AnyEvent, Outcome], None] | None = None,
+        kept_bytes: int = KEPT_BYTES,
     ) -> None:
         """Args: ``wanted``: the conversations that matter, None for all; ``ends``: the offset up to
         which each of them does; ``heard`` is called with what became of each event, with those of a
-        conversation in which the fold fails more than once.
+        conversation in which the fold fails more than once; ``kept_bytes`` of the log are kept for
+        rollbacks.
         """
-        self.log = log
+        self.log = RollbackCache(log, kept_bytes)
         self.partition = partition
         self.rules = rules
         self.wanted = wanted
@@ -158,7 +161,7 @@ class ShadowFold:
             return True
         result = StepResult()
         try:
-            windows[key] = await step(self.log, window, row.offset, found, result)
+            windows[key] = await step(self.log, window, row.offset, found, result, self.log.fetch)
         except FoldFailure as spoiled:
             self._known.setdefault(key, {})[spoiled.offset] = spoiled.cause
             return False

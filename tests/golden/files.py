@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
-from projections.events.codec import Undecodable, short_type
+from projections.events.codec import short_type
 from projections.events.types import AnyEvent, Event, OtherEvent
+from projections.events.untrusted import Undecodable
 from projections.fold.replay import Logged, replay
 from projections.names import Key, Position, parse_key
 from projections.policy.policy import Rules

@@ -20,6 +20,7 @@ from projections.storage.records import Checkpoint
 from streams.compaction.summarizers.failures import AttemptFailed, EndpointBusy
 from streams.compaction.summarizers.trial import try_endpoints
 from streams.control.control_topic import Control
+from streams.control.key_ring import KeyRing
 from streams.control.state import Generation, State
 from streams.log.clients import admin_client
 from streams.log.kafka_log import KafkaLog
@@ -83,6 +84,7 @@ async def examine(settings: Settings) -> Findings:
             await found.check("memory store", lambda: _memory_store(found, settings))
         if await found.check("kafka", lambda: _brokers(found, settings)):
             await found.check("topics", lambda: _topics(found, settings))
+            await found.check("keys", lambda: _keys(found, settings))
             if not await found.check("callables", lambda: _callables(settings)):
                 return found
             control = Control(settings)
@@ -240,6 +242,16 @@ async def _topics(found: Findings, settings: Settings) -> None:
         found.fault("topics", sentence)
     if not wrong:
         found.ok("topics", f"all of {settings.topic_prefix}.* have the shape they need")
+
+
+async def _keys(found: Findings, settings: Settings) -> None:
+    """Read the keys topic whole, as every service does."""
+    keys = KeyRing(settings, lambda _: False)
+    try:
+        await keys.start()
+    finally:
+        await keys.stop()
+    found.ok("keys", f"{_count(len(keys.table), 'conversation')} with data keys")
 
 
 async def _callables(settings: Settings) -> None:

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from projections.events.codec import full_type
+from projections.events.untrusted import Undecodable, json_decoder
 from projections.names import check_name, parse_key
 from streams.control.key_ring import KeyRing
 from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, open_value
@@ -27,7 +28,7 @@ class _Typed(msgspec.Struct):
     type: str
 
 
-_typed = msgspec.json.Decoder(_Typed)
+_typed = json_decoder(_Typed)
 _SUMMARY = full_type("summary")
 
 
@@ -92,8 +93,8 @@ def line_of(keys: PayloadCipher, conversation: bytes, value: bytes) -> bytes | N
     for another producer's record that is no event: it may hold anything, and is no line of JSON.
     """
     try:
-        kind = _typed.decode(value).type
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        kind = _typed(value).type
+    except Undecodable:
         return None
     if kind == _SUMMARY and keys.is_erased(conversation):
         return None

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from projections.events import types as events
-from projections.events.codec import Undecodable, decode_event
+from projections.events.codec import decode_event
+from projections.events.untrusted import Undecodable
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore

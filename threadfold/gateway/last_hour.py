@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from projections.errors import RedisUnavailable, ThreadfoldError
+from projections.events.untrusted import Undecodable, json_decoder
 from projections.redis.hour_rings import Hour, HourRings
 from projections.redis.process_reports import ProcessReports
 from streams.metrics.declared import DEAD_LETTERS, DUE, FOLDED, SECONDS_BEHIND, Metric
@@ -187,10 +188,13 @@ def _grown(was: tuple[float, ...] | None, now: tuple[float, ...], i: int) -> flo
     return now[i] - was[i]
 
 
+_counts = json_decoder(Counts)
+
+
 def _counts_of(state: bytes) -> Counts | None:
     try:
-        return msgspec.json.decode(state, type=Counts)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _counts(state)
+    except Undecodable:
         return None  # the first slot of all, or another release's
 
 

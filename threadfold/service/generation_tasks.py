@@ -17,6 +17,7 @@ import msgspec
 
 from projections.errors import Conflict, RedisUnavailable, ThreadfoldError
 from projections.events.times import present
+from projections.events.untrusted import Undecodable, json_decoder
 from projections.redis.process_reports import ProcessReports
 from streams.control.generations import LiveGeneration, begin, compared_generation, known_generation
 from streams.log.retention import check_whole
@@ -47,6 +48,9 @@ class TaskReport(msgspec.Struct):
     ended: str | None = None
     error: str | None = None
     would_lose: bool = False
+
+
+_reports_in = json_decoder(list[TaskReport])
 
 
 class GenerationTasks:
@@ -217,8 +221,8 @@ class GenerationTasks:
             for process, value in (await self._reports.all()).items():
                 if process != self._process:
                     # A report of another release that cannot be read is passed over.
-                    with suppress(msgspec.DecodeError, UnicodeDecodeError):
-                        others += msgspec.json.decode(value, type=list[TaskReport])
+                    with suppress(Undecodable):
+                        others += _reports_in(value)
         found: dict[int, TaskReport] = {}
         for report in sorted([*others, *self._mine.values()], key=lambda one: one.begun):
             found[report.generation] = report

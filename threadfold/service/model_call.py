@@ -17,6 +17,7 @@ from projections.events.json_limits import why_not_kept
 from projections.events.size_limits import MAX_CONTROL_BYTES, MAX_NAME
 from projections.events.times import present
 from projections.events.type_errors import explain
+from projections.events.untrusted import Undecodable, json_decoder
 from projections.events.validation import Record
 from projections.names import Key, Position, parse_key, parse_position
 from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, open_value
@@ -67,7 +68,7 @@ class StoredCall(msgspec.Struct):
 
 
 _FIELDS = frozenset(ModelCalled.__struct_fields__) - {"generation"}
-_decode = msgspec.json.Decoder(StoredCall).decode
+_decode = json_decoder(StoredCall)
 
 
 def read_called(body: object) -> ModelCalled:
@@ -146,10 +147,8 @@ def stored_call(raw: Raw, seals: PayloadCipher) -> StoredCall | None:
     """The call in a record, None if there is none or its key is deleted."""
     named = parse_key(raw.key or b"")
     try:
-        stored = _decode(open_value(seals, raw.key or b"", raw.value or b"") or b"")
-    except NotAuthentic:
-        return None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        stored = _decode(open_value(seals, raw.key or b"", raw.value or b""))
+    except (NotAuthentic, Undecodable):
         return None
     return (
         stored

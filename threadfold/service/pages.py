@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-import msgspec
-
 from projections.errors import InvalidPosition, InvalidRequest
 from projections.events.codec import DATA_TYPES, present_form, short_type
+from projections.events.untrusted import Undecodable, json_decoder
 from projections.names import Key, Position, parse_position
 from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher, open_value
@@ -208,6 +207,9 @@ def check_types(types: Collection[str] | None) -> None:
         )
 
 
+_json = json_decoder()
+
+
 async def flat_event_beside(
     raw: Raw, key: Key, seals: PayloadCipher, turn: Turn
 ) -> dict[str, Any] | None:
@@ -217,7 +219,7 @@ async def flat_event_beside(
 
 def flat_event(raw: Raw, key: Key, seals: PayloadCipher) -> dict[str, Any] | None:
     """A record as one flat object ``{"id", "type", "time", "position", …fields}``, None when it is
-    no event of this conversation.
+    no event of this conversation, or cannot be shown.
 
     Known types have their short name (``message``). Fields whose name is one of the envelope's
     (``id`` of another producer, ``position`` of ``event.dropped``) are under ``data``. An event
@@ -229,7 +231,10 @@ def flat_event(raw: Raw, key: Key, seals: PayloadCipher) -> dict[str, Any] | Non
     opened = open_value(seals, raw.key, raw.value)
     # The envelope as written, because the typed event lacks fields of newer versions. An outdated
     # version is upcast, unless its payload is sealed.
-    whole = msgspec.json.decode(opened or raw.value)
+    try:
+        whole = _json(opened or raw.value)
+    except Undecodable:
+        return None  # of a type that nobody knows: its payload was never read
     if opened is not None:
         whole = present_form(whole)
     flat = {

@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from projections.errors import InvalidRequest
-from projections.events.codec import Undecodable, decode_event, decode_opaque
+from projections.events.codec import decode_event, decode_opaque
+from projections.events.untrusted import Undecodable
 from projections.fold.replay import Logged, replay
 from projections.names import Key, Position
 from projections.policy.policy import Failures, Rules

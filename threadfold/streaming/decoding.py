@@ -8,7 +8,15 @@ import msgspec
 
 from projections.errors import InvalidPosition
 from projections.events.codec import is_outdated, short_type
-from projections.events.types import ErasedEvent, MessageEvent, SummaryEvent, ToolResultChunkEvent
+from projections.events.types import (
+    AnyEvent,
+    ErasedEvent,
+    MessageEvent,
+    OtherEvent,
+    SummaryEvent,
+    ToolResultChunkEvent,
+)
+from projections.events.untrusted import Undecodable, json_decoder
 from projections.names import Key, Position, parse_position
 from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, Unsealed, open_value
 from streams.log.history import event_of
@@ -47,8 +55,8 @@ class _Envelope(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw(b"")
 
 
-_envelope = msgspec.json.Decoder(_Envelope)
-_names = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_envelope = json_decoder(_Envelope)
+_names = json_decoder(dict[str, msgspec.Raw])
 
 
 def decrypted(row: Row, partition: int, seals: PayloadCipher) -> Raw | None:
@@ -87,7 +95,9 @@ def decode_record(
     event = None if row is None else event_of(row, key, _PLAIN)
     if row is None or event is None or type(event) is ToolResultChunkEvent:
         return None
-    data = _joined(row.value or b"", row.position) or _encode(flat_event(row, key, _PLAIN))
+    data = _data_of(row, key, event)
+    if data is None:
+        return None
     summary = type(event) is SummaryEvent
     judged = summary or event.expect is not None or event.fence is not None
     ends = None
@@ -102,18 +112,33 @@ def decode_record(
     )
 
 
+def _data_of(row: Raw, key: Key, event: AnyEvent) -> bytes | None:
+    """The flat event of a record; None where it cannot be shown. The payload of a type that nobody
+    knows was never read: it is shown only if it can be.
+    """
+    if type(event) is not OtherEvent:
+        try:
+            joined = _joined(row.value or b"", row.position)
+        except Undecodable:  # a field that nobody knows has a name that is no text
+            return None
+        if joined is not None:
+            return joined
+    flat = flat_event(row, key, _PLAIN)
+    return None if flat is None else _encode(flat)
+
+
 def _joined(value: bytes, at: Position) -> bytes | None:
     """The flat event from the record's bytes as they are; None where it has to be built field by
     field.
     """
-    envelope = _envelope.decode(value)
+    envelope = _envelope(value)
     fields = bytes(envelope.data)
     if (
         is_outdated(envelope.type)
         or not fields.startswith(b"{")
         or b"\n" in fields
         or b"\r" in fields
-        or not _HIDING.isdisjoint(_names.decode(fields))
+        or not _HIDING.isdisjoint(_names(fields))
     ):
         return None
     head: dict[str, object] = {
@@ -140,9 +165,9 @@ def decode_summary(
     if row is None or row.value is None:
         return None
     try:
-        envelope = _envelope.decode(row.value)
-        fields = _names.decode(envelope.data) if envelope.data else {}
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        envelope = _envelope(row.value)
+        fields = _names(envelope.data) if envelope.data else {}
+    except Undecodable:
         return None  # another producer may write anything: it is no summary
     kind = {"threadfold.summary.v1": "summary", VOIDED: "voided", ERASED: "erased"}.get(
         envelope.type

@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 
 from projections.errors import RedisUnavailable
+from projections.events.untrusted import Undecodable, json_decoder
 from streams.compaction.summarizers.budgets import Budgets, Reserved, Spending
 from streams.compaction.summarizers.failures import (
     AnswerUnreadable,
@@ -36,6 +37,7 @@ LONGEST_WAIT = 3600.0
 
 _BUSY = (408, 409, 425, 429)
 _REFUSED = (401, 402, 403, 404, 405, 407, 410)
+_json = json_decoder()
 _PRINTABLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
 Options = TypeVar("Options", bound=ModelSettings)
 
@@ -118,8 +120,8 @@ class ModelEndpoint(Generic[Options]):
                 f"{self.title} cannot be reached ({type(error).__name__})"
             ) from None
         try:
-            return msgspec.json.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return _json(raw)
+        except Undecodable:
             raise AnswerUnreadable(f"{self.title} did not answer JSON") from None
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
@@ -209,12 +211,10 @@ def _error_name(raw: bytes, key: str) -> str:
     message, which may quote what was sent.
     """
     try:
-        error = msgspec.json.decode(raw)["error"]
+        error = _json(raw)["error"]
         name = error.get("code") or error.get("type")
     except (
-        msgspec.DecodeError,
-        UnicodeDecodeError,
-        RecursionError,
+        Undecodable,
         KeyError,
         TypeError,
         AttributeError,

@@ -22,7 +22,17 @@ from tests.support.worker import running_worker, until
 from threadfold.embedded.ports import free_port
 from threadfold.embedded.stack import EmbeddedStack
 
-WELL = ["versions", "descriptors", "redis", "kafka", "topics", "generation", "dead letters", "lag"]
+WELL = [
+    "versions",
+    "descriptors",
+    "redis",
+    "kafka",
+    "topics",
+    "keys",
+    "generation",
+    "dead letters",
+    "lag",
+]
 """What ``doctor`` looks at, in order."""
 
 

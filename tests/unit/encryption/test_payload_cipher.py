@@ -12,8 +12,8 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from projections.events.codec import Undecodable
 from projections.events.types import MessageEvent, OpenedEvent, OtherEvent
+from projections.events.untrusted import Undecodable
 from projections.events.validation import make_record
 from projections.names import Key
 from streams.encryption.payload_cipher import (

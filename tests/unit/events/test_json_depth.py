@@ -7,8 +7,9 @@ from time import process_time
 
 import pytest
 
-from projections.events.codec import MAX_NESTING, Undecodable, decode_event
+from projections.events.codec import decode_event
 from projections.events.json_depth import nested_beyond
+from projections.events.untrusted import MAX_NESTING, Undecodable
 from projections.fold.apply import apply
 from projections.policy.policy import Rules
 from projections.window.window import Window

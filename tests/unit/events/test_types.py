@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from projections.events import codec
 from projections.events import types as events
-from projections.events.codec import Undecodable, decode_event, full_type, is_known, short_type
+from projections.events.codec import decode_event, full_type, is_known, short_type
 from projections.events.types import absolute, delta
+from projections.events.untrusted import Undecodable
 from projections.fold.apply import apply
 from projections.formats.context_document import context_document
 from projections.names import Key

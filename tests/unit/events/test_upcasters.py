@@ -15,8 +15,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from projections.errors import InvalidEvent
 from projections.events import codec
 from projections.events import types as events
-from projections.events.codec import Undecodable, decode_event, present_form
+from projections.events.codec import decode_event, present_form
 from projections.events.types import KnownEvent, MessageEvent, OtherEvent
+from projections.events.untrusted import Undecodable
 from projections.events.upcasters import Upcaster, Upcasters, UpcastFailed, version_of
 from projections.events.validation import make_record
 from projections.events.versions import EventTypes

@@ -17,6 +17,7 @@ from streams.log.log import Raw
 from streams.log.rollback_cache import RollbackCache
 from streams.partition.partition import Partition
 from streams.projector.effect_sink import NullSink
+from streams.recovery.shadow_fold import ShadowFold
 from tests.support.histories import RULES
 from tests.support.partitions import NUMBER, keys_of
 from tests.support.talks import Talks, random_talks
@@ -143,3 +144,17 @@ async def test_a_fold_that_went_back_to_its_checkpoint_does_not_take_later_event
         stored.load(KEYS[0], NUMBER, RULES).image()
         == replay(KEYS[0], NUMBER, RULES, talks.logs[KEYS[0]]).image()
     )
+
+
+async def test_a_shadow_fold_reads_the_log_back_once_for_many_rollbacks() -> None:
+    """Verify and repair fold all rollbacks there ever were, as a rebuild does."""
+    talks = deep_rollbacks(15)
+    log = CountingLog()
+    for key, value in talks.rows:
+        log.put(NUMBER, key, value)
+    fold = ShadowFold(log, NUMBER, RULES, None)
+    end = len(talks.rows) - 1
+    await fold.advance(end)
+    expected = replay(KEYS[0], NUMBER, RULES, talks.logs[KEYS[0]])
+    assert fold.windows[KEYS[0]].image() == expected.image()
+    assert log.reads < 3 * len(talks.rows), "as they go by, and once for all rollbacks"

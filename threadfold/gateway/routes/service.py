@@ -233,6 +233,7 @@ async def _ready(connection: Connection) -> dict[str, object]:
 
 async def _checked(connection: Connection) -> dict[str, object]:
     backend = connection.get()
+    backend.keys.check_followed()
     state, server = await asyncio.gather(backend.control.sync(), backend.store.ping())
     generation = state.live_generation
     if not connection.was_ready:
