@@ -22,6 +22,10 @@ CHUNK = 256 << 10
 """Bytes handed over at once."""
 
 
+def _nothing() -> None:
+    return None
+
+
 class Reader:
     """One subscriber's queue. Used within one event loop; never waits in :meth:`put`.
 
@@ -60,7 +64,7 @@ class Reader:
         self._unsent = Unsent() if tenant is None else tenant.unsent
         self._sending: list[SseEvent] = []
         """What was taken last: until it takes more, it is not sent."""
-        self.on_cut: Callable[[], None] = lambda: None
+        self.on_cut: Callable[[], None] = _nothing
         """Called if what was taken last is not to be sent any more."""
         self._most = most
         self._most_bytes = most_bytes
@@ -132,6 +136,8 @@ class Reader:
 
     def close(self) -> None:
         """Nobody takes anything any more."""
+        # It holds the sending task, which holds this: the memory would wait for a full collection.
+        self.on_cut = _nothing
         self.end("closed")
         self._clear()
         self._sent()

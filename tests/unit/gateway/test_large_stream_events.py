@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Callable
 
 from starlette.types import Message
@@ -10,6 +12,7 @@ from starlette.types import Message
 from streams.runtime.keyed_limit import KeyedLimit
 from threadfold.gateway.admission import in_turns
 from threadfold.gateway.event_stream import PIECE, EventStream, pieces_of
+from threadfold.streaming.reader import Reader
 from threadfold.streaming.sse_event import SseEvent
 
 LARGE = SseEvent("event", "1-2", b"x" * (20 * PIECE))
@@ -86,3 +89,33 @@ async def test_a_stream_that_is_cut_stops_in_the_midst_of_an_event() -> None:
     stop()
     await stream
     assert not client.bodies
+
+
+async def test_what_a_stream_held_is_freed_as_soon_as_its_client_has_left() -> None:
+    client, reader = Client(reads=False), Reader()
+    left = asyncio.Event()
+
+    async def receive() -> Message:
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    def on_cut(callback: Callable[[], None]) -> None:
+        reader.on_cut = callback
+
+    async def every() -> AsyncIterator[list[SseEvent]]:
+        yield [LARGE]
+
+    stream = EventStream(every(), reader.close, on_cut=on_cut)
+    held = weakref.ref(stream)
+    gc.collect()
+    gc.disable()
+    try:
+        sending = asyncio.create_task(stream({}, receive, client.send))
+        del stream
+        await asyncio.sleep(0)
+        left.set()
+        await sending
+        del sending
+        assert held() is None
+    finally:
+        gc.enable()
