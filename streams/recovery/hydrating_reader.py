@@ -8,12 +8,20 @@ window that was brought back says that the store holds nothing of it
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
+
 from projections.names import Key
-from projections.redis.read_turns import ReadTurns, no_turns
 from projections.storage.protocol import WindowReader
 from projections.storage.records import Checkpoint, Stored, stored_form
 from projections.storage.stubs import STUB, Stub, decode_stub
 from streams.recovery.revival import Revival
+from streams.runtime.keyed_limit import LARGE
+
+
+def _at_once(tenant: str) -> AbstractAsyncContextManager[None]:
+    del tenant
+    return nullcontext()
 
 
 class HydratingReader:
@@ -29,14 +37,14 @@ class HydratingReader:
         store: WindowReader,
         revival: Revival | None = None,
         *,
-        turns: ReadTurns = no_turns,
+        apart: Callable[[str], AbstractAsyncContextManager[None]] = _at_once,
     ) -> None:
-        """Args: ``turns``: what a tenant's windows are brought back within. The store's own turns
-        of that tenant must not wait within one.
+        """Args: ``apart``: gives the turn back that a tenant's read has, while it waits for the
+        log: what others of the tenant read is there.
         """
         self.revival = revival
         self._store = store
-        self._turns = turns
+        self._apart = apart
 
     async def read(
         self, generation: int, partition: int, keys: list[Key], *, recent_ids: bool = True
@@ -82,27 +90,23 @@ class HydratingReader:
         """What is stored, with windows where stubs stand; read once more, with its checkpoint,
         where a stub's record is missing.
         """
-        if self.revival is None:
+        revival = self.revival
+        if revival is None:
             return None, stored
-        async with self._turns(keys[0].tenant):
-            return await self._found(self.revival, generation, partition, keys, stored)
-
-    async def _found(
-        self,
-        revival: Revival,
-        generation: int,
-        partition: int,
-        keys: list[Key],
-        stored: list[Stored | None],
-    ) -> tuple[Checkpoint | None, list[Stored | None]]:
-        checkpoint = None
+        checkpoint, tenant = None, keys[0].tenant
         stubs = _stubs(keys, stored)
-        found = await revival.quick(generation, partition, stubs)
+        async with self._apart(tenant):
+            found = await revival.quick(generation, partition, stubs)
+            if sum(one.size for one in found.values()) > LARGE:
+                found = {}  # it is kept there, and not here while a turn is waited for
+        if not found:
+            found = await revival.quick(generation, partition, stubs)
         if len(found) < len(stubs):
             # It may have been woken, or written again, in this moment.
             checkpoint, stored = await self._store.read(generation, partition, keys)
             stubs = _stubs(keys, stored)
-            found = await revival.sure(generation, partition, stubs)
+            async with self._apart(tenant):
+                found = await revival.sure(generation, partition, stubs)
         return checkpoint, [
             found[key] if key in stubs else parts for key, parts in zip(keys, stored, strict=True)
         ]

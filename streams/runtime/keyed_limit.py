@@ -74,8 +74,11 @@ class _Scope:
     back.
     """
 
-    def __init__(self, take: Callable[[int], AbstractAsyncContextManager[Turn]]) -> None:
+    def __init__(
+        self, take: Callable[[int], AbstractAsyncContextManager[Turn]], outer: _Scope | None = None
+    ) -> None:
         self._take = take
+        self._outer = outer
         self._stack = AsyncExitStack()
         self._entering = asyncio.Lock()
         self._turn: Turn | None = None
@@ -96,6 +99,14 @@ class _Scope:
         """The turn, for one of those within at a time."""
         async with self.one_at_a_time:
             yield await self.turn(size)
+
+    async def leave(self) -> None:
+        """Give the place back until it is needed again, unless others within hold it."""
+        async with self._entering:
+            self._turn = None
+            await self._stack.aclose()
+        if self._outer is not None and not self._outer.one_at_a_time.locked():
+            await self._outer.leave()
 
     async def end(self) -> None:
         """Give the place back."""
@@ -138,7 +149,7 @@ class KeyedLimit:
         if outer is None or outer.ended:
             scope = _Scope(lambda size: self._held(key, size))
         else:
-            scope = _Scope(outer.alone)
+            scope = _Scope(outer.alone, outer)
         token = _scopes.set({**known, (self, key): scope})
         try:
             yield
@@ -159,10 +170,17 @@ class KeyedLimit:
             yield turn
 
     @asynccontextmanager
-    async def around(self, key: str) -> AsyncIterator[Turn]:
-        """A turn in which those within are the same one (:meth:`together`): they do not wait."""
-        async with self.together(key), self.of(key) as turn:
-            yield turn
+    async def apart(self, key: str) -> AsyncIterator[None]:
+        """Within, the place of :meth:`together` is given back, because what is waited for may take
+        long; at the end it is taken again. Raises as :meth:`of` does.
+        """
+        scope = _scopes.get().get((self, key))
+        held = scope is not None and not scope.ended
+        if scope is not None and held:
+            await scope.leave()
+        yield
+        if scope is not None and held:
+            await scope.turn(1)
 
     @asynccontextmanager
     async def _held(self, key: str, size: int) -> AsyncIterator[Turn]:

@@ -72,7 +72,7 @@ class ConversationReader:
         self.turns_to_read = turns = KeyedLimit(LARGE_READS, PATIENCE)
         """Of each tenant, reads of large windows, and the work on what was read."""
         self.store = RedisStore(settings.redis, settings.topic_prefix, turns=turns.of)
-        self.store.reader = self._reader = HydratingReader(self.store, turns=turns.around)
+        self.store.reader = self._reader = HydratingReader(self.store, apart=turns.apart)
         self._waiting = CheckpointWaits(
             self.store, lambda: self.control.state.live_generation.number
         )

@@ -137,7 +137,7 @@ async def test_turns_together_are_one_that_is_taken_by_the_first_of_them() -> No
         assert len(limit) == 0, "none is taken yet"
         async with limit.of("a") as first:
             pass
-        async with limit.together("a"), limit.around("a") as second:
+        async with limit.together("a"), limit.of("a") as second:
             assert second is first
         with pytest.raises(Overloaded):  # others wait up to the end
             await _of_another_task(limit)
@@ -145,6 +145,19 @@ async def test_turns_together_are_one_that_is_taken_by_the_first_of_them() -> No
             assert len(limit) == 2
     assert len(limit) == 0
     await _of_another_task(limit)
+
+
+async def test_a_turn_is_given_back_while_something_else_is_waited_for_and_taken_again() -> None:
+    limit = KeyedLimit(1, patience=0.01)
+    async with limit.together("a"), limit.of("a"):
+        async with limit.together("a"), limit.of("a"):
+            async with limit.apart("a"):
+                await _of_another_task(limit)
+            with pytest.raises(Overloaded):
+                await _of_another_task(limit)
+    assert len(limit) == 0
+    async with limit.apart("a"):
+        assert len(limit) == 0, "none was held"
 
 
 async def test_of_tasks_within_one_turn_each_has_it_alone() -> None:
