@@ -149,12 +149,11 @@ async def test_turns_together_are_one_that_is_taken_by_the_first_of_them() -> No
 
 async def test_a_turn_is_given_back_while_something_else_is_waited_for_and_taken_again() -> None:
     limit = KeyedLimit(1, patience=0.01)
-    async with limit.together("a"), limit.of("a"):
-        async with limit.together("a"), limit.of("a"):
-            async with limit.apart("a"):
-                await _of_another_task(limit)
-            with pytest.raises(Overloaded):
-                await _of_another_task(limit)
+    async with limit.together("a"), limit.of("a"), limit.together("a"), limit.of("a"):
+        async with limit.apart("a"):
+            await _of_another_task(limit)
+        with pytest.raises(Overloaded):
+            await _of_another_task(limit)
     assert len(limit) == 0
     async with limit.apart("a"):
         assert len(limit) == 0, "none was held"
