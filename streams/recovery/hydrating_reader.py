@@ -19,11 +19,6 @@ from streams.recovery.revival import Revival
 from streams.runtime.keyed_limit import LARGE
 
 
-def _at_once(tenant: str) -> AbstractAsyncContextManager[None]:
-    del tenant
-    return nullcontext()
-
-
 class HydratingReader:
     """A :class:`projections.storage.protocol.WindowReader` over a store, which becomes the store's
     ``reader``.
@@ -37,10 +32,10 @@ class HydratingReader:
         store: WindowReader,
         revival: Revival | None = None,
         *,
-        apart: Callable[[str], AbstractAsyncContextManager[None]] = _at_once,
+        apart: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
     ) -> None:
         """Args: ``apart``: gives the turn back that a tenant's read has, while it waits for the
-        log: what others of the tenant read is there.
+        log: what others of the tenant read is there. None: reads have no turns.
         """
         self.revival = revival
         self._store = store
@@ -95,21 +90,25 @@ class HydratingReader:
             return None, stored
         checkpoint, tenant = None, keys[0].tenant
         stubs = _stubs(keys, stored)
-        async with self._apart(tenant):
+        async with self._waiting(tenant):
             found = await revival.quick(generation, partition, stubs)
-            if sum(one.size for one in found.values()) > LARGE:
+            again = self._apart is not None and sum(one.size for one in found.values()) > LARGE
+            if again:
                 found = {}  # it is kept there, and not here while a turn is waited for
-        if not found:
+        if again:
             found = await revival.quick(generation, partition, stubs)
         if len(found) < len(stubs):
             # It may have been woken, or written again, in this moment.
             checkpoint, stored = await self._store.read(generation, partition, keys)
             stubs = _stubs(keys, stored)
-            async with self._apart(tenant):
+            async with self._waiting(tenant):
                 found = await revival.sure(generation, partition, stubs)
         return checkpoint, [
             found[key] if key in stubs else parts for key, parts in zip(keys, stored, strict=True)
         ]
+
+    def _waiting(self, tenant: str) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if self._apart is None else self._apart(tenant)
 
 
 def _stubs(keys: list[Key], stored: list[Stored | None]) -> dict[Key, Stub]:

@@ -144,13 +144,12 @@ class KeyedLimit:
 
         Those within one another are one, too, but for tasks: each task's is one after the other.
         """
-        known = _scopes.get()
-        outer = known.get((self, key))
-        if outer is None or outer.ended:
+        outer = self._around(key)
+        if outer is None:
             scope = _Scope(lambda size: self._held(key, size))
         else:
             scope = _Scope(outer.alone, outer)
-        token = _scopes.set({**known, (self, key): scope})
+        token = _scopes.set({**_scopes.get(), (self, key): scope})
         try:
             yield
         finally:
@@ -162,8 +161,8 @@ class KeyedLimit:
         """Hold one of the key's places, or that of :meth:`together`; raises :class:`Overloaded` if
         none came in time, or if too much waits. ``size``: what its work needs while it waits.
         """
-        scope = _scopes.get().get((self, key))
-        if scope is not None and not scope.ended:
+        scope = self._around(key)
+        if scope is not None:
             yield await scope.turn(size)
             return
         async with self._held(key, size) as turn:
@@ -174,13 +173,17 @@ class KeyedLimit:
         """Within, the place of :meth:`together` is given back, because what is waited for may take
         long; at the end it is taken again. Raises as :meth:`of` does.
         """
-        scope = _scopes.get().get((self, key))
-        held = scope is not None and not scope.ended
-        if scope is not None and held:
+        scope = self._around(key)
+        if scope is not None:
             await scope.leave()
         yield
-        if scope is not None and held:
+        if scope is not None:
             await scope.turn(1)
+
+    def _around(self, key: str) -> _Scope | None:
+        """What :meth:`together` began around the caller, and has not ended."""
+        scope = _scopes.get().get((self, key))
+        return None if scope is None or scope.ended else scope
 
     @asynccontextmanager
     async def _held(self, key: str, size: int) -> AsyncIterator[Turn]:

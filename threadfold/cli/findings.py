@@ -41,8 +41,8 @@ class Findings:
         except ThreadfoldError as error:
             self.fault(what, str(error))
             return False
-        except Exception as error:  # noqa: BLE001 (anybody may have written what it reads)
-            # Anybody may have written what it reads: the other checks are made all the same.
+        except Exception as error:  # noqa: BLE001 (the other checks are made all the same)
+            # Anybody may have written what it reads.
             self.fault(what, f"unexpected error: {type(error).__name__}: {error}")
             return False
         return True

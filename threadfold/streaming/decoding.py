@@ -138,7 +138,7 @@ def _joined(value: bytes, at: Position) -> bytes | None:
         or not fields.startswith(b"{")
         or b"\n" in fields
         or b"\r" in fields
-        or not _HIDING.isdisjoint(_names(fields))
+        or not _HIDING.isdisjoint(_names(envelope.data))  # its nesting was looked at
     ):
         return None
     head: dict[str, object] = {
