@@ -26,6 +26,7 @@ from aiokafka.errors import (
     MessageSizeTooLargeError,
     NotLeaderForPartitionError,
     OutOfOrderSequenceNumber,
+    ProducerClosed,
     ProducerFenced,
     UnknownProducerId,
     UnknownTopicOrPartitionError,
@@ -150,13 +151,7 @@ class SharedProducer:
         """
         if producer is self._producer:
             self._producer = None
-        # Before anything fails: aiokafka stumbles over failed records that it is about to send.
-        producer._sender.sender_task.cancel()
-        accumulator = producer._message_accumulator
-        # What waits for another try is removed by its failure and by the sender: aiokafka would
-        # stumble over the second one.
-        accumulator._pending_batches = _Pending(accumulator._pending_batches)
-        accumulator.fail_all(KafkaError("another caller's records could not be sent"))
+        _fail_unsent(producer, KafkaError("another caller's records could not be sent"))
         self._leave(_end(producer))
 
     def _leave(self, ending: Coroutine[Any, Any, None]) -> None:
@@ -170,6 +165,17 @@ class SharedProducer:
         if self._producer is not None:
             producer, self._producer = self._producer, None
             await stop_client(producer, self._settings)
+
+
+def _fail_unsent(producer: Any, error: KafkaError) -> None:
+    """Let a producer send nothing more; those who wait for it get the error."""
+    # Before anything fails: aiokafka stumbles over failed records that it is about to send.
+    producer._sender.sender_task.cancel()
+    accumulator = producer._message_accumulator
+    # What waits for another try is removed by its failure and by the sender: aiokafka would
+    # stumble over the second one.
+    accumulator._pending_batches = _Pending(accumulator._pending_batches)
+    accumulator.fail_all(error)
 
 
 class _Pending(set[Any]):
@@ -273,7 +279,7 @@ async def start_client(client: Any, settings: Settings, limit: float | None = No
 
 async def stop_client(client: Any, settings: Settings) -> None:
     """Stop an aiokafka client within :data:`CLOSE_LIMIT` (or the append time-out, if that is less):
-    by itself it tries for ever to reach brokers that are away.
+    by itself it tries for ever to reach brokers that are away. Nothing of it goes on afterwards.
     """
     task = asyncio.ensure_future(client.stop())
     # Not a time-out around it: aiokafka's own wait_for can swallow a cancellation (Python 3.11),
@@ -286,11 +292,25 @@ async def stop_client(client: Any, settings: Settings) -> None:
     elif done:
         task.result()
     else:
-        task.cancel()
         logger.warning(
             "Kafka at %s does not answer: a client is closed without an orderly stop",
             settings.kafka,
         )
+        await end_tasks([task])
+        await _cut_off(client)
+
+
+async def _cut_off(client: Any) -> None:
+    """End what a client whose stop was cancelled still does: its tasks, and its connections."""
+    if isinstance(client, AIOKafkaProducer):
+        _fail_unsent(client, ProducerClosed())
+        await _end(client)
+        return
+    group = client._coordinator
+    names = ("_coordination_task", "_heartbeat_task", "_commit_refresh_task")
+    await end_tasks(getattr(group, name, None) for name in names)
+    await client._fetcher.close()
+    await client._client.close()
 
 
 @asynccontextmanager

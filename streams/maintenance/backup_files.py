@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from projections.errors import InvalidBackup
+from projections.events.untrusted import Undecodable, json_decoder
 from streams.log.topic_copies import FILLER, Copied
 from streams.log.topics import SPECS
 
@@ -74,6 +75,9 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     announced: dict[int, int]
     previous: Previous | None = None
     tenant: str | None = None
+
+
+_manifest = json_decoder(Manifest)
 
 
 class Backup(msgspec.Struct, frozen=True):
@@ -130,12 +134,12 @@ def load_manifest(folder: Path) -> Backup:
     """
     path = folder / MANIFEST
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        manifest = _manifest(path.read_bytes())
     except FileNotFoundError:
         raise InvalidBackup(
             f"{folder} has no {MANIFEST}: it is not a backup, or the backup is incomplete"
         ) from None
-    except (msgspec.DecodeError, OSError) as error:
+    except (Undecodable, OSError) as error:
         raise InvalidBackup(f"{path} cannot be read: {error}") from None
     known = manifest.form in (FORM, PARTIAL) and set(manifest.topics) <= set(SAVED)
     if not known or (manifest.tenant is None and set(manifest.topics) != set(SAVED)):

@@ -15,6 +15,8 @@ from typing import Any
 
 import click
 
+from threadfold.cli.interrupts import interrupts_wait
+
 DONE, FOUND_WRONG, FAILED, INTERRUPTED = 0, 1, 2, 130
 """Exit codes: done; a check failed; bad usage, unreachable service or error; Ctrl-C."""
 
@@ -61,7 +63,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"threadfold.cli.{COMMANDS[cmd_name][0]}")
+        with interrupts_wait():
+            module = importlib.import_module(f"threadfold.cli.{COMMANDS[cmd_name][0]}")
         command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command

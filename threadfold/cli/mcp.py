@@ -13,6 +13,7 @@ import click
 from streams.runtime.text_logs import write_text
 from streams.runtime.throttle_logs import throttle_logs
 from threadfold.cli.common import data_option, load_settings
+from threadfold.cli.interrupts import interrupts_wait
 
 
 @click.command()
@@ -37,7 +38,9 @@ def mcp(
     each request sends its own as `Authorization: Bearer KEY`; the command prints `ready: URL` once
     it listens. The tools call the gateway, so its scopes and quotas apply.
     """
-    if find_spec("mcp") is None or find_spec("mcp.server.mcpserver") is None:
+    with interrupts_wait():  # it imports the package
+        found = find_spec("mcp") is not None and find_spec("mcp.server.mcpserver") is not None
+    if not found:
         raise click.ClickException(
             "`threadfold mcp` needs the package mcp, version 2: pip install 'threadfold[mcp]'"
         )
@@ -49,10 +52,12 @@ def mcp(
     # The SDK's own handler would import more while a line is written, also without descriptors.
     write_text("warning")
     throttle_logs()
-    from threadfold.gateway.server import loop_factory
-    from threadfold.mcp.callers import Callers
-    from threadfold.mcp.tools import mcp_server
-    from threadfold_client import ClientError
+    with interrupts_wait():
+        from threadfold.gateway.server import loop_factory
+        from threadfold.mcp.callers import Callers
+        from threadfold.mcp.http_transport import serve_http
+        from threadfold.mcp.tools import mcp_server
+        from threadfold_client import ClientError
 
     try:
         callers = Callers(url or _gateway(data), None if http else key)
@@ -63,8 +68,6 @@ def mcp(
     async def serve() -> None:
         try:
             if http:
-                from threadfold.mcp.http_transport import serve_http
-
                 await serve_http(server, callers, host, port)
             else:
                 await server.run_stdio_async()

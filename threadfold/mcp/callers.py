@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from mcp.server.mcpserver.exceptions import ToolError
 
 from projections.errors import Overloaded, Unauthorized
+from threadfold.gateway.credentials import bearer
 from threadfold.gateway.problems import NotConnected
 from threadfold.gateway.tokens import digest_of
 from threadfold_client import (
@@ -153,7 +154,8 @@ class Callers:
 
 
 def _bearer(headers: Mapping[str, str]) -> str:
-    scheme, _, key = headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not key.strip():
+    pairs = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+    key = bearer(pairs)  # requests with several do not come here
+    if key is None:
         raise ToolError(NO_CREDENTIAL)
-    return key.strip()
+    return key

@@ -16,6 +16,7 @@ import msgspec
 
 from projections.errors import CorruptWindow, InvalidPosition, InvalidRequest
 from projections.events.types import SummaryEvent
+from projections.events.untrusted import Undecodable, refusing
 from projections.formats.context_document import suspension_of
 from projections.names import Key, Position, make_key, parse_position, partition_of
 from projections.storage.listing import Found, place
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 MAX_LISTED = 200
 """The maximum number of items in a page."""
-_cursor = msgspec.msgpack.Decoder(tuple[int, str])
+_cursor = refusing(msgspec.msgpack.Decoder(tuple[int, str]).decode)
 
 
 class Place(NamedTuple):
@@ -165,8 +166,8 @@ def place_of(kind: str, before: str | None, whose: str) -> Found | None:
     if before is None:
         return None
     try:
-        return Found(*_cursor.decode(read_cursor(kind, before, whose)))
-    except msgspec.DecodeError:
+        return Found(*_cursor(read_cursor(kind, before, whose)))
+    except Undecodable:
         raise InvalidPosition(
             f"cursor {before[:40]!r} is not one of {whose}: use next_before of the last page"
         ) from None

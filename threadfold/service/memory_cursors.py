@@ -8,12 +8,13 @@ from typing import Annotated
 import msgspec
 
 from projections.errors import InvalidPosition
+from projections.events.untrusted import Undecodable, refusing
 from streams.memory.store import Filter
 from threadfold.service.cursors import read_cursor, write_cursor
 
 _Time = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 """What a store can compare with."""
-_place = msgspec.msgpack.Decoder(tuple[_Time, str]).decode
+_place = refusing(msgspec.msgpack.Decoder(tuple[_Time, str]).decode)
 
 
 def cursor_of(only: Filter, created: int, memory_id: str) -> str:
@@ -28,7 +29,7 @@ def place_of(only: Filter, cursor: str) -> tuple[int, str]:
     packed = read_cursor(_list_of(only), cursor, "this list of memories", "next_before")
     try:
         return _place(packed)
-    except msgspec.DecodeError:
+    except Undecodable:
         raise InvalidPosition("the cursor is not one of this list of memories") from None
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import importlib
 import os
 import signal
 import socket
@@ -219,3 +220,17 @@ def test_a_rebuild_ends_at_a_signal_though_a_client_swallows_the_cancellation() 
 def test_seconds_that_never_end_are_refused(value: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dead-letters", "drop", "0-0", "--wait", value]) == 2
     assert f"{value} is not a finite number" in error_line(capsys)
+
+
+def test_an_interruption_while_a_command_is_imported_is_no_error_of_the_import(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def import_module(name: str) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError(f"{name} was imported in part") from None
+
+    monkeypatch.setattr(importlib, "import_module", import_module)
+    assert main(["doctor"]) == 130
+    assert not capsys.readouterr().err.strip()

@@ -85,3 +85,9 @@ def test_a_form_of_a_later_release_is_refused(tmp_path: Path) -> None:
     write_manifest(tmp_path, Manifest(3, "t", {name: [] for name in SAVED}, {}))
     with pytest.raises(InvalidBackup, match=r"is of form 3 .* does not know it"):
         read_chain([tmp_path])
+
+
+def test_a_manifest_that_is_no_text_is_no_backup(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_bytes(b'{"topic_prefix": "\xff"}')
+    with pytest.raises(InvalidBackup, match=r"manifest\.json cannot be read"):
+        load_manifest(tmp_path)

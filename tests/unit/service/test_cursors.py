@@ -1,4 +1,4 @@
-"""Cursors of lists of memories."""
+"""Cursors of lists, whoever wrote them: their check is no secret."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import pytest
 
 from projections.errors import InvalidPosition
 from streams.memory.store import Filter
+from threadfold.service import lists
+from threadfold.service.cursors import write_cursor
 from threadfold.service.memory_cursors import cursor_of, place_of
 
 NAMES = [f"c{n}" for n in range(100)]
@@ -34,3 +36,15 @@ def test_a_cursor_with_a_time_that_no_store_has_is_refused(created: int) -> None
     only = Filter("acme")
     with pytest.raises(InvalidPosition):
         place_of(only, cursor_of(only, created, "m1"))
+
+
+NO_TEXT = b"\x92\x01\xa2\xff\xfe"  # msgpack: a time, and a name that is not UTF-8
+
+
+def test_a_cursor_whose_name_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    only, mine = Filter("acme"), write_cursor("memories", NO_TEXT)
+    with pytest.raises(InvalidPosition):
+        lists.place_of("memories", mine, "this list")
+    monkeypatch.setattr("threadfold.service.memory_cursors.read_cursor", lambda *_: NO_TEXT)
+    with pytest.raises(InvalidPosition):
+        place_of(only, mine)
