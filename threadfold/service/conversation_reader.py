@@ -20,7 +20,7 @@ from projections.names import Key, Position, make_key, parse_key, parse_position
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
 from projections.storage.layout import HEAD, Head, decode_head
-from projections.storage.records import stored_form
+from projections.storage.records import Checkpoint, stored_form
 from projections.storage.stubs import STUB
 from projections.window.window import Window
 from streams.control.control_topic import Control
@@ -188,15 +188,19 @@ class ConversationReader:
 
     async def window_or_none(self, key: Key) -> Window | None:
         """The conversation's window, None if it has none; raises like :meth:`window`."""
-        async with self.turns_to_read.together(key.tenant):
-            _, stored = await self.windows.read(key)
-            if stored is None:
-                return None
-            number, rules = partition_of(key, self.log.partitions), self.live_rules()
-            window = await window_beside(stored, key, number, rules, self.turns_to_render)
-        if window.meta.erased:
+        _, window = await self.checkpoint_and_window(key)
+        if window is not None and window.meta.erased:
             raise Erased(f"{key.shown} was erased")
         return window
+
+    async def checkpoint_and_window(self, key: Key) -> tuple[Checkpoint, Window | None]:
+        """Its partition's checkpoint, and the window, also one that was erased."""
+        async with self.turns_to_read.together(key.tenant):
+            checkpoint, stored = await self.windows.read(key)
+            if stored is None:
+                return checkpoint, None
+            number, rules = partition_of(key, self.log.partitions), self.live_rules()
+            return checkpoint, await window_beside(stored, key, number, rules, self.turns_to_render)
 
     async def head(self, key: Key) -> Head:
         """The head of a conversation's window: its counters, its turns and its read header. Raises

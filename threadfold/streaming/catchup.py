@@ -91,20 +91,20 @@ async def missed(
 
     Raises:
         TooFarBehind: it is more than ``most`` events.
-        Healing, CorruptWindow, RedisUnavailable, KafkaUnavailable: it is not known now.
+        Healing, CorruptWindow, Overloaded, RedisUnavailable, KafkaUnavailable: it is not known
+            now.
     """
     scanned = max(after + 1, upto - scan)
     first = max(scanned, min(known, upto))
     offsets: list[int] = []
     if after + 1 < first:
-        checkpoint, stored = await backend.windows.read(key)
+        checkpoint, window = await backend.checkpoint_and_window(key)
         first = max(scanned, min(first, checkpoint.offset + 1))
         if checkpoint.offset + 1 < first:
             raise Healing(
                 f"the windows of partition {partition} are behind the log: try again shortly"
             )
-        if stored is not None:
-            window = stored.load(key, partition, backend.live_rules())
+        if window is not None:
             offsets = await _between(backend.log, window, after, first, most)
     return Missed(backend.log, key, partition, offsets, first, upto)
 

@@ -1,8 +1,9 @@
-"""Many readers of what is large hold little of it in memory, and do not wait for long."""
+"""Many readers of large windows need little memory, and none waits for long."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import msgspec
@@ -24,6 +25,7 @@ from threadfold.service.conversation_reader import LISTS
 from threadfold.service.conversations import ConversationService
 from threadfold.service.pages import PAGES
 from threadfold.service.stored_windows import LARGE_READS, StoredWindows
+from threadfold.streaming.catchup import missed
 from threadfold.testing import MemoryLog, MemoryStore
 
 TENANT, READERS = "acme", 40
@@ -82,20 +84,30 @@ async def _service(store: Counted, size: int) -> ConversationService:
     return service
 
 
-async def test_only_so_many_large_windows_are_read_as_have_a_place_up_to_the_end_of_the_work() -> (
-    None
-):
+async def _context(service: ConversationService, key: Key) -> None:
+    await service.window(*key)
+
+
+async def _resume(service: ConversationService, key: Key) -> None:
+    found = await missed(service, key, 0, -1, upto=2, scan=1)
+    assert await found.next_page() is not None
+
+
+@pytest.mark.parametrize("read", [_context, _resume])
+async def test_only_so_many_large_windows_are_read_as_have_a_place_up_to_the_end_of_the_work(
+    read: Callable[[ConversationService, Key], Awaitable[None]],
+) -> None:
     store = Counted()
     service = await _service(store, 400_000)
     async with service.turns_to_render.of(TENANT):
-        reads = [asyncio.create_task(service.window(*key)) for key in KEYS[:READERS]]
+        reads = [asyncio.create_task(read(service, key)) for key in KEYS[:READERS]]
         for _ in range(100):
             await asyncio.sleep(0)
         assert store.windows == LARGE_READS
-        for read in reads:
-            read.cancel()
+        for one in reads:
+            one.cancel()
         await asyncio.gather(*reads, return_exceptions=True)
-    assert (await service.window(*KEYS[0])).key == KEYS[0]
+    await read(service, KEYS[0])
 
 
 async def test_a_list_reads_some_conversations_at_a_time_and_what_is_large_beside_the_loop() -> (
