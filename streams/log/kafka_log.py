@@ -34,7 +34,7 @@ from streams.log.clients import (
     stop_client,
 )
 from streams.log.log import Raw, Row
-from streams.log.random_reads import RandomReads
+from streams.log.random_reads import RandomReads, TooManyBytes
 from streams.log.replication import Replicas
 from streams.runtime.tune_gc import Sweep
 from streams.settings.settings import Settings
@@ -43,6 +43,8 @@ PAGE_FETCH = 256 << 10
 """Bytes the broker answers with where a short range is read: what comes beyond it is dropped."""
 GAP = 200
 """Records between two wanted ones that are read over: it is cheaper than another request."""
+FEWER = 8
+"""Of records that are too large together, so many times fewer are read."""
 APPEND = "append (unknown whether it is in: repeat it with the same ids)"
 READ = "reading the log"
 LARGE = 1 << 20
@@ -176,17 +178,30 @@ class KafkaLog:
 
     # -- reading
 
-    async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
+    async def read(
+        self, positions: Iterable[Position], most_bytes: int | None = None
+    ) -> dict[Position, Raw]:
         by_partition: dict[int, list[int]] = {}
         for position in set(positions):
             if 0 <= position.partition < self.partitions:
                 by_partition.setdefault(position.partition, []).append(position.offset)
         found = await asyncio.gather(
-            *(self._points.read(p, offsets) for p, offsets in by_partition.items())
+            *(self._points.read(p, some, most_bytes) for p, some in by_partition.items())
         )
         rows = [raw for part in found for raw in part.values()]
         await self.seals.ready(rows)
         return {raw.position: raw for raw in rows}
+
+    async def read_within(
+        self, positions: Sequence[Position], most_bytes: int
+    ) -> tuple[dict[Position, Raw], int]:
+        count = len(positions)
+        while count > 1:
+            try:
+                return await self.read(positions[:count], most_bytes), count
+            except TooManyBytes:
+                count = max(1, count // FEWER)
+        return await self.read(positions[:count]), count
 
     async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
         at = first

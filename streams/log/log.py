@@ -77,6 +77,13 @@ class Log(Protocol):
         answer.
         """
 
+    async def read_within(
+        self, positions: Sequence[Position], most_bytes: int
+    ) -> tuple[dict[Position, Raw], int]:
+        """The records at the first of these positions, and how many positions that are: all, unless
+        their records are more than about ``most_bytes``. At least one position is read.
+        """
+
     def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
         """All records of a partition from offset ``first`` to ``last``, both included, in order."""
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from aiokafka import TopicPartition
@@ -35,6 +36,7 @@ from projections.names import Position
 from streams.log.clients import reading_kafka
 from streams.log.log import Raw
 from streams.log.login import connection
+from streams.runtime.tasks import some_at_a_time
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -51,6 +53,24 @@ AGAIN = 0.1
 """Seconds until a request is repeated that found no leader."""
 UNKNOWN = 10
 """How often a topic may be unknown: one that is being made is so for a moment."""
+
+
+class TooManyBytes(Exception):
+    """The records of one read are more bytes than it may have."""
+
+
+class _Room:
+    """Counts the bytes of one read."""
+
+    def __init__(self, most: int | None) -> None:
+        self._left = most
+
+    def take(self, records: Iterable[Raw]) -> None:
+        """Raises :class:`TooManyBytes`."""
+        if self._left is not None:
+            self._left -= sum(len(raw.value or b"") for raw in records)
+            if self._left < 0:
+                raise TooManyBytes
 
 
 class RandomReads:
@@ -91,25 +111,29 @@ class RandomReads:
             client, self._client = self._client, None
             await client.close()
 
-    async def read(self, partition: int, offsets: Sequence[int]) -> dict[int, Raw]:
+    async def read(
+        self, partition: int, offsets: Sequence[int], most_bytes: int | None = None
+    ) -> dict[int, Raw]:
         """The records at these offsets; those that are not there are absent.
 
         Raises:
+            TooManyBytes: they are more than ``most_bytes``.
             KafkaUnavailable, TopicMismatch: as named, after ``append_timeout`` seconds without an
                 answer.
         """
         found: dict[int, Raw] = {}
         runs = _runs(sorted(set(offsets)), self._gap)
         size = max(1, -(-len(runs) // AT_ONCE))
+        room = _Room(most_bytes)
         parts = [
-            self._read(partition, [offset for run in runs[i : i + size] for offset in run])
+            partial(self._read, partition, [o for run in runs[i : i + size] for o in run], room)
             for i in range(0, len(runs), size)
         ]
-        for part in await asyncio.gather(*parts):
+        for part in await some_at_a_time(AT_ONCE, parts):
             found |= part
         return found
 
-    async def _read(self, partition: int, left: list[int]) -> dict[int, Raw]:
+    async def _read(self, partition: int, left: list[int], room: _Room) -> dict[int, Raw]:
         """The records at these offsets, which ascend; neighbours come together."""
         found: dict[int, Raw] = {}
         while left:
@@ -125,7 +149,9 @@ class RandomReads:
                     end = self._take(partition, left, records, found)
                 else:
                     end = await asyncio.to_thread(self._take, partition, left, records, found)
-            left = left[max(1, bisect_left(left, end)) :]
+            passed = max(1, bisect_left(left, end))
+            room.take(found[offset] for offset in left[:passed] if offset in found)
+            left = left[passed:]
         return found
 
     async def _fetch(self, client: AIOKafkaClient, partition: int, offset: int) -> bytes:

@@ -119,6 +119,11 @@ class RollbackCache:
             await self._log.seals.ready(found.values())
         return found
 
+    async def read_within(
+        self, positions: Sequence[Position], most_bytes: int
+    ) -> tuple[dict[Position, Raw], int]:
+        return await self._log.read_within(positions, most_bytes)
+
     async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
         batches = self._streams.get(partition)
         if not batches or not (

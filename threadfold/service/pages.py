@@ -157,8 +157,10 @@ class _Reading:
             if place.offset not in self.pieces:
                 places.append(place)
         number, key = self.window.partition, self.window.key
-        rows = await self.log.read(Position(number, place.offset) for place in places)
-        for place in places:
+        positions = [Position(number, place.offset) for place in places]
+        rows, read = await self.log.read_within(positions, PAGE_BYTES - self.size)
+        self.waiting[:0] = places[read:]
+        for place in places[:read]:
             if self.looked and self.size >= PAGE_BYTES:
                 break
             self.looked += 1

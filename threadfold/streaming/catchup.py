@@ -49,8 +49,9 @@ class Missed:
         It holds none of them itself. Raises ``KafkaUnavailable``.
         """
         if self._offsets:
-            page, self._offsets = self._offsets[: self._size], self._offsets[self._size :]
-            found = await self._log.read(Position(self._partition, offset) for offset in page)
+            page = [Position(self._partition, offset) for offset in self._offsets[: self._size]]
+            found, read = await self._log.read_within(page, PAGE_BYTES)
+            self._offsets = self._offsets[read:]
             held = sum(len(raw.value or b"") for raw in found.values())
             few = held > PAGE_BYTES
             self._size = max(1, self._size // 4) if few else min(PAGE, 2 * self._size)

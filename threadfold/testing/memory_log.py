@@ -69,6 +69,16 @@ class MemoryLog:
         await self.seals.ready(found.values())
         return found
 
+    async def read_within(
+        self, positions: Sequence[Position], most_bytes: int
+    ) -> tuple[dict[Position, Raw], int]:
+        found: dict[Position, Raw] = {}
+        for count, position in enumerate(positions, 1):
+            found |= await self.read([position])
+            if sum(len(raw.value or b"") for raw in found.values()) >= most_bytes:
+                return found, count
+        return found, len(positions)
+
     async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
         at = max(0, first)
         while at <= last and at < len(self._rows[partition]):

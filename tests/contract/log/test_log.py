@@ -65,6 +65,33 @@ async def test_a_list_of_one_conversation_lands_in_order_in_its_partition(log: L
     assert all(found[p].position == p for p in positions)
 
 
+@pytest.mark.parametrize("apart", [1, 100])
+async def test_records_within_some_bytes_are_the_first_in_the_order_asked_for(
+    log: Log, apart: int
+) -> None:
+    mixed = [records(name, 12, size=300_000 * (name == "large")) for name in ("small", "large")]
+    positions: list[Position] = []
+    for wanted in mixed:
+        for one in wanted:
+            positions += await log.append([one])
+            await log.append(records("small", apart - 1))
+    for asked in (positions, positions[::-1]):
+        left, seen, most = list(asked), [], 0
+        while left:
+            found, count = await log.read_within(left, 1 << 20)
+            assert set(found) == set(left[:count])
+            most = max(most, sum(len(raw.value or b"") for raw in found.values()))
+            seen += left[:count]
+            left = left[count:]
+        assert seen == asked
+        assert most < 1_500_000
+    found, count = await log.read_within(positions[:12], 1 << 20)
+    assert count == 12, "small records come together"
+    found, count = await log.read_within(positions[-2:], 1)
+    assert list(found) == positions[-2:-1], "one comes however large it is"
+    assert count == 1
+
+
 async def test_a_list_over_several_conversations_answers_positions_in_the_callers_order(
     log: Log,
 ) -> None:

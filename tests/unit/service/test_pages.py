@@ -22,6 +22,7 @@ from streams.log.log import Raw
 from threadfold.service import cursors, pages
 from threadfold.service.drafts import Drafter, derived_id, new_id
 from threadfold.service.pages import (
+    PAGE_BYTES,
     Place,
     check_types,
     flat_event,
@@ -45,12 +46,13 @@ class CountingLog(MemoryLog):
     """A log that counts the offsets scanned."""
 
     scanned = 0
-    most_read = 0
+    most_read = most_bytes = 0
 
-    async def read(self, positions):  # type: ignore[no-untyped-def]
-        wanted = list(positions)
-        self.most_read = max(self.most_read, len(wanted))
-        return await super().read(wanted)
+    async def read_within(self, positions, most_bytes):  # type: ignore[no-untyped-def]
+        found, count = await super().read_within(positions, most_bytes)
+        self.most_read = max(self.most_read, count)
+        self.most_bytes = max(self.most_bytes, sum(len(raw.value) for raw in found.values()))
+        return found, count
 
     async def scan(self, partition, first, last):  # type: ignore[no-untyped-def]
         async for raw in super().scan(partition, first, last):
@@ -58,9 +60,9 @@ class CountingLog(MemoryLog):
             yield raw
 
 
-async def filled(count: int, more: str = "") -> tuple[CountingLog, Window]:
+async def filled(count: int, more: str = "", short: int = 0) -> tuple[CountingLog, Window]:
     """Messages of one conversation among another's, and the window that nobody compacted; ``more``
-    stands behind each text.
+    stands behind each text but the last ``short`` ones.
     """
     log = CountingLog(1)
     records: list[Record] = []
@@ -68,7 +70,11 @@ async def filled(count: int, more: str = "") -> tuple[CountingLog, Window]:
     items = [
         (
             KEY.conversation if i % 2 else "other",
-            {"type": "message", "role": "user", "content": f"message {i}{more}"},
+            {
+                "type": "message",
+                "role": "user",
+                "content": f"message {i}{more if i < 2 * (count - short) else ''}",
+            },
         )
         for i in range(count * 2)
     ]
@@ -112,6 +118,13 @@ async def test_a_page_of_large_events_ends_early_and_names_the_next() -> None:
     assert max(sizes) == 9, sizes  # of half a megabyte each
     assert log.most_read <= 20
     assert len((await page(log, window, None, 3))["events"]) == 3
+
+
+async def test_large_events_after_many_short_ones_are_not_read_together() -> None:
+    log, window = await filled(80, " " + "word " * 100_000, short=40)
+    answer = await page(log, window, None, 100)
+    assert 40 < len(answer["events"]) < 80
+    assert log.most_bytes < PAGE_BYTES + 1_000_000
 
 
 async def test_a_page_that_ends_with_the_oldest_event_has_no_next() -> None:
