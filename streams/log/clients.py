@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from itertools import chain
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer as AIOKafkaConsumer
@@ -175,7 +176,16 @@ def _fail_unsent(producer: Any, error: KafkaError) -> None:
     # What waits for another try is removed by its failure and by the sender: aiokafka would
     # stumble over the second one.
     accumulator._pending_batches = _Pending(accumulator._pending_batches)
+    batches = [*chain(*accumulator._batches.values()), *accumulator._pending_batches]
     accumulator.fail_all(error)
+    for batch in batches:
+        for future in (
+            batch.future,
+            batch._drain_waiter,
+            *(sent for sent, _ in batch._msg_futures),
+        ):
+            if not future.cancelled():
+                future.exception()  # looked at, as perhaps nobody waits for it any more
 
 
 class _Pending(set[Any]):
@@ -285,31 +295,32 @@ async def stop_client(client: Any, settings: Settings) -> None:
     # Not a time-out around it: aiokafka's own wait_for can swallow a cancellation (Python 3.11),
     # and go on waiting.
     done, _ = await asyncio.wait({task}, timeout=min(CLOSE_LIMIT, settings.append_timeout))
-    if task.cancelled():
-        logger.info(
-            "a fetch was under way while its client stopped"
-        )  # aiokafka lets the cancellation of its own task out
-    elif done:
+    if done and not task.cancelled():
         task.result()
+        return
+    if task.cancelled():  # aiokafka lets the cancellation of its own task out
+        logger.info("a fetch was under way while its client stopped")
     else:
         logger.warning(
             "Kafka at %s does not answer: a client is closed without an orderly stop",
             settings.kafka,
         )
         await end_tasks([task])
-        await _cut_off(client)
+    await _cut_off(client)
 
 
 async def _cut_off(client: Any) -> None:
-    """End what a client whose stop was cancelled still does: its tasks, and its connections."""
+    """End what a client still does that stopped in part: its tasks, and its connections."""
     if isinstance(client, AIOKafkaProducer):
         _fail_unsent(client, ProducerClosed())
         await _end(client)
         return
-    group = client._coordinator
+    group, fetcher = client._coordinator, client._fetcher
     names = ("_coordination_task", "_heartbeat_task", "_commit_refresh_task")
-    await end_tasks(getattr(group, name, None) for name in names)
-    await client._fetcher.close()
+    tasks = [getattr(group, name, None) for name in names]
+    if fetcher is not None:
+        tasks += [fetcher._fetch_task, *fetcher._pending_tasks]
+    await end_tasks(tasks)
     await client._client.close()
 
 

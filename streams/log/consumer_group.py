@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
@@ -129,16 +129,16 @@ async def _coordinator(admin: Any, group: str, limit: float) -> Any:
             await asyncio.sleep(0.2)
 
 
-async def members(settings: Settings) -> int:
-    """How many members the groups of the workers have now: who folds, and who summarises. A worker
-    that does both is a member of both.
+async def members(settings: Settings, groups: Sequence[str] = ()) -> int:
+    """How many members these groups have now; by default those of the workers: who folds, and who
+    summarises. A worker that does both is a member of both.
 
     Raises:
         KafkaUnavailable: the brokers do not answer.
     """
     found = 0
     async with admin_client(settings) as admin:
-        for group in (settings.group, f"{settings.group}.agents"):
+        for group in groups or (settings.group, f"{settings.group}.agents"):
             coordinator = await _coordinator(admin, group, settings.append_timeout)
             answer = await admin._send_request(_DescribeGroups([group]), coordinator)
             found += sum(len(one["members"]) for one in answer.to_object()["groups"])

@@ -20,6 +20,7 @@ import msgspec
 
 from projections.errors import Conflict, InvalidBackup, TopicMismatch
 from streams.log.consumer_group import members
+from streams.log.sole_writer import sole_writer
 from streams.log.topic_copies import (
     Copied,
     Extent,
@@ -79,11 +80,7 @@ async def export(
     events = settings.topic("events")
     announced = await committed(settings, events, len(await extents(settings, "events")))
     parts = {name: await extents(settings, name) for name in ORDER}
-    if any(part.first for part in parts["events"]):
-        raise TopicMismatch(
-            f"topic {events} has lost its first events: the rest cannot be folded, and a backup"
-            " of it could not be restored"
-        )
+    check_beginning(settings, parts["events"])
     lasts: dict[tuple[str, int], LastRecord | None] = {}
     if before is not None:
         lasts = await _continued(settings, before, parts)
@@ -105,6 +102,15 @@ async def export(
     manifest = Manifest(form, settings.topic_prefix, topics, announced, previous)
     write_manifest(folder, manifest)
     return manifest
+
+
+def check_beginning(settings: Settings, events: Sequence[Extent]) -> None:
+    """Raise TopicMismatch if the log has lost its first events."""
+    if any(part.first for part in events):
+        raise TopicMismatch(
+            f"topic {settings.topic('events')} has lost its first events: the rest cannot be"
+            " folded, and what is exported of it could not be restored"
+        )
 
 
 async def _continued(
@@ -181,7 +187,7 @@ async def restore(settings: Settings, folders: Sequence[Path], progress: Progres
         InvalidBackup: a file is damaged, a backup is missing, or what was written is not what was
             saved.
         TopicMismatch: a topic is there already and has records.
-        Conflict: workers run: the group's offsets are theirs.
+        Conflict: workers run: the group's offsets are theirs. Or another command writes the log.
         KafkaUnavailable: the brokers do not answer.
     """
     chain = read_chain(folders)
@@ -198,6 +204,16 @@ async def restore(settings: Settings, folders: Sequence[Path], progress: Progres
             " for the services of what is restored"
         )
     await create_topics(msgspec.structs.replace(settings, partitions=len(newest.topics["events"])))
+    async with sole_writer(settings):
+        await _write(settings, chain, progress)
+    if wrong := await check_shapes(settings):
+        raise TopicMismatch(f"restored, but {wrong[0]}")
+    return chain
+
+
+async def _write(settings: Settings, chain: list[Backup], progress: Progress) -> None:
+    """Write a backup into empty topics."""
+    newest = chain[-1].manifest
     for name, found in newest.topics.items():
         there = await extents(settings, name)
         if len(there) != len(found) or any(part.end for part in there):
@@ -226,9 +242,6 @@ async def restore(settings: Settings, folders: Sequence[Path], progress: Progres
     await keep_timestamps(settings, list(newest.topics), keep=False)
     await _compare(settings, chain)
     await commit(settings, settings.topic("events"), newest.announced)
-    if wrong := await check_shapes(settings):
-        raise TopicMismatch(f"restored, but {wrong[0]}")
-    return chain
 
 
 def _files(chain: list[Backup], name: str) -> list[tuple[tuple[Path, int], SavedPartition]]:

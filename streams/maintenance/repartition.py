@@ -23,6 +23,7 @@ from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
 from streams.control.state import Copy, Generation, Maintenance
 from streams.log.consumer_group import members
+from streams.log.sole_writer import sole_writer
 from streams.log.topic_copies import (
     Copied,
     Extent,
@@ -62,7 +63,7 @@ async def copy_topics(
     on. Appends stay refused at the end: the new topics take the old ones' place.
 
     Raises:
-        Conflict: workers run.
+        Conflict: workers run, or another command writes the log.
         TopicMismatch: the target has records of its own, or was begun with another count; the
             source is not whole.
         InvalidBackup: what was written is not what was read.
@@ -77,16 +78,17 @@ async def copy_topics(
     await refuse_workers(settings)
     if wrong := await check_shapes(settings) + await lost_beginning(settings):
         raise TopicMismatch(wrong[0])
-    control = await Control(settings).start()
-    try:
-        live = control.state.live_generation
-        await _prepare(target, settings.topic_prefix)
-        if "" not in control.state.maintenance:
-            record = Maintenance(present("seconds"), f"its log is copied to {prefix}", prefix)
-            await control.write({MAINTENANCE: record})
-        report = await _copy(settings, target, control, live, progress)
-    finally:
-        await control.stop()
+    async with sole_writer(settings):
+        control = await Control(settings).start()
+        try:
+            live = control.state.live_generation
+            await _prepare(target, settings.topic_prefix)
+            if "" not in control.state.maintenance:
+                record = Maintenance(present("seconds"), f"its log is copied to {prefix}", prefix)
+                await control.write({MAINTENANCE: record})
+            report = await _copy(settings, target, control, live, progress)
+        finally:
+            await control.stop()
     if wrong := await check_shapes(target):
         raise TopicMismatch(f"copied, but {wrong[0]}")
     return report

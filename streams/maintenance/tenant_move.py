@@ -21,9 +21,10 @@ from projections.names import Key, parse_key
 from projections.policy.policy import Rules
 from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
-from streams.control.state import Copy, State
+from streams.control.state import Copy, Generation, State
 from streams.encryption.key_table import ERASED, KeyTable, key_place
 from streams.encryption.master_keys import master_keys_of
+from streams.log.sole_writer import sole_writer
 from streams.log.topic_copies import (
     Copied,
     PartitionWriter,
@@ -32,7 +33,7 @@ from streams.log.topic_copies import (
     read_partition,
     writing,
 )
-from streams.maintenance.backup import Progress, each, export_partition
+from streams.maintenance.backup import Progress, check_beginning, each, export_partition
 from streams.maintenance.backup_files import (
     PARTIAL,
     SAVED,
@@ -73,6 +74,7 @@ async def export_tenant(
     Raises:
         UnknownTenant: there is none of that name.
         InvalidBackup: the folder has something in it, or cannot be written.
+        TopicMismatch: the log has lost its first events.
         KafkaUnavailable: the brokers do not answer.
     """
     control = await Control(settings).start()
@@ -86,6 +88,7 @@ async def export_tenant(
         table.put(record.key or b"", record.value)
     wanted = _wanted(tenant, state, table)
     parts = {name: await extents(settings, name) for name in GOES}
+    check_beginning(settings, parts["events"])
     total, done = sum(part.end for part in parts["events"]), 0
     topics: dict[str, list[SavedPartition]] = {}
     for name, found in parts.items():
@@ -128,7 +131,7 @@ async def import_tenant(settings: Settings, folder: Path, progress: Progress) ->
     Raises:
         InvalidBackup: a file is damaged, it is no tenant's, or what was written is not what it has.
         TenantExists: the deployment has the tenant.
-        Conflict: workers run.
+        Conflict: workers run, or another command writes the log.
         InvalidPolicy: the deployment does not allow the tenant's policy.
         KeyUnusable: the master key that wraps its keys is not configured.
         KafkaUnavailable: ask again.
@@ -144,6 +147,19 @@ async def import_tenant(settings: Settings, folder: Path, progress: Progress) ->
     for record in _records(backup, "control"):
         with contextlib.suppress(ValueError):  # nobody could read it where it comes from, either
             source.put(record.key or b"", record.value)
+    async with sole_writer(settings):
+        live, moved = await _import(settings, backup, tenant, source, progress)
+    theirs, ours = source.live_generation.policy, live.policy
+    differing = sorted(
+        key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key)
+    )
+    return msgspec.structs.replace(moved, differing=differing)
+
+
+async def _import(
+    settings: Settings, backup: Backup, tenant: str, source: State, progress: Progress
+) -> tuple[Generation, Moved]:
+    """The live generation that it found, and what came."""
     control = await Control(settings).start()
     try:
         live = control.state.live_generation
@@ -169,13 +185,9 @@ async def import_tenant(settings: Settings, folder: Path, progress: Progress) ->
             await _write(settings, producer, "control", rows)
         ends = [extent.end for extent in await extents(settings, "events")]
         await control.write({COPY + tenant: msgspec.structs.replace(begun, ends=ends)})
+        return live, moved
     finally:
         await control.stop()
-    theirs, ours = source.live_generation.policy, live.policy
-    differing = sorted(
-        key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key)
-    )
-    return msgspec.structs.replace(moved, differing=differing)
 
 
 async def _begin(settings: Settings, control: Control, backup: Backup, tenant: str) -> Copy:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import RecordsToDelete
 
 from projections.names import Key
 from streams.encryption.master_keys import new_master
+from streams.log.clients import admin_client
 from streams.log.topics import create_topics
 from streams.maintenance.backup_files import read_lines
 from streams.maintenance.tenant_move import import_tenant
@@ -163,3 +165,20 @@ async def test_what_is_no_tenants_folder_is_refused(
         assert ran.code == 1 and "tenant" in ran.said
     ran = await cli("tenants", "export", "nobody", tmp_path / "none", "--data", data)
     assert ran.code == 1 and "tenant nobody is not known" in ran.said
+
+
+async def test_a_tenant_of_a_log_that_lost_its_beginning_is_not_exported(
+    settings: Settings, tmp_path: Path
+) -> None:
+    await opened(settings, "mover")
+    async with ConversationService(settings) as service:
+        (said,) = await service.append("mover", [("c", SAY)])
+    place = TopicPartition(settings.topic("events"), said.position.partition)
+    async with admin_client(settings) as admin:
+        await admin.delete_records({place: RecordsToDelete(before_offset=1)})
+    folder = tmp_path / "moved"
+    data = folder_of(settings, tmp_path / "data")
+    ran = await cli("tenants", "export", "mover", folder, "--data", data)
+    assert ran.code == 2, ran
+    assert "has lost its first events" in ran.said
+    assert not (folder / "manifest.json").exists()

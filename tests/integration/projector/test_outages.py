@@ -81,6 +81,12 @@ async def test_workers_killed_mid_run_lose_and_double_nothing(
             await asyncio.sleep(0.05)
         workers[round_ % 2].kill()
         workers[round_ % 2] = worker(settings, tmp_path / f"w{round_ + 2}.log")
+
+    async def started() -> bool:  # before, SIGTERM ends the process at once
+        logs = [(tmp_path / f"w{number}.log").read_text() for number in (3, 4)]
+        return all("Recovery]: Starting" in text for text in logs)
+
+    await until(started, 60.0)
     await all_applied(settings, log, store)
     for process in workers:
         assert process.stop() == 0
