@@ -123,8 +123,8 @@ class Callers:
             found = self._open[key] = _Open(AsyncClient(self.url, key, retries=PATIENCE))
         self._open.move_to_end(key)
         found.calls += 1
-        await self._close_idle()
         try:
+            await self._close_idle()
             yield found.client
         except ClientError as error:
             raise ToolError(self._line(error)) from None
@@ -139,8 +139,9 @@ class Callers:
 
     async def _close_idle(self) -> None:
         idle = [key for key, one in self._open.items() if not one.calls]
-        for key in idle[: max(0, len(self._open) - KEPT)]:
-            await self._open.pop(key).client.close()
+        # All are taken before the first is closed: other calls go on meanwhile.
+        gone = [self._open.pop(key) for key in idle[: max(0, len(self._open) - KEPT)]]
+        await asyncio.gather(*(one.client.close() for one in gone))
 
     def _line(self, error: ClientError) -> str:
         """What went wrong, and what to do, on one line."""
