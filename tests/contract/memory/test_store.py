@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from projections.events import types as events
 from projections.memory.identity import Scope
-from projections.memory.news import Dropped, Fact, LogErased, Used, WentBack
+from projections.memory.news import Dropped, LogErased, Used, WentBack
 from projections.memory.text_scores import WORDS
 from projections.memory.words import tag_word
 from projections.names import Key
@@ -20,7 +19,7 @@ from streams.memory import by_time, sqlite_store
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter, MemoryStore, Stats
 from tests.support.local_stores import contents
-from tests.support.memories import OWN, USER, fused, random_logs, saved
+from tests.support.memories import OWN, USER, random_logs, saved
 from tests.support.memory_news import ACME, C1, C2, MINUTE, fact, feed, said, texts
 from threadfold.testing.plain_memories import PlainMemories
 
@@ -286,75 +285,6 @@ def test_of_very_many_records_a_part_at_a_time_is_counted(
     feed(store, fact(9, events.MemoryDeleted(memory_id=gone, user=USER)))
     assert store.stats(ACME) == Stats(7, 1, {"fact": 7})
     assert store.stats(Filter("acme")) == Stats(8, 1, {"fact": 8})
-
-
-def whole(offset: int, *sources: events.MemorySaved, **more: Any) -> Fact:
-    return fact(offset, fused(C1, *sources, **more))
-
-
-def composites(store: MemoryStore, only: Filter = ACME) -> list[str]:
-    return [one.text for one in store.page(only, None, 10) if one.kind == "composite"]
-
-
-def test_a_composite_says_what_its_sources_say_whatever_comes_first(store: MemoryStore) -> None:
-    tea, gin = saved(C1, "Likes tea."), saved(C2, "Likes gin.")
-    news = [whole(9, tea, gin), said(2, "Likes gin.", C2), said(1, "Likes tea.")]
-    feed(store, news[0])
-    assert composites(store) == []
-    feed(store, *news[1:])
-    assert composites(store) == ["Likes tea. Likes gin."]
-    assert composites(store, Filter("acme", as_of=8 * MINUTE)) == []
-    digests = store.digests()
-    store.drop()
-    feed(store, *reversed(news))
-    assert store.digests() == digests
-    feed(store, fact(10, events.MemoryDeleted(memory_id=gin.memory_id, user=USER), OWN))
-    assert composites(store) == [] and store.digests() != digests
-    assert composites(store, Filter("acme", as_of=9 * MINUTE)) == ["Likes tea. Likes gin."]
-
-
-def test_composites_are_found_by_their_sources_the_outermost_alone(store: MemoryStore) -> None:
-    several = [saved(C1, f"Likes tea {n}.") for n in range(3)]
-    feed(store, *(said(n, f"Likes tea {n}.") for n in range(3)))
-    inner = whole(5, *several[:2])
-    outer = whole(6, *several, child_composite_ids=[inner.memory_id])
-    feed(store, inner)
-    asked = {several[0].memory_id}
-    assert [one.id for one in store.composites_of(ACME, asked)] == [inner.memory_id]
-    feed(store, outer)
-    assert [one.id for one in store.composites_of(ACME, asked)] == [outer.memory_id]
-    assert store.composites_of(ACME, {"0" * 64}) == []
-    for other in (Filter("acme", user="u-2"), Filter("rival"), Filter("acme", kinds=("record",))):
-        assert store.composites_of(other, asked) == []
-    assert len(texts(store, "tea")) == 3, "they have no text of their own to be found by"
-    assert len(composites(store)) == 2
-
-
-def test_a_composite_keeps_nothing_of_an_erased_or_deleted_source(
-    store: MemoryStore, tmp_path: Path
-) -> None:
-    tea, gin = saved(C1, "Likes tea."), saved(C1, "Likes gin.")
-    feed(store, said(1, "Likes tea."), said(2, "Likes gin."))
-    feed(store, said(3, "Hides marmalade.", C2), said(4, "Hoards zirconium."))
-    hidden, hoard = saved(C2, "Hides marmalade."), saved(C1, "Hoards zirconium.")
-    feed(store, whole(9, tea, gin, hidden, hoard))
-    assert composites(store) == ["Likes tea. Likes gin. Hides marmalade. Hoards zirconium."]
-    hard = events.MemoryDeleted(memory_id=hoard.memory_id, user=USER, hard=True)
-    feed(store, LogErased(C2), fact(10, hard, OWN))
-    assert composites(store) == ["Likes tea. Likes gin."]
-    store.close()
-    for path in tmp_path.glob("memories.*"):
-        for held in contents(path):
-            assert b"armalade" not in held and b"irconium" not in held, path.name
-
-
-def test_a_deleted_composite_leaves_its_sources_turns_to_be_recalled(store: MemoryStore) -> None:
-    tea, gin = (saved(C1, f"Likes {name}.", positions=["0-1"]) for name in ("tea", "gin"))
-    both = whole(9, tea, gin, positions=["0-1"])
-    feed(store, fact(2, tea), fact(3, gin), both)
-    feed(store, fact(10, events.MemoryDeleted(memory_id=both.memory_id, user=USER), OWN))
-    assert composites(store) == []
-    assert store.superseded_turns("acme", {(C1, 1)}, None) == set()
 
 
 def test_use_counts_are_summed_once_each_whatever_comes_first(store: MemoryStore) -> None:
