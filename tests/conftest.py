@@ -4,6 +4,7 @@ Redis database of its own.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import re
@@ -17,6 +18,7 @@ from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from tests.support import profiles
 from tests.support.redis_cluster import RedisCluster
+from tests.support.worker import until
 from threadfold.embedded.stack import EmbeddedStack
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -67,6 +69,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return KINDS.index(folder) if folder in KINDS else len(KINDS)
 
     items.sort(key=kind)
+
+
+def _kafka_tasks() -> set[asyncio.Task[object]]:
+    codes = {task: getattr(task.get_coro(), "cr_code", None) for task in asyncio.all_tasks()}
+    return {task for task, code in codes.items() if code and "aiokafka" in code.co_filename}
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def no_kafka_client_is_left() -> AsyncIterator[None]:
+    """Fail a test file that leaves a client of Kafka behind: it would go on beside other tests."""
+    before = _kafka_tasks()
+    yield
+
+    async def ended() -> bool:
+        return _kafka_tasks() <= before
+
+    await until(ended)
 
 
 @pytest.fixture(scope="session")
