@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -48,6 +49,9 @@ CLOSE_LIMIT = 5.0
 """Seconds that a client has to flush and to close; a service that ends closes several, and is
 killed if it takes too long.
 """
+
+OF_FILES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""Errors of this machine's files, which say nothing of Kafka."""
 
 MAX_REQUEST = 16 << 20
 """Bytes of one produce request; the topics' ``max.message.bytes`` is the same."""
@@ -351,6 +355,8 @@ async def kafka_errors(settings: Settings, what: str = "") -> AsyncIterator[None
             f"{begin}a topic does not exist: run `threadfold topics create`"
         ) from error
     except (KafkaError, ConsumerStoppedError, TimeoutError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in OF_FILES:
+            raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
         check = "check that it runs"
         if settings.kafka_user:

@@ -7,7 +7,9 @@ memory of its own.
 from __future__ import annotations
 
 import mmap
+import os
 import struct
+import sys
 import tempfile
 from collections.abc import Sequence
 
@@ -25,7 +27,9 @@ class PositionMap:
     """From positions of the original to positions of the copy."""
 
     def __init__(self, ends: Sequence[int]) -> None:
-        """Args: ``ends``: the end offset of each partition of the original."""
+        """Args: ``ends``: the end offset of each partition of the original. Raises ``OSError`` if
+        the temporary folder has no room.
+        """
         self.partitions = len(ends)
         self._ends = list(ends)
         self._places = [self._file(end) for end in ends]
@@ -33,7 +37,15 @@ class PositionMap:
     @staticmethod
     def _file(end: int) -> mmap.mmap:
         with tempfile.TemporaryFile() as file:
-            file.truncate(max(1, end) * _PLACE.size)
+            size = max(1, end) * _PLACE.size
+            try:
+                if sys.platform == "darwin":  # which cannot reserve
+                    file.truncate(size)
+                else:
+                    # Not a hole: a full disk would end the process at the first write into it.
+                    os.posix_fallocate(file.fileno(), 0, size)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, tempfile.gettempdir()) from None
             return mmap.mmap(file.fileno(), 0)
 
     def put(self, old: Position, new: Position) -> None:

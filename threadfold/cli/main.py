@@ -159,7 +159,9 @@ def _explain(error: BaseException) -> int:
         click.echo(f"threadfold: {_one_line(str(error))}", err=True)
         return error.exit_code
     if _is_full(error):
-        click.echo("threadfold: the disk is full: free some space, then try again", err=True)
+        name = getattr(error, "filename", None)
+        full = f"the disk of {name} is full" if name else "the disk is full"
+        click.echo(f"threadfold: {full}: free some space, then try again", err=True)
         return FAILED
     text = str(error).strip().splitlines()
     reason = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
@@ -176,7 +178,7 @@ def _is_full(error: BaseException) -> bool:
 
     if isinstance(error, sqlite3.OperationalError):
         return error.sqlite_errorcode == sqlite3.SQLITE_FULL
-    return isinstance(error, OSError) and error.errno == errno.ENOSPC
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _one_line(text: str) -> str:

@@ -167,13 +167,18 @@ def _fill_disk() -> None:
     raise OSError(errno.ENOSPC, "No space left on device", "memories.sqlite")
 
 
-@pytest.mark.parametrize("fill", [_fill_sqlite, _fill_disk])
+@pytest.mark.parametrize(
+    ("fill", "disk"), [(_fill_sqlite, "disk"), (_fill_disk, "disk of memories.sqlite")]
+)
 def test_a_full_disk_is_named(
-    fill: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fill: Callable[[], None],
+    disk: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("threadfold.cli.services.load_settings", lambda *_, **__: fill())
     assert main(["worker"]) == 2
-    line = "threadfold: the disk is full: free some space, then try again"
+    line = f"threadfold: the {disk} is full: free some space, then try again"
     assert error_line(capsys) == line
 
 

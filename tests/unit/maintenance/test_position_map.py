@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import tempfile
 from collections.abc import AsyncIterator
+
+import pytest
 
 from projections.events.relocation import NOWHERE
 from projections.names import Key, Position, partition_of
+from streams.log.clients import kafka_errors
 from streams.log.topic_copies import Copied
 from streams.maintenance.log_copy import by_time
 from streams.maintenance.position_map import FAR, PositionMap
+from streams.settings.settings import Settings
 
 KEY = Key("acme", "c1")
 OLD, NEW = partition_of(KEY, 4), partition_of(KEY, 7)
@@ -34,6 +41,19 @@ def test_what_is_compared_is_compared_with_the_last_event_at_or_before_it() -> N
     assert moves.until(Position(OLD, 10)) == Position(NEW, FAR), "what is to come"
     assert moves.until(Position(OLD, 1)) == moves.until(Position(OLD + 1, 2)) == NOWHERE
     places.close()
+
+
+async def test_a_temporary_folder_without_room_is_named_and_kafka_is_not_blamed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        async with kafka_errors(Settings.load(env={}, kafka="127.0.0.1:1")):
+            PositionMap([10])
+    assert raised.value.filename == tempfile.gettempdir()
 
 
 def test_the_first_offset_of_the_first_partition_is_a_place() -> None:
