@@ -7,7 +7,7 @@ is then looked at. What is shown stands beside the window: no window is loaded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -195,58 +195,69 @@ async def _described(
     return await some_at_a_time(AT_A_TIME, [partial(one, at) for at in places])
 
 
+def _content_of(head: Head | Stub, user: str | None) -> Hashable:
+    """What the last message of a window follows from, as far as ``user`` may have said it."""
+    if isinstance(head, Stub):
+        return user, head.last
+    return user, head.skip, head.base, *head.chunks.items()
+
+
 async def _last_of(
     backend: ConversationService,
     tenant: str,
     at: Place,
     head: Head | Stub | None,
     shown: dict[str, Any],
-) -> LastMessage | None:
-    """A conversation's last message, without a role where only the log has it; None if there is
-    none, or if it cannot be read.
+) -> tuple[LastMessage | None, Hashable]:
+    """A conversation's last message, without a role where only the log has it, and the content that
+    it is of; None if there is none, or if it cannot be read.
     """
     if head is None:
-        return None
+        return None, None
+    user = shown["user"]
     if isinstance(head, Stub):
-        return head.last
-    key, user = make_key(tenant, at.found.conversation), shown["user"]
+        return head.last, _content_of(head, user)
+    key = make_key(tenant, at.found.conversation)
     try:
         # What is large is read one after another: a place is taken for the first of a list.
         async with backend.turns_to_read.together(tenant):
             last = await _newest(backend, key, head, user)
-            return last or await _last_of_all(backend, key, user)
+            return last if last[0] else await _last_of_all(backend, key, user)
     except CorruptWindow:
-        return None
+        return None, None
 
 
 async def _newest(
     backend: ConversationService, key: Key, head: Head, user: str | None
-) -> LastMessage | None:
+) -> tuple[LastMessage | None, Hashable]:
     """The last message of a window's newest chunk, if that has one of the same user."""
     if not head.chunks:
-        return None
+        return None, None
     name = b"%d" % max(head.chunks)
-    fields = await backend.windows.fields(key, [CARD, name])
+    fields = await backend.windows.fields(key, [HEAD, CARD, name])
     with stored_form(key):
-        if name not in fields or _user_of(fields) != user:
-            return None
+        if name not in fields or HEAD not in fields or _user_of(fields) != user:
+            return None, None
+        head = decode_head(fields[HEAD])  # perhaps a later one, and the chunk is of it
         skip = head.skip if len(head.chunks) == 1 else 0
         make = partial(last_message, fields[name], skip)
-        return await beside(len(fields[name]), backend.turns_to_read, key.tenant, make)
+        last = await beside(len(fields[name]), backend.turns_to_read, key.tenant, make)
+        return last, _content_of(head, user)
 
 
 async def _last_of_all(
     backend: ConversationService, key: Key, user: str | None
-) -> LastMessage | None:
+) -> tuple[LastMessage | None, Hashable]:
     """The last message of a whole window. Nothing was said lately, or what was said has left the
     tail: that is rare.
     """
     _, stored = await backend.windows.read(key, recent_ids=False)
     with stored_form(key):
         if stored is None or stored.asleep or _user_of(stored.fields) != user:
-            return None
+            return None, None
         make = partial(last_message_of, stored.fields)
-        return await beside(stored.size, backend.turns_to_read, key.tenant, make)
+        last = await beside(stored.size, backend.turns_to_read, key.tenant, make)
+        return last, _content_of(decode_head(stored.fields[HEAD]), user)
 
 
 async def _add_last_messages(
@@ -256,27 +267,53 @@ async def _add_last_messages(
 ) -> None:
     """Add the begin of each conversation's last message. Where only the log has it, it is null
     while Kafka is away, and so it is where the conversation was given to another user meanwhile:
-    that one may have said it. What is large is read within one turn of the tenant.
+    that one may have said it.
     """
+    previews, left = backend.windows.previews, []
+    for listed in found:
+        at, head, shown = listed
+        last = None
+        if head is not None:
+            key = make_key(tenant, at.found.conversation)
+            last = previews.find(key, _content_of(head, shown["user"]))
+        if last is None:
+            left.append(listed)
+        else:
+            shown["last_message"] = _shown_message(at, last)
+    if left:
+        await _read_last_messages(backend, tenant, left)
+
+
+async def _read_last_messages(
+    backend: ConversationService,
+    tenant: str,
+    found: list[tuple[Place, Head | Stub | None, dict[str, Any]]],
+) -> None:
+    """Add last messages that are not known. What is large is read within one turn of the tenant."""
     async with backend.turns_to_read.together(tenant):
         lasts = await some_at_a_time(
             AT_A_TIME, [partial(_last_of, backend, tenant, *listed) for listed in found]
         )
         wanted = {
             Position(at.partition, last.offset): make_key(tenant, at.found.conversation)
-            for (at, _, _), last in zip(found, lasts, strict=True)
+            for (at, _, _), (last, _) in zip(found, lasts, strict=True)
             if last is not None and not last.role
         }
         logged: dict[Position, LastMessage | None] = {}
         if wanted:
             with suppress(KafkaUnavailable):
                 logged = await _from_log(backend, tenant, wanted)
-    for (at, _, shown), last in zip(found, lasts, strict=True):
+    for (at, _, shown), (last, content) in zip(found, lasts, strict=True):
         if last is not None and not last.role:
             last = logged.get(Position(at.partition, last.offset))
         if last is not None:
-            position = str(Position(at.partition, last.offset))
-            shown["last_message"] = {"role": last.role, "text": last.text, "position": position}
+            backend.windows.previews.keep(make_key(tenant, at.found.conversation), content, last)
+            shown["last_message"] = _shown_message(at, last)
+
+
+def _shown_message(at: Place, last: LastMessage) -> dict[str, str]:
+    position = str(Position(at.partition, last.offset))
+    return {"role": last.role, "text": last.text, "position": position}
 
 
 def _user_of(fields: Mapping[bytes, bytes]) -> str | None:

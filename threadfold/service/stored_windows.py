@@ -17,6 +17,7 @@ from projections.storage.stubs import STUB, decode_stub
 from streams.control.control_topic import Control
 from streams.log.log import Log
 from streams.runtime.keyed_limit import KeyedLimit
+from threadfold.service.previews import Previews
 from threadfold.service.window_cache import WindowCache
 
 Found = TypeVar("Found")
@@ -55,6 +56,7 @@ class StoredWindows:
         self._log = log
         self._served: dict[int, int] = {}
         self.cache = WindowCache(cache_bytes, turns)
+        self.previews = Previews()
 
     async def read(self, key: Key, *, recent_ids: bool = True) -> tuple[Checkpoint, Stored | None]:
         """A conversation's window, erased or not, with its checkpoint, in the generation that is
@@ -130,7 +132,8 @@ class StoredWindows:
             return await self.cache.context(place, partition, head, stored.fields, max_tokens)
 
     def forget(self, key: Key) -> None:
-        """Drop a conversation from the cache."""
+        """Keep nothing of a conversation."""
+        self.previews.forget(key)
         if self._control.state.live is not None:
             self.cache.drop((self._generation, key))
 
@@ -138,6 +141,7 @@ class StoredWindows:
         """Forget what was served and cached."""
         self._served.clear()
         self.cache.clear()
+        self.previews = Previews()
 
     def served(self, partition: int) -> int:
         """The offset up to which this process has served windows of a partition. Call it before a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 
 import msgspec
@@ -13,6 +13,7 @@ from projections.errors import Overloaded
 from projections.events import types as events
 from projections.fold.replay import replay
 from projections.names import Key, Position
+from projections.storage.layout import HEAD
 from projections.storage.records import Checkpoint, Stored, write_of
 from streams.control.state import Generation
 from streams.runtime.keyed_limit import KeyedLimit
@@ -38,7 +39,7 @@ class Counted(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.turns = KeyedLimit(READERS)
-        self.windows = self.fields_now = self.most_fields = 0
+        self.windows = self.fields_now = self.most_fields = self.large = 0
 
     async def read(
         self, generation: int, partition: int, keys: list[Key], *, recent_ids: bool = True
@@ -51,6 +52,7 @@ class Counted(MemoryStore):
         self, generation: int, partition: int, key: Key, names: list[bytes]
     ) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
         self.fields_now += 1
+        self.large += names[0] == HEAD and names[-1].isdigit()
         self.most_fields = max(self.most_fields, self.fields_now)
         await asyncio.sleep(0)
         self.fields_now -= 1
@@ -95,7 +97,7 @@ async def _resume(service: ConversationService, key: Key) -> None:
 
 @pytest.mark.parametrize("read", [_context, _resume])
 async def test_only_so_many_large_windows_are_read_as_have_a_place_up_to_the_end_of_the_work(
-    read: Callable[[ConversationService, Key], Awaitable[None]],
+    read: Callable[[ConversationService, Key], Coroutine[None, None, None]],
 ) -> None:
     store = Counted()
     service = await _service(store, 400_000)
@@ -126,6 +128,32 @@ async def test_a_list_reads_some_conversations_at_a_time_and_what_is_large_besid
         )
         assert store.most_fields <= AT_A_TIME
         assert (max(places) == 1) == more
+
+
+async def test_a_list_reads_large_messages_once_until_their_window_changes() -> None:
+    store = Counted()
+    service = await _service(store, 300_000)
+
+    async def listed() -> tuple[list[dict[str, str]], int]:
+        store.large = 0
+        found = await conversations(service, TENANT, limit=READERS)
+        return [one["last_message"] for one in found["conversations"]], store.large
+
+    first, reads = await listed()
+    assert reads == READERS
+    assert await listed() == (first, 0)
+    key = KEYS[3]
+    said = [(0, make_event(events.Message("user", "Hi"), "e0"))]
+    said.append((1, make_event(events.Message("assistant", "Ho"), "e1")))
+    written = [write_of(replay(key, 0, service.live_rules(), said), at_ms=1)]
+    checkpoint = await store.checkpoint(1, 0)
+    assert checkpoint is not None
+    await store.apply(1, 0, Checkpoint(checkpoint.revision, 1), written)
+    again, reads = await listed()
+    assert reads == 1
+    assert {"role": "assistant", "text": "Ho", "position": "0-1"} in again
+    service.windows.forget(key)
+    assert await listed() == (again, 1)
 
 
 async def test_lists_of_a_tenant_take_turns_and_another_tenant_does_not_wait(
