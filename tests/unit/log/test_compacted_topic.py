@@ -92,7 +92,7 @@ async def test_a_record_that_cannot_be_read_is_skipped_and_named(
 async def test_a_failure_of_the_follower_is_named_as_itself_and_tried_again_until_it_ends(
     broker: Broker,
 ) -> None:
-    """It ended the follower, and whoever waited was told that Kafka does not answer."""
+    """Such a record ended the follower, and errors blamed Kafka."""
     taken: list[int] = []
     broken = True
 
