@@ -180,10 +180,30 @@ async def lost_beginning(settings: Settings) -> list[str]:
     """A sentence where the events topic has lost its first events; empty where it is whole, or not
     there.
     """
-    topic = settings.topic("events")
+    return lost_beginnings(settings.topic("events"), await _beginnings(settings, "events"))
+
+
+async def lost_memories(settings: Settings) -> str | None:
+    """A sentence if the topic of memories has lost its first records, and what to do; else None."""
+    begins = await _beginnings(settings, "memories")
+    gone = [f"{number} (begins at offset {begin})" for number, begin in begins.items() if begin]
+    return (
+        f"topic {settings.topic('memories')} has lost its beginning, in partition"
+        f" {', '.join(gone)}: a store that is made from it lacks records. `threadfold memories"
+        " rebuild --from-logs` publishes them again from the logs first"
+        if gone
+        else None
+    )
+
+
+async def _beginnings(settings: Settings, name: str) -> dict[int, int]:
+    """The offset of the first record of each partition that has a leader; empty where there is no
+    such topic.
+    """
+    topic = settings.topic(name)
     async with admin_client(settings) as admin:
         led = await _led(admin, topic) if topic in await admin.list_topics() else []
-    return lost_beginnings(topic, await topic_beginnings(settings, topic, led)) if led else []
+    return await topic_beginnings(settings, topic, led) if led else {}
 
 
 async def check_shapes(settings: Settings) -> list[str]:

@@ -13,8 +13,11 @@ from typing import Any
 import msgspec
 
 from projections.events.types import MemorySaved
+from projections.memory.identity import Scope
 from streams.control.control_topic import Control
 from streams.control.state import Generation
+from streams.memory.sqlite_store import SqliteMemories
+from streams.memory.store_folder import StoreFolder
 from streams.settings.settings import Settings
 from tests.support.commands import Ran, cli, ok
 from tests.support.worker import running_worker, until
@@ -134,3 +137,33 @@ async def read_on(count: Callable[[], Awaitable[int]], expected: int) -> AsyncIt
         reading.cancel()
         (ended,) = await asyncio.gather(reading, return_exceptions=True)
     assert isinstance(ended, asyncio.CancelledError), ended
+
+
+class LocalStack(MemoryStack):
+    """A stack with a store folder."""
+
+    @property
+    def folder(self) -> StoreFolder:
+        return StoreFolder(Path(self.settings.memory_store))
+
+    def file_digests(self) -> dict[Scope, str]:
+        assert self.folder.live is not None
+        store = SqliteMemories.copied(self.folder.live)
+        assert store is not None
+        found = store.digests()
+        store.close()
+        return found
+
+
+async def taught(backend: ConversationService, memories: Memories, name: str) -> list[str]:
+    """A conversation that teaches, goes back and teaches again; returns its positions."""
+    whose = Whose("acme", f"u-{name}", conversation=name)
+    opened = {"type": "conversation.opened", "user": whose.user}
+    said = {"type": "message", "role": "user", "content": "hello"}
+    appended = await backend.append("acme", [(name, opened), (name, said)])
+    await backend.wait_applied("acme", name, appended)
+    await memories.save([(whose, record(f"Fact {n} of {name}.")) for n in range(4)], free)
+    back = {"type": "rollback", "to": str(appended[-1].position)}
+    await backend.append("acme", [(name, back)])
+    await memories.save([(whose, record(f"Later fact of {name}."))], free, wait=True)
+    return [str(one.position) for one in appended]

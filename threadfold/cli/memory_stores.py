@@ -12,13 +12,14 @@ from typing import TypeVar
 
 import click
 
-from projections.errors import InvalidSettings
+from projections.errors import InvalidSettings, TopicMismatch
 from projections.names import make_key
 from streams.compaction.summarizers.registry import Summarizers
 from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
 from streams.log.kafka_log import KafkaLog
 from streams.log.retention import check_whole
+from streams.log.topics import lost_memories
 from streams.maintenance.extraction_preview import ByModel, extracted
 from streams.maintenance.republish import republish
 from streams.memory.model_extraction import SpanExtraction
@@ -65,6 +66,8 @@ def rebuild(from_logs: bool, data: Path | None) -> None:
 
     async def work(settings: Settings, control: Control, keys: KeyRing) -> Built:
         require_store(settings)
+        if not from_logs and (lost := await lost_memories(settings)):
+            raise TopicMismatch(lost)
         if from_logs:
             count = await _republish(settings, control, keys)
             say(f"published again: {count} records")
@@ -106,6 +109,8 @@ def verify(ctx: click.Context, tenant: str | None, data: Path | None) -> None:
 
     async def work(settings: Settings, control: Control, keys: KeyRing) -> StoreReport:
         del control
+        if lost := await lost_memories(settings):
+            say(lost)
         with metered("verify", "records") as meter:
             return await verify_store(settings, keys, tenant, meter)
 

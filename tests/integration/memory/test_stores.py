@@ -9,87 +9,49 @@ import json
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import Path
 
-import msgspec
 import pytest
 
 from projections.errors import Healing
 from projections.memory.identity import Scope
 from projections.memory.news import News
 from streams.encryption.payload_cipher import Unsealed
-from streams.log.clients import admin_client
-from streams.log.topics import create_topics
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter, Stats
 from streams.memory.store_build import feed_until
-from streams.memory.store_folder import StoreFolder
 from streams.memory.topic_feed import TopicFeed
 from streams.memory.turns import SqliteTurns
-from streams.settings.endpoints import ModelSettings
 from streams.settings.settings import Settings
-from tests.support.commands import Ran, cli
 from tests.support.memory_stack import (
-    MemoryStack,
+    LocalStack,
     erase,
     free,
     memory_stack,
     read_on,
     record,
     save,
+    taught,
     texts_of,
 )
-from tests.support.model_learning import BOAT, teaches
-from tests.support.model_server import fails, model_server
 from tests.support.raw_records import put_raw
 from tests.support.worker import until
-from threadfold.cli.common import CONFIG_FILE
-from threadfold.cli.configuration import write_config
 from threadfold.service.conversations import ConversationService
 from threadfold.service.memories import Memories, Whose
 from threadfold.service.recall import Question
 
 
-class World(MemoryStack):
-    """A stack with a store folder."""
-
-    @property
-    def folder(self) -> StoreFolder:
-        return StoreFolder(Path(self.settings.memory_store))
-
-    def file_digests(self) -> dict[Scope, str]:
-        assert self.folder.live is not None
-        store = SqliteMemories.copied(self.folder.live)
-        assert store is not None
-        found = store.digests()
-        store.close()
-        return found
-
-
 @pytest.fixture(scope="module")
 async def world(
     settings: Settings, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[World]:
+) -> AsyncIterator[LocalStack]:
     data = tmp_path_factory.mktemp("data")
     async with memory_stack(settings, data, memory_store=str(data / "memories")) as stack:
-        yield World(stack.settings, data)
+        yield LocalStack(stack.settings, data)
 
 
-async def taught(backend: ConversationService, memories: Memories, name: str) -> list[str]:
-    """A conversation that teaches, goes back and teaches again; returns its positions."""
-    whose = Whose("acme", f"u-{name}", conversation=name)
-    opened = {"type": "conversation.opened", "user": whose.user}
-    said = {"type": "message", "role": "user", "content": "hello"}
-    appended = await backend.append("acme", [(name, opened), (name, said)])
-    await backend.wait_applied("acme", name, appended)
-    await memories.save([(whose, record(f"Fact {n} of {name}.")) for n in range(4)], free)
-    back = {"type": "rollback", "to": str(appended[-1].position)}
-    await backend.append("acme", [(name, back)])
-    await memories.save([(whose, record(f"Later fact of {name}."))], free, wait=True)
-    return [str(one.position) for one in appended]
-
-
-async def test_a_store_outlives_its_process_and_is_switched_while_it_is_read(world: World) -> None:
+async def test_a_store_outlives_its_process_and_is_switched_while_it_is_read(
+    world: LocalStack,
+) -> None:
     async with ConversationService(world.settings) as backend:
         memories = Memories(backend, hold=True)
         for name in ("a", "b"):
@@ -121,7 +83,7 @@ async def test_a_store_outlives_its_process_and_is_switched_while_it_is_read(wor
         assert (await world.run("verify", "--tenant", "acme")).code == 0
 
 
-async def test_a_build_whose_store_takes_nothing_more_ends(world: World) -> None:
+async def test_a_build_whose_store_takes_nothing_more_ends(world: LocalStack) -> None:
     class Full(SqliteMemories):
         def apply(self, news: Sequence[News], checkpoints: Mapping[int, int]) -> None:
             raise sqlite3.OperationalError("database or disk is full")
@@ -135,7 +97,7 @@ async def test_a_build_whose_store_takes_nothing_more_ends(world: World) -> None
     store.close()
 
 
-def memories_digests(world: World) -> dict[Scope, str]:
+def memories_digests(world: LocalStack) -> dict[Scope, str]:
     """The live store's digests, read past the store's own code."""
     assert world.folder.live is not None
     with sqlite3.connect(world.folder.live) as db:
@@ -146,7 +108,7 @@ def memories_digests(world: World) -> dict[Scope, str]:
 
 
 @pytest.mark.long
-async def test_a_second_process_reads_a_copy_and_takes_the_folder_over(world: World) -> None:
+async def test_a_second_process_reads_a_copy_and_takes_the_folder_over(world: LocalStack) -> None:
     async with ConversationService(world.settings) as backend:
         holder, other = Memories(backend, hold=True), Memories(backend, hold=True)
         await holder.stats(Whose("acme"))
@@ -165,7 +127,7 @@ async def test_a_second_process_reads_a_copy_and_takes_the_folder_over(world: Wo
 
 
 async def test_the_index_of_turns_goes_on_after_a_restart_without_what_was_erased(
-    world: World,
+    world: LocalStack,
 ) -> None:
     async with ConversationService(world.settings) as backend:
 
@@ -206,7 +168,7 @@ async def test_the_index_of_turns_goes_on_after_a_restart_without_what_was_erase
             assert b"Nobody knows" not in path.read_bytes(), path.name
 
 
-async def test_verify_and_diff_name_what_a_store_has_wrong(world: World) -> None:
+async def test_verify_and_diff_name_what_a_store_has_wrong(world: LocalStack) -> None:
     async with ConversationService(world.settings) as backend:
         memories = Memories(backend, hold=True)
         whose = Whose("rival", "u-9")
@@ -235,7 +197,7 @@ async def test_verify_and_diff_name_what_a_store_has_wrong(world: World) -> None
 
 
 @pytest.mark.long
-async def test_a_store_whose_file_is_damaged_is_fed_anew(world: World) -> None:
+async def test_a_store_whose_file_is_damaged_is_fed_anew(world: LocalStack) -> None:
     async with ConversationService(world.settings) as backend:
         memories = Memories(backend, hold=True)
         await save(memories, Whose("rival", "u-7"), *(f"Fact {n}." for n in range(200)))
@@ -259,7 +221,7 @@ async def test_a_store_whose_file_is_damaged_is_fed_anew(world: World) -> None:
 
 
 async def test_readers_wait_while_a_damaged_store_is_fed_anew(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: LocalStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ConversationService(world.settings) as backend:
         memories = Memories(backend, hold=True)
@@ -303,94 +265,3 @@ async def test_readers_wait_while_a_damaged_store_is_fed_anew(
         with pytest.raises(Healing, match="being rebuilt"):
             await memories.stats(whose)
         await memories.stop()
-
-
-async def test_a_topic_made_anew_from_the_logs_gives_an_equal_store(world: World) -> None:
-    async with ConversationService(world.settings) as backend:
-        memories = Memories(backend, hold=True)
-        for name in ("kept", "erased"):
-            await taught(backend, memories, name)
-        await erase(backend, "acme", "erased")
-
-        async def gone() -> bool:
-            return await texts_of(memories, "u-erased") == []
-
-        await until(gone)
-        await memories.stop()
-    before = await world.rebuilt()
-    assert await world.rebuilt("--from-logs") == before
-
-    topic = world.settings.topic("memories")
-    async with admin_client(world.settings) as admin:
-        await admin.delete_topics([topic])
-
-        async def missing() -> bool:
-            return topic not in await admin.list_topics()
-
-        await until(missing)
-    await create_topics(world.settings)
-    assert (await world.run("verify")).code == 2
-    assert await world.rebuilt("--from-logs") == before
-    assert (await world.run("verify")).code == 0
-
-
-async def test_diff_shows_what_the_rules_would_find_in_the_logs(world: World) -> None:
-    async with ConversationService(world.settings) as backend:
-        opened = {"type": "conversation.opened", "user": "ann"}
-        said = {"type": "message", "role": "user", "content": "I live in Oslo."}
-        appended = await backend.append("rival", [("ruled", opened), ("ruled", said)])
-        await backend.wait_applied("rival", "ruled", appended)
-    await world.rebuilt()
-    found = await world.run("diff", "--rules", "--tenant", "rival")
-    assert (found.code, found.lines[-1]) == (1, "removed: 0, added: 1, changed: 0")
-    shown = json.loads(found.lines[0])
-    assert (shown["text"], shown["user"]) == ("The user lives in Oslo.", "ann")
-    both = await world.run("diff", "--rules", "--after", str(world.folder.live))
-    assert both.code == 2 and "--rules and --after" in both.said
-
-
-async def test_diff_shows_what_a_model_would_find_in_a_conversation(
-    world: World, tmp_path: Path
-) -> None:
-    async with ConversationService(world.settings) as backend:
-        said = [
-            {"type": "message", "role": "user", "content": text} for text in ("Yes?", "A boat!")
-        ]
-        appended = await backend.append("rival", [("asked", one) for one in said])
-        back = {"type": "rollback", "to": str(appended[0].position)}
-        gone = {"type": "message", "role": "user", "content": "I take the boat."}
-        appended += await backend.append("rival", [("asked", back), ("asked", gone)])
-        await backend.wait_applied("rival", "asked", appended)
-    await world.rebuilt()
-    boat = {**BOAT, "positions": [str(appended[-1].position)]}
-    wanted = ("--tenant", "rival", "--conversation", "asked")
-    async with model_server(teaches(boat), fails(503)) as server:
-        endpoint = ModelSettings(base_url=server.url, model="small-1")
-        changed = {"summarizers": {"cheap": endpoint}, "summary_attempts": 1}
-        write_config(tmp_path / CONFIG_FILE, msgspec.structs.replace(world.settings, **changed))
-
-        async def diff(*words: str) -> Ran:
-            return await cli("memories", "diff", *words, "--data", str(tmp_path))
-
-        found = await diff("--model", "cheap", *wanted)
-        assert (found.code, found.lines[-1]) == (1, "removed: 0, added: 1, changed: 0"), found.said
-        assert json.loads(found.lines[0])["text"] == BOAT["text"]
-        assert "A boat!" not in json.dumps(server.calls), "an abandoned message was sent"
-        silent = await diff("--model", "cheap", *wanted)
-        assert silent.code == 2 and "'cheap' did not answer for rival/asked" in silent.said
-        for words, says in (
-            (("--model", "dear", *wanted), "no endpoint 'dear'"),
-            (("--model", "cheap", *wanted[:2]), "--model needs --tenant and --conversation"),
-            (("--model", "cheap", "--rules", *wanted), "--rules and --model exclude each other"),
-            (("--model", "cheap", *wanted[:3], "nobody"), "nobody is not known"),
-        ):
-            refused = await diff(*words)
-            assert refused.code == (1 if "nobody" in words else 2) and says in refused.said
-    assert len(server.calls) == 2
-
-
-async def test_without_a_folder_a_command_says_what_to_set(world: World, tmp_path: Path) -> None:
-    write_config(tmp_path / CONFIG_FILE, msgspec.structs.replace(world.settings, memory_store=""))
-    for command in ("rebuild", "verify", "diff"):
-        done = await cli("memories", command, "--data", str(tmp_path))
-        assert done.code == 2 and "THREADFOLD_MEMORY_STORE" in done.said
