@@ -65,13 +65,14 @@ class Callers:
         """Raises ``ClientError`` if the address is none."""
         self.url = url
         self._key = key
-        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._open: OrderedDict[bytes, _Open] = OrderedDict()
+        """By the credential's digest: no error can quote a credential."""
         self._known: OrderedDict[bytes, float] = OrderedDict()
         self._checks = HttpTransport(url, None, timeout=CONNECT)
         self._turns = asyncio.Semaphore(CHECKS)
         self._asking = 0
         if key is not None:
-            self._open[key] = _Open(AsyncClient(url, key, retries=PATIENCE))
+            self._open[digest_of(key)] = _Open(AsyncClient(url, key, retries=PATIENCE))
 
     async def check(self, key: str) -> None:
         """Check that the gateway accepts a credential.
@@ -118,10 +119,11 @@ class Callers:
             ToolError: the call has no credential, or the gateway refuses it or does not answer.
         """
         key = self._key or _bearer(headers or {})
-        found = self._open.get(key)
+        digest = digest_of(key)
+        found = self._open.get(digest)
         if found is None:
-            found = self._open[key] = _Open(AsyncClient(self.url, key, retries=PATIENCE))
-        self._open.move_to_end(key)
+            found = self._open[digest] = _Open(AsyncClient(self.url, key, retries=PATIENCE))
+        self._open.move_to_end(digest)
         found.calls += 1
         try:
             await self._close_idle()
@@ -138,9 +140,9 @@ class Callers:
             await self._open.popitem()[1].client.close()
 
     async def _close_idle(self) -> None:
-        idle = [key for key, one in self._open.items() if not one.calls]
+        idle = [digest for digest, one in self._open.items() if not one.calls]
         # All are taken before the first is closed: other calls go on meanwhile.
-        gone = [self._open.pop(key) for key in idle[: max(0, len(self._open) - KEPT)]]
+        gone = [self._open.pop(digest) for digest in idle[: max(0, len(self._open) - KEPT)]]
         await asyncio.gather(*(one.client.close() for one in gone))
 
     def _line(self, error: ClientError) -> str:
