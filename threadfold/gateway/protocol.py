@@ -264,10 +264,10 @@ class BoundedProtocol(HttpToolsProtocol):
             # RFC 9112, 3.2: two servers on the way could each go by another one.
             self._refuse(400, f"the request has {hosts} Host headers: it needs one")
             return
-        if self.url.count(b"%") > MAX_ESCAPES or self.url.count(b"&") > MAX_PARAMETERS:
-            self._refuse(
-                414, f"the address has over {MAX_ESCAPES} escapes or {MAX_PARAMETERS} parameters"
-            )
+        escapes, parameters = self.url.count(b"%"), self.url.count(b"&")
+        if len(self.url) >= MAX_HEAD or escapes > MAX_ESCAPES or parameters > MAX_PARAMETERS:
+            most = f"{MAX_HEAD} bytes, {MAX_ESCAPES} escapes or {MAX_PARAMETERS} parameters"
+            self._refuse(414, f"the address has over {most}")
             raise _Refused
         if len(self.pipeline) >= MAX_WAITING:
             self._refuse(503, f"{MAX_WAITING} requests wait here for their answers: wait for them")

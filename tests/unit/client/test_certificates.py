@@ -25,7 +25,8 @@ async def test_the_known_authorities_are_loaded_once_for_all_clients_of_a_proces
 
     monkeypatch.setattr(httpx, "create_ssl_context", counted)
     for name in ("one.pem", "other.pem"):
-        monkeypatch.setenv("SSL_CERT_FILE", shutil.copy(certifi.where(), tmp_path / name))
+        copied = shutil.copy(certifi.where(), tmp_path / name)
+        monkeypatch.setenv("SSL_CERT_FILE", str(copied))
         clients = [AsyncClient("https://127.0.0.1:1", f"key{number}") for number in range(3)]
         for client in clients:
             await client.close()

@@ -37,8 +37,9 @@ async def answered(data: bytes, app: Any = _empty) -> bytes:
         (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a:b\r\n" * MAX_HEADERS + b"\r\n", b"431"),
         (b"GET /?" + b"%41" * (MAX_ESCAPES + 1) + b" HTTP/1.1\r\nHost: a\r\n\r\n", b"414"),
         (b"GET /?a" + b"&a" * (MAX_PARAMETERS + 1) + b" HTTP/1.1\r\nHost: a\r\n\r\n", b"414"),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", b"414"),
     ],
-    ids=["headers", "escapes", "parameters"],
+    ids=["headers", "escapes", "parameters", "a long path"],
 )
 async def test_a_head_of_too_many_parts_is_refused(head: bytes, status: bytes) -> None:
     said = await answered(head + GET * 3)
