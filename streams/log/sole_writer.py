@@ -36,8 +36,11 @@ class _Joined(asyncio.Event):
 async def sole_writer(settings: Settings) -> AsyncIterator[None]:
     """Be the only one within the block. Of two that begin in the same moment both may be refused.
 
+    One that was killed is waited for, ``session_timeout`` seconds at most. A process that stands
+    still for longer than that counts as killed: it is not stopped from going on.
+
     Raises:
-        Conflict: another one writes, or was killed a moment ago.
+        Conflict: another one writes.
         KafkaUnavailable: the brokers do not answer.
     """
     group, joined = f"{settings.group}.writers", _Joined()
@@ -46,13 +49,13 @@ async def sole_writer(settings: Settings) -> AsyncIterator[None]:
         await start_client(consumer, settings)
     try:
         consumer.subscribe([settings.topic("control")], listener=Rebalances(joined))
-        async with kafka_errors(settings), asyncio.timeout(settings.append_timeout):
+        limit = settings.session_timeout + settings.append_timeout
+        async with kafka_errors(settings), asyncio.timeout(limit):
             await joined.wait()
         # Whoever of two came second sees both.
         if await members(settings, [group]) > 1:
             raise Conflict(
-                "another copy, import or restore writes this log: wait for its end (one that was"
-                f" killed counts for {settings.session_timeout:g} s)"
+                "another copy, import or restore writes this log: wait for its end, then try again"
             )
         yield
     finally:

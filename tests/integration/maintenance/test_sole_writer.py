@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 import pytest
 
-from projections.errors import Conflict
+from projections.errors import Conflict, TenantExists
 from streams.log.sole_writer import sole_writer
 from streams.log.topic_copies import extents
 from streams.log.topics import create_topics
@@ -17,6 +18,7 @@ from tests.conftest import fresh_settings
 from tests.integration.maintenance.test_tenant_move import SAY, opened
 from tests.support.commands import cli, ok
 from tests.support.moved_logs import folder_of
+from tests.support.worker_process import environment
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.service.conversations import ConversationService
 
@@ -44,7 +46,7 @@ async def test_two_imports_at_once_write_every_event_once(
     ended = await asyncio.gather(*tries, return_exceptions=True)
     done = [one for one in ended if isinstance(one, Moved)]
     assert len(done) <= 1
-    assert all(isinstance(one, Moved | Conflict) for one in ended), ended
+    assert all(isinstance(one, Moved | Conflict | TenantExists) for one in ended), ended
     if not done:  # they began in the same moment
         await import_tenant(target, exported, lambda done, total: None)
     assert sum(part.end for part in await extents(target, "events")) == EVENTS
@@ -66,3 +68,35 @@ async def test_a_command_that_writes_the_log_is_refused_while_another_one_does(
             assert "another copy, import or restore writes this log" in ran.said
     assert not sum(part.end for part in await extents(target, "events"))
     await ok("backup", "import", saved, "--data", into)
+
+
+WRITER = """
+import asyncio, sys
+from streams.log.sole_writer import sole_writer
+from streams.settings.settings import Settings
+async def write():
+    async with sole_writer(Settings.load()):
+        print("writes", flush=True)
+        await asyncio.sleep(60)
+asyncio.run(write())
+"""
+
+
+@pytest.mark.long
+async def test_a_command_waits_for_one_that_was_killed_and_then_writes(
+    stack: EmbeddedStack,
+) -> None:
+    target = fresh_settings(stack, session_timeout=6.0, append_timeout=5.0)
+    await create_topics(target)
+    killed = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WRITER, env=environment(target), stdout=asyncio.subprocess.PIPE
+    )
+    assert killed.stdout is not None
+    assert await killed.stdout.readline() == b"writes\n"
+    with pytest.raises(Conflict):
+        async with sole_writer(target):
+            pass
+    killed.kill()
+    await killed.wait()
+    async with sole_writer(target):
+        pass
