@@ -230,7 +230,7 @@ class KeyedLimit:
                 await place.semaphore.acquire()
         except TimeoutError:
             raise Overloaded(
-                f"{place.users - 1} others of {key} are under way, and no turn came within"
+                f"{key} has {place.users - 1} such requests under way, and no turn came within"
                 f" {self._patience:g} s: try again shortly"
             ) from None
         finally:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 import redis.asyncio as aredis
 
 from projections.names import make_key, partition_of
 from projections.redis.router import CONNECTIONS
 from projections.storage.layout import HEAD
+from streams.runtime.keyed_limit import KeyedLimit
 from streams.settings.settings import Settings
 from tests.support.gateway import Client, is_problem, say
 from tests.support.worker import until
+from threadfold.gateway import back_pressure
 
 # -- compaction on request, and its summaries
 # ----------------------------------------------------------------------------------------
@@ -257,3 +260,18 @@ async def test_metrics_are_shown_whatever_stands_under_a_key_of_redis(
         assert answer.status_code == 200 and "threadfold_redis_up 1.0" in answer.text
     await client.delete(name)
     await client.aclose()
+
+
+async def test_a_list_without_a_turn_is_refused_after_a_while_and_the_refusal_is_held_back(
+    call: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call.backend, "turns_to_list", KeyedLimit(1, 0.05))
+    monkeypatch.setattr(back_pressure, "LEAST", 0.5)
+    async with call.backend.turns_to_list.of("acme"):
+        begin = asyncio.get_running_loop().time()
+        refused = await call("GET", "/v1/conversations")
+        assert asyncio.get_running_loop().time() - begin > 0.5
+        assert refused.headers["Retry-After"] == "1"
+        is_problem(refused, 503, "no turn came within 0.05 s")
+        assert (await call("GET", "/v1/conversations", tenant="rival")).status_code == 200
+    assert (await call("GET", "/v1/conversations")).status_code == 200

@@ -48,7 +48,7 @@ async def test_a_wait_that_is_cancelled_gives_its_place_back() -> None:
 async def test_no_wait_is_longer_than_the_patience() -> None:
     limit = KeyedLimit(1, patience=0.01)
     async with limit.of("a"):
-        with pytest.raises(Overloaded, match="1 others of a are under way, and no turn came"):
+        with pytest.raises(Overloaded, match="a has 1 such requests under way, and no turn came"):
             await limit.of("a").__aenter__()
     async with limit.of("a"):
         pass
