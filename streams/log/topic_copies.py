@@ -22,7 +22,6 @@ from streams.log.clients import (
     admin_client,
     kafka_errors,
     make_consumer,
-    make_producer,
     sequential_consumer,
     start_client,
     stop_client,
@@ -171,18 +170,6 @@ class PartitionWriter:
         self._next += 1
         if len(self._sent) >= AT_ONCE:
             await self.flush()
-
-
-@asynccontextmanager
-async def writing(settings: Settings) -> AsyncIterator[Any]:
-    """A producer for :class:`PartitionWriter`, closed at the end."""
-    producer = make_producer(settings)
-    async with kafka_errors(settings, "writing copies"):
-        await start_client(producer, settings)
-        try:
-            yield producer
-        finally:
-            await stop_client(producer, settings)
 
 
 async def keep_timestamps(settings: Settings, names: Sequence[str], *, keep: bool) -> None:

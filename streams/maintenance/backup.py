@@ -20,7 +20,7 @@ import msgspec
 
 from projections.errors import Conflict, InvalidBackup, TopicMismatch
 from streams.log.consumer_group import members
-from streams.log.sole_writer import sole_writer
+from streams.log.sole_writer import SoleWriter, sole_writer
 from streams.log.topic_copies import (
     Copied,
     Extent,
@@ -31,7 +31,6 @@ from streams.log.topic_copies import (
     is_compacted,
     keep_timestamps,
     read_partition,
-    writing,
 )
 from streams.log.topics import TopicSpec, check_shapes, create_topics
 from streams.maintenance.backup_files import (
@@ -204,14 +203,16 @@ async def restore(settings: Settings, folders: Sequence[Path], progress: Progres
             " for the services of what is restored"
         )
     await create_topics(msgspec.structs.replace(settings, partitions=len(newest.topics["events"])))
-    async with sole_writer(settings):
-        await _write(settings, chain, progress)
+    async with sole_writer(settings) as sole:
+        await _write(settings, chain, sole, progress)
     if wrong := await check_shapes(settings):
         raise TopicMismatch(f"restored, but {wrong[0]}")
     return chain
 
 
-async def _write(settings: Settings, chain: list[Backup], progress: Progress) -> None:
+async def _write(
+    settings: Settings, chain: list[Backup], sole: SoleWriter, progress: Progress
+) -> None:
     """Write a backup into empty topics."""
     newest = chain[-1].manifest
     for name, found in newest.topics.items():
@@ -225,7 +226,7 @@ async def _write(settings: Settings, chain: list[Backup], progress: Progress) ->
     total = sum(saved.records for name in ORDER for _, saved in _files(chain, name))
     done = 0
     await keep_timestamps(settings, list(newest.topics), keep=True)
-    async with writing(settings) as producer:
+    async with sole.producer(settings) as producer:
         for name in newest.topics:
             exact = not is_compacted(SAVED[name])
             topic = settings.topic(name)
@@ -239,6 +240,7 @@ async def _write(settings: Settings, chain: list[Backup], progress: Progress) ->
                     progress(done := done + len(records), total)
                 await writers[number].fill(saved.end)
                 await writers[number].flush()
+    sole.check()
     await keep_timestamps(settings, list(newest.topics), keep=False)
     await _compare(settings, chain)
     await commit(settings, settings.topic("events"), newest.announced)

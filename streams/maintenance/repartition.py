@@ -23,7 +23,7 @@ from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
 from streams.control.state import Copy, Generation, Maintenance
 from streams.log.consumer_group import members
-from streams.log.sole_writer import sole_writer
+from streams.log.sole_writer import SoleWriter, sole_writer
 from streams.log.topic_copies import (
     Copied,
     Extent,
@@ -31,7 +31,6 @@ from streams.log.topic_copies import (
     extents,
     keep_timestamps,
     read_partition,
-    writing,
 )
 from streams.log.topics import check_shapes, create_topics, delete_topics, lost_beginning
 from streams.maintenance.backup import Progress, each
@@ -78,7 +77,7 @@ async def copy_topics(
     await refuse_workers(settings)
     if wrong := await check_shapes(settings) + await lost_beginning(settings):
         raise TopicMismatch(wrong[0])
-    async with sole_writer(settings):
+    async with sole_writer(settings) as sole:
         control = await Control(settings).start()
         try:
             live = control.state.live_generation
@@ -86,7 +85,7 @@ async def copy_topics(
             if "" not in control.state.maintenance:
                 record = Maintenance(present("seconds"), f"its log is copied to {prefix}", prefix)
                 await control.write({MAINTENANCE: record})
-            report = await _copy(settings, target, control, live, progress)
+            report = await _copy(settings, target, control, live, sole, progress)
         finally:
             await control.stop()
     if wrong := await check_shapes(target):
@@ -129,10 +128,15 @@ async def _prepare(target: Settings, source: str) -> None:
 
 
 async def _copy(
-    settings: Settings, target: Settings, control: Control, live: Generation, progress: Progress
+    settings: Settings,
+    target: Settings,
+    control: Control,
+    live: Generation,
+    sole: SoleWriter,
+    progress: Progress,
 ) -> Report:
     resumed: int | None = None
-    async with _opened_keys(settings, control) as keys, writing(target) as producer:
+    async with _opened_keys(settings, control) as keys, sole.producer(target) as producer:
         keys.check()
         await keep_timestamps(target, ["events"], keep=True)
         while True:
@@ -151,6 +155,7 @@ async def _copy(
                 break
             finally:
                 places.close()
+        sole.check()
         await keep_timestamps(target, ["events"], keep=False)
     return Report(events, count, copy.strays, resumed)
 

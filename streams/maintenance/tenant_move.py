@@ -9,6 +9,7 @@ memories, and fold its windows, from the log.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -24,14 +25,13 @@ from streams.control.key_ring import KeyRing, encrypting
 from streams.control.state import Copy, Generation, State
 from streams.encryption.key_table import ERASED, KeyTable, key_place
 from streams.encryption.master_keys import master_keys_of
-from streams.log.sole_writer import sole_writer
+from streams.log.sole_writer import SoleWriter, sole_writer
 from streams.log.topic_copies import (
     Copied,
     PartitionWriter,
     extents,
     keep_timestamps,
     read_partition,
-    writing,
 )
 from streams.maintenance.backup import Progress, check_beginning, each, export_partition
 from streams.maintenance.backup_files import (
@@ -147,8 +147,8 @@ async def import_tenant(settings: Settings, folder: Path, progress: Progress) ->
     for record in _records(backup, "control"):
         with contextlib.suppress(ValueError):  # nobody could read it where it comes from, either
             source.put(record.key or b"", record.value)
-    async with sole_writer(settings):
-        live, moved = await _import(settings, backup, tenant, source, progress)
+    async with sole_writer(settings) as sole:
+        live, moved = await _import(settings, backup, tenant, source, sole, progress)
     theirs, ours = source.live_generation.policy, live.policy
     differing = sorted(
         key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key)
@@ -157,7 +157,12 @@ async def import_tenant(settings: Settings, folder: Path, progress: Progress) ->
 
 
 async def _import(
-    settings: Settings, backup: Backup, tenant: str, source: State, progress: Progress
+    settings: Settings,
+    backup: Backup,
+    tenant: str,
+    source: State,
+    sole: SoleWriter,
+    progress: Progress,
 ) -> tuple[Generation, Moved]:
     """The live generation that it found, and what came."""
     control = await Control(settings).start()
@@ -172,18 +177,21 @@ async def _import(
             summarizers=control.state.summarizers,
         )
         rules.check(incoming.policy)
-        _check_masters(settings, backup)
+        # In threads, as they may be many: Kafka has to hear of the writer meanwhile.
+        await asyncio.to_thread(_check_masters, settings, backup)
         begun = await _begin(settings, control, backup, tenant)
         # First: an event must find its tenant's policy. Its keys come last, so nobody reads or
         # appends before all of it is there.
         await control.write({f"tenant/{tenant}": incoming.after(None)})
-        async with writing(settings) as producer:
-            keys = [r for r in _records(backup, "keys") if not _erases(r)]
+        async with sole.producer(settings) as producer:
+            sealing = await asyncio.to_thread(_records, backup, "keys")
+            keys = [r for r in sealing if not _erases(r)]
             await _write(settings, producer, "keys", keys)
-            moved = await _write_events(settings, control, backup, begun, producer, progress)
-            rows = [r for r in _records(backup, "control") if _opens(r)]
+            moved = await _write_events(settings, control, backup, begun, sole, producer, progress)
+            rows = [r for r in await asyncio.to_thread(_records, backup, "control") if _opens(r)]
             await _write(settings, producer, "control", rows)
         ends = [extent.end for extent in await extents(settings, "events")]
+        sole.check()
         await control.write({COPY + tenant: msgspec.structs.replace(begun, ends=ends)})
         return live, moved
     finally:
@@ -232,6 +240,7 @@ async def _write_events(
     control: Control,
     backup: Backup,
     begun: Copy,
+    sole: SoleWriter,
     producer: Any,
     progress: Progress,
 ) -> Moved:
@@ -251,12 +260,14 @@ async def _write_events(
         await copy.write_all([_lines(backup, saved) for saved in files], total, progress)
         events = await copy.compare(await extents(settings, "events"))
         # Of a conversation's erasures the first that is done counts: it names its new position.
-        erasures = [relocated_erasure(r, places) for r in _records(backup, "keys") if _erases(r)]
+        records = await asyncio.to_thread(_records, backup, "keys")
+        erasures = [relocated_erasure(r, places) for r in records if _erases(r)]
         await _write(settings, producer, "keys", erasures)
     finally:
-        await keep_timestamps(settings, ["events"], keep=False)
         await keys.stop()
         places.close()
+        sole.check()  # otherwise another one may rely on them
+        await keep_timestamps(settings, ["events"], keep=False)
     return Moved(tenant, events, resumed, [])
 
 

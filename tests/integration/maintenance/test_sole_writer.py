@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -72,31 +75,69 @@ async def test_a_command_that_writes_the_log_is_refused_while_another_one_does(
 
 WRITER = """
 import asyncio, sys
+from projections.errors import Conflict
 from streams.log.sole_writer import sole_writer
+from streams.log.topic_copies import Copied, PartitionWriter
 from streams.settings.settings import Settings
-async def write():
-    async with sole_writer(Settings.load()):
-        print("writes", flush=True)
-        await asyncio.sleep(60)
-asyncio.run(write())
+async def write(settings):
+    async with sole_writer(settings) as sole, sole.producer(settings) as producer:
+        writer = PartitionWriter(producer, settings.topic("events"), 0, exact=False)
+        for number in range(100_000):
+            await writer.write([Copied(number, 0, b"acme/c", b"{}", ())] * 50)
+            if number == 20:
+                print("writes", flush=True)
+            await asyncio.sleep(0.005)
+try:
+    asyncio.run(write(Settings.load()))
+except Conflict as error:
+    print(error, flush=True)
 """
 
 
-@pytest.mark.long
-async def test_a_command_waits_for_one_that_was_killed_and_then_writes(
-    stack: EmbeddedStack,
-) -> None:
-    target = fresh_settings(stack, session_timeout=6.0, append_timeout=5.0)
-    await create_topics(target)
-    killed = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", WRITER, env=environment(target), stdout=asyncio.subprocess.PIPE
+@asynccontextmanager
+async def another_writer(settings: Settings) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that writes, killed at the end."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WRITER, env=environment(settings), stdout=asyncio.subprocess.PIPE
     )
-    assert killed.stdout is not None
-    assert await killed.stdout.readline() == b"writes\n"
-    with pytest.raises(Conflict):
+    assert process.stdout is not None
+    try:
+        assert await process.stdout.readline() == b"writes\n"
+        with pytest.raises(Conflict):
+            async with sole_writer(settings):
+                pass
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+@pytest.fixture
+async def target(stack: EmbeddedStack) -> Settings:
+    made = fresh_settings(stack, session_timeout=6.0, append_timeout=5.0)
+    await create_topics(made)
+    return made
+
+
+@pytest.mark.long
+async def test_a_command_waits_for_one_that_was_killed_and_then_writes(target: Settings) -> None:
+    async with another_writer(target) as process:
+        process.kill()
+        await process.wait()
         async with sole_writer(target):
             pass
-    killed.kill()
-    await killed.wait()
-    async with sole_writer(target):
-        pass
+
+
+@pytest.mark.long
+async def test_one_that_stood_still_while_another_began_writes_no_more(target: Settings) -> None:
+    async with another_writer(target) as process:
+        process.send_signal(signal.SIGSTOP)
+        async with sole_writer(target):
+            before = await extents(target, "events")
+            process.send_signal(signal.SIGCONT)
+            assert process.stdout is not None
+            said = await process.stdout.readline()
+            assert b"this process stood still for" in said
+            await process.wait()
+            assert await extents(target, "events") == before
