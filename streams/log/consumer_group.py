@@ -60,6 +60,9 @@ class Commits:
         except KafkaError as error:
             logger.warning("commit failed: %s", error)
             return
+        except asyncio.CancelledError:
+            _look_at_commits()
+            raise
         self.known.update({tp.partition: offset for tp, offset in offsets.items()})
 
     async def last(self, consumer: AIOKafkaConsumer, done: Mapping[int, int]) -> None:
@@ -71,6 +74,15 @@ class Commits:
             logger.warning(
                 "the last commit is left out: Kafka at %s does not answer", self._settings.kafka
             )
+
+
+def _look_at_commits() -> None:
+    """Look at the failures of commits that nobody waits for any more: aiokafka goes on with them,
+    and asyncio would log a traceback.
+    """
+    for task in asyncio.all_tasks():
+        if getattr(task.get_coro(), "__qualname__", "").endswith("._do_commit_offsets"):
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
 
 class Owner(Protocol):

@@ -3,32 +3,51 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import msgspec
 import pytest
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import ProducerClosed
+from aiokafka.errors import ProducerClosed, UnknownMemberIdError
+from aiokafka.protocol.commit import OffsetCommitRequest
 
 from streams.log.clients import make_consumer, make_producer, start_client, stop_client
+from streams.log.consumer_group import Commits
 from streams.settings.settings import Settings
 from tests.support.worker import until
 
 
 class HangingBroker:
-    """Stands in for a client's requests: none is answered. ``asked`` is set by the first."""
+    """Stands in for a client's requests: none is answered before ``refuses`` is set. ``asked`` is
+    set by the first.
+    """
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
+        self.asked, self.refuses = asyncio.Event(), asyncio.Event()
 
     async def send(self, *_: object, **__: object) -> None:
         self.asked.set()
-        await asyncio.get_running_loop().create_future()
+        await self.refuses.wait()
+        raise UnknownMemberIdError
 
 
 @pytest.fixture
 def impatient(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, append_timeout=0.3)
+
+
+async def joined(settings: Settings) -> Any:
+    """A consumer that is a member of a group."""
+    consumer = make_consumer(settings, group=settings.group)
+    await start_client(consumer, settings)
+    consumer.subscribe([settings.topic("events")])
+
+    async def assigned() -> bool:
+        return bool(consumer.assignment())
+
+    await until(assigned)
+    return consumer
 
 
 async def nothing_is_left_but(others: set[asyncio.Task[Any]]) -> None:
@@ -59,15 +78,36 @@ async def test_a_consumer_that_cannot_leave_its_group_is_closed_and_does_not_go_
     settings: Settings, impatient: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others, broker = asyncio.all_tasks(), HangingBroker()
-    consumer: Any = make_consumer(settings, group=settings.group)
-    await start_client(consumer, settings)
-    consumer.subscribe([settings.topic("events")])
-
-    async def joined() -> bool:
-        return bool(consumer.assignment())
-
-    await until(joined)
+    consumer = await joined(settings)
     monkeypatch.setattr(AIOKafkaClient, "send", broker.send)
     await stop_client(consumer, impatient)
     assert broker.asked.is_set()
     await nothing_is_left_but(others)
+
+
+async def test_a_last_commit_that_fails_when_nobody_waits_for_it_any_more_is_no_complaint(
+    settings: Settings, impatient: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, complaints, broker = asyncio.get_running_loop(), list[object](), HangingBroker()
+    monkeypatch.setattr(loop, "call_exception_handler", complaints.append)
+    consumer, others = await joined(settings), asyncio.all_tasks()
+    send = AIOKafkaClient.send
+
+    async def commits_hang(client: Any, node: int, request: object, **options: Any) -> Any:
+        hangs = isinstance(request, OffsetCommitRequest)
+        return await (broker.send() if hangs else send(client, node, request, **options))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AIOKafkaClient, "send", commits_hang)
+        await Commits(impatient, settings.topic("events")).last(consumer, {0: 5})
+        assert broker.asked.is_set()
+        broker.refuses.set()
+
+        async def ended() -> bool:
+            names = {task.get_coro().__qualname__ for task in asyncio.all_tasks() - others}
+            return not any("commit" in name for name in names)
+
+        await until(ended)
+    await stop_client(consumer, settings)
+    gc.collect()
+    assert not complaints
