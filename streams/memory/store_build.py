@@ -101,7 +101,8 @@ class _BoundedFeed(MemoryFeed):
             for partition, rows in batches.items()
         }
         self.records += sum(map(len, kept.values()))
-        await super()._take({partition: rows for partition, rows in kept.items() if rows})
+        if any(kept.values()):
+            await super()._take({partition: rows for partition, rows in kept.items() if rows})
 
     async def _apply(self, news: Sequence[News], checkpoints: Mapping[int, int]) -> None:
         """While a batch goes into the store, the next one is read."""
@@ -116,15 +117,20 @@ class _BoundedFeed(MemoryFeed):
 
     async def settled(self) -> None:
         """Wait until the store has all that was read; raises what it raised."""
-        if self._applying is not None:
-            applying, self._applying = self._applying, None
-            try:
-                await applying
-            except (RedisUnavailable, SearchUnavailable):
-                raise  # it is tried again
-            except Exception as error:
-                self.failure = error
-                raise
+        applying = self._applying
+        if applying is None:
+            return
+        try:
+            # Several may wait for it, and one that is cancelled does not end it.
+            await asyncio.shield(applying)
+        except (RedisUnavailable, SearchUnavailable):
+            raise  # it is tried again
+        except Exception as error:
+            self.failure = error
+            raise
+        finally:
+            if applying.done() and self._applying is applying:
+                self._applying = None
 
 
 async def feed_until(

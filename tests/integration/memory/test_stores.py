@@ -8,19 +8,23 @@ import asyncio
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from projections.errors import Healing
 from projections.memory.identity import Scope
 from projections.memory.news import News
 from streams.encryption.payload_cipher import Unsealed
+from streams.log.topic_copies import extents
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter, Stats
 from streams.memory.store_build import feed_until
 from streams.memory.topic_feed import TopicFeed
 from streams.memory.turns import SqliteTurns
+from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 from tests.support.memory_stack import (
     LocalStack,
@@ -94,6 +98,33 @@ async def test_a_build_whose_store_takes_nothing_more_ends(world: LocalStack) ->
     with pytest.raises(sqlite3.OperationalError, match="full"):
         async with asyncio.timeout(20):
             await feed_until(world.settings, Unsealed(), store)
+    store.close()
+
+
+async def test_a_store_has_all_up_to_its_end_also_while_more_comes(world: LocalStack) -> None:
+    class Slow(SqliteMemories):
+        applied = 0
+
+        def apply(self, news: Sequence[News], checkpoints: Mapping[int, int]) -> None:
+            time.sleep(0.3)
+            super().apply(news, checkpoints)
+            self.applied = checkpoints.get(0, self.applied)
+
+    async def say_on() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=world.settings.kafka)
+        await producer.start()
+        try:
+            while True:
+                await producer.send_and_wait(world.settings.topic("memories"), b"{}", b"k", 0)
+        finally:
+            await producer.stop()
+
+    end = (await extents(world.settings, "memories"))[0].end
+    store = Slow()
+    saying = asyncio.create_task(say_on())
+    await feed_until(world.settings, Unsealed(), store, {0: end})
+    await end_tasks([saying])
+    assert store.applied == end - 1
     store.close()
 
 
