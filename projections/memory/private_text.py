@@ -5,10 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_BEGINS = ("<", "\uff1c", "&lt;", "&LT;", "\\u003c", "\\u003C")
+_BEGINS = ("<", "\uff1c", "&", "\\u003c", "\\u003C")
 """How a mark begins: also as a wide letter, and as encoders of HTML and JSON write it."""
-_OPENS = r"(?:[<\uff1c]|&lt;|\\u003c)"
-_CLOSES = r"(?:[>\uff1e]|&gt;|\\u003e)"
+_AMP = "&(?:amp;){0,3}"
+"""Of an HTML reference that may have been escaped again."""
+
+
+def _sign(letters: str, name: str, code: int) -> str:
+    """A pattern of one sign, however it is written."""
+    numbers = rf"#0{{0,5}}{code}|#x0{{0,5}}{code:x}"
+    return rf"(?:[{letters}]|{_AMP}(?:{name}|{numbers});?|\\u00{code:x})"
+
+
+_OPENS = _sign("<\uff1c", "lt", 0x3C)
+_CLOSES = _sign(">\uff1e", "gt", 0x3E)
+_SLASH = _sign("/", "sol", 0x2F)
 _UNSEEN = r"[\x00-\x1f\u00ad\u200b-\u200f\u2060\ufeff]"
 _GAP = rf"(?:\s|{_UNSEEN})"
 """What is not seen, or seen as a blank."""
@@ -16,7 +27,7 @@ _WORD = f"{_UNSEEN}*".join("private")
 _REST = r"[^<>\uff1c\uff1e&\\]*"
 _MARK = re.compile(
     rf"{_OPENS}{_GAP}*{_WORD}(?:{_CLOSES}|(?:{_GAP}|/){_REST}(?:{_CLOSES})?)"
-    rf"|{_OPENS}{_GAP}*\\?(/){_GAP}*{_WORD}(?:{_GAP}{_REST})?{_CLOSES}",
+    rf"|{_OPENS}{_GAP}*\\?({_SLASH}){_GAP}*{_WORD}(?:{_GAP}{_REST})?{_CLOSES}",
     re.IGNORECASE,
 )
 """A mark that opens, however it goes on; or one that closes."""

@@ -113,7 +113,7 @@ class State:
         if kind == "generation" and name == "live":
             self.live = _number(value) if value else None
         elif kind == "generation":
-            _set(self.generations, int(name), value, _generation)
+            _set(self.generations, int(name), value, _named(_generation, "number", int(name)))
         elif kind == "claim":
             number, _, claimant = name.partition("/")
             self.claims.setdefault(int(number), claimant)
@@ -135,10 +135,10 @@ class State:
             take_record(self.projections, name, value)
 
     def _put_tenant(self, name: str, value: bytes | None) -> None:
-        known = self.tenants.get(name)
+        known, decode = self.tenants.get(name), _named(_tenant, "name", name)
         # The records of earlier releases have no version.
-        if not value or known is None or not 0 < (new := _tenant(value)).version <= known.version:
-            _set(self.tenants, name, value, _tenant)
+        if not value or known is None or not 0 < (new := decode(value)).version <= known.version:
+            _set(self.tenants, name, value, decode)
         else:
             logger.debug(
                 "a record of tenant %s is skipped: version %d is newer",
@@ -275,6 +275,18 @@ class State:
         if known is None:
             raise UnknownTenant(f"tenant {name} is not known: see `threadfold tenants list`")
         return known
+
+
+def _named(decode: Decode[Any], field: str, name: str | int) -> Decode[Any]:
+    """Decodes the record of this name; raises ``ValueError`` for one that is of another."""
+
+    def decode_named(value: bytes | msgspec.Raw | None) -> Any:
+        found = decode(value)
+        if getattr(found, field) != name:
+            raise ValueError(f"the record of {name} is of {str(getattr(found, field))[:40]!r}")
+        return found
+
+    return decode_named
 
 
 def _set(where: dict[Any, Any], name: Any, value: bytes | None, decode: Decode[Any]) -> None:

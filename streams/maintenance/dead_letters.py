@@ -9,6 +9,7 @@ once, so a letter may be there several times.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -16,14 +17,13 @@ from typing import Any
 
 import msgspec
 
-from projections.errors import CallableFailed, Healing, InvalidPosition, LogTruncated
+from projections.errors import CallableFailed, CorruptWindow, Healing, InvalidPosition, LogTruncated
 from projections.events.codec import short_type
 from projections.events.times import present
 from projections.events.types import OtherEvent
-from projections.events.untrusted import Undecodable, json_decoder
 from projections.events.validation import make_record
 from projections.fold.apply import apply
-from projections.names import Key, Position, parse_key, parse_position, partition_of
+from projections.names import Key, Position, parse_key, partition_of
 from projections.policy.policy import Failures, Rules
 from projections.storage.layout import Mark
 from projections.storage.listing import QUARANTINED, Found
@@ -34,6 +34,7 @@ from projections.window.window import Window
 from streams.log.log import Log, Raw
 from streams.log.retention import WHAT_TO_DO
 from streams.log.rollback_history import fetch_needed
+from streams.maintenance.open_records import OpenRecord, open_records
 from streams.maintenance.repair import publish
 from streams.partition.effects import DeadLetter, Effects, EffectSink
 from streams.partition.owned import Fenced
@@ -48,12 +49,14 @@ from streams.partition.step import (
 )
 from streams.recovery.callable_failures import check_callables
 from streams.recovery.snapshot_topic import SnapshotTopic
+from streams.runtime.log_fields import about
 
 PAGE = 500
 WAITING = "waiting"
 """What an event is, besides poison, that comes after the one at which its conversation is
 quarantined.
 """
+logger = logging.getLogger(__name__)
 ATTEMPTS = 60
 
 
@@ -65,27 +68,6 @@ class QuarantinedHere:
     position: Position
     cause: str
     waiting: int
-
-
-@dataclass(frozen=True, slots=True)
-class OpenRecord:
-    """A record that is nobody's event, and that no operator has taken off the list; ``key`` as it
-    stands.
-    """
-
-    position: Position
-    key: bytes
-    cause: str
-
-
-class _Letter(msgspec.Struct):
-    position: str
-    cause: str = ""
-    kind: str = RECORD
-    closed: bool = False
-
-
-_letter = json_decoder(_Letter)
 
 
 @dataclass(slots=True)
@@ -109,39 +91,29 @@ class DeadLetters:
     # -- looking
 
     async def quarantined(self, tenant: str | None = None) -> list[QuarantinedHere]:
-        """Quarantined conversations (of one tenant), by position. Raises like :meth:`window`."""
+        """Quarantined conversations (of one tenant), by position. One whose window cannot be read
+        is logged and passed over; otherwise it raises like :meth:`window`.
+        """
         found: list[QuarantinedHere] = []
         async for key, number in self._listed():
-            if tenant is None or key.tenant == tenant:
+            if tenant is not None and key.tenant != tenant:
+                continue
+            try:
                 _, _, window, _ = await self.window(key, number)
-                at = None if window is None else window.meta.quarantine
-                if at is not None:
-                    place = Position(number, at.offset)
-                    found.append(QuarantinedHere(key, place, at.cause, at.count))
+            except CorruptWindow as error:
+                logger.warning("a parked conversation is not listed: %s", error, extra=about(key))
+                continue
+            at = None if window is None else window.meta.quarantine
+            if at is not None:
+                place = Position(number, at.offset)
+                found.append(QuarantinedHere(key, place, at.cause, at.count))
         return sorted(found, key=lambda one: one.position)
 
     async def records(self, tenant: str | None = None) -> list[OpenRecord]:
         """The records that are nobody's event (of one tenant, as far as their keys say), by
         position; each once.
         """
-        found: dict[str, OpenRecord] = {}
-        closed: set[str] = set()
-        for number, end in (await self.letters.end_offsets()).items():
-            async for raw in self.letters.scan(number, 0, end - 1):
-                try:
-                    letter = _letter(raw.value)
-                    position = parse_position(letter.position)
-                except (Undecodable, InvalidPosition):
-                    continue  # nobody's letter: whoever can write the topic wrote it
-                if letter.closed:
-                    closed.add(letter.position)
-                elif letter.kind == RECORD:
-                    found[letter.position] = OpenRecord(position, raw.key or b"", letter.cause)
-        left = [one for name, one in found.items() if name not in closed]
-        return sorted(
-            (one for one in left if tenant is None or one.key.startswith(f"{tenant}/".encode())),
-            key=lambda one: one.position,
-        )
+        return await open_records(self.letters, tenant)
 
     async def count(self) -> tuple[int, int]:
         """How many conversations are quarantined, and how many records are nobody's event."""

@@ -63,6 +63,12 @@ ROLLBACKS = 16
 """Rollbacks that may come between, one after another, while the same span is learnt from."""
 
 
+class _Beyond(Exception):
+    """What a request names is beyond the end of the log: another producer made it up, or the log
+    lost it.
+    """
+
+
 class _Asked:
     """What has become of a request so far. ``end``: the partition's last record when it came here;
     ``found`` is what its span teaches; ``answered``: a model said so. ``judged``: what follows from
@@ -150,6 +156,14 @@ class Encoder:
         try:
             last = await self._learn(key, request, asked)
         except Erased:
+            last = None
+        except _Beyond:
+            logger.warning(
+                "a request to learn is skipped: the log has no %d-%d",
+                request.partition,
+                request.at,
+                extra=about(key),
+            )
             last = None
         self._asked.pop(request.request_id, None)
         outcome = "nothing" if last is None else "made"
@@ -322,6 +336,7 @@ class Encoder:
 
         Raises:
             Healing: it does not for long.
+            _Beyond: it never will.
         """
         loop, pause = asyncio.get_running_loop(), PAUSE
         end = loop.time() + PATIENCE
@@ -335,6 +350,8 @@ class Encoder:
                 with stored_form(key):
                     return decode_head(fields[HEAD]) if HEAD in fields else None
             if loop.time() > end:
+                if offset >= (await self._log.last_records()).get(partition, 0):
+                    raise _Beyond
                 raise Healing(f"partition {partition} is not folded up to {offset} yet")
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)

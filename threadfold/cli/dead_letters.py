@@ -18,12 +18,8 @@ from streams.log.clients import TopicPartition, kafka_errors, sequential_consume
 from streams.log.kafka_log import KafkaLog
 from streams.log.log import Raw
 from streams.log.topics import partition_count
-from streams.maintenance.dead_letters import (
-    DeadLetters,
-    OpenRecord,
-    QuarantinedHere,
-    decoded,
-)
+from streams.maintenance.dead_letters import DeadLetters, QuarantinedHere, decoded
+from streams.maintenance.open_records import OpenRecord
 from streams.partition.step import POISON, RECORD, read_row
 from streams.projector.effect_sink import Publisher
 from streams.settings.settings import Settings

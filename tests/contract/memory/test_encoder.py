@@ -7,12 +7,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from projections.errors import KafkaUnavailable
 from projections.events.validation import Record, make_record
 from projections.fold.extraction_due import Extraction
 from projections.names import Key, Position
+from streams.memory import encoder
 from streams.memory.extraction_requests import request_of
 from tests.support.compaction import SMALL
 from tests.support.learning import KEY, Learning, closed, opened, user
@@ -33,6 +35,19 @@ async def test_a_closed_session_teaches_what_was_said_in_it() -> None:
     assert (record.positions, record.trust, record.origin) == ([str(first)], "user", "rules")
     assert world.counted("memory_extractions_total") == {("made", "session", "rules"): 1}
     assert world.counted("memory_records_extracted_total") == {("fact",): 1, ("constraint",): 1}
+
+
+async def test_a_request_beyond_the_end_of_the_log_is_skipped(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(encoder, "PATIENCE", 0.05)
+    world = Learning(SESSIONS)
+    await world.say(opened(), user("I live in Oslo."), closed())
+    (request,) = world.requests
+    made_up = msgspec.structs.replace(request, at=10**6)
+    assert await world.learn(made_up) == [None]
+    assert f"the log has no {request.partition}-1000000" in caplog.text
+    assert await world.learn(request) != [None]
 
 
 async def test_only_the_session_that_was_closed_is_read() -> None:

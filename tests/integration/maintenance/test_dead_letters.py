@@ -13,8 +13,10 @@ from unittest.mock import AsyncMock
 import httpx
 import msgspec
 import pytest
+import redis.asyncio as aredis
 
 from projections.names import Key, Position, partition_of
+from projections.storage.layout import HEAD
 from streams.maintenance.verify import verify
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
@@ -145,6 +147,29 @@ async def test_what_waits_and_cannot_be_read_is_dropped_before_its_turn(
             json.loads(await backend.context("acme", "twice"))["messages"][-1]["content"]
             == "the rest"
         )
+
+
+async def test_a_parked_window_that_cannot_be_read_hides_no_other(
+    runtime: Runtime, poisoned: Settings, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = [Key("acme", f"hidden{n}") for n in range(2)]
+    bad = [await put(runtime, key, b"{not json") for key in keys]
+    for at in bad:
+        await applied(runtime, at)
+    partition, client = bad[0].partition, aredis.Redis.from_url(poisoned.redis)
+    stored = f"{poisoned.topic_prefix}:{{1:{partition}}}:w:{keys[0]}"
+    kept = await client.hgetall(stored)
+    assert kept
+    await client.hset(stored, HEAD, b"\xff")
+    listed = await command(data, "dead-letters", "list")
+    assert listed.code == 0, listed.err
+    assert str(keys[1]) in listed.out
+    assert f"{bad[0]}  parked" not in listed.out
+    assert f"not listed: the stored window of {keys[0]} cannot be read" in caplog.text
+    await client.hset(stored, mapping=kept)
+    await client.aclose()
+    for at in bad:
+        await command(data, "dead-letters", "drop", str(at), "--reason", "garbage")
 
 
 async def test_a_record_in_a_wrong_partition_is_nobodys_and_leaves_its_conversation_alone(

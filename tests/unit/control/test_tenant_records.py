@@ -26,6 +26,23 @@ from streams.settings.settings import Settings
 from threadfold.gateway.credentials import check_exposure
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"tenant/ghost", b'{"name":"plain","policy":{"min_messages":9}}'),
+        (b"generation/7", b'{"number":1,"partitions":4}'),
+    ],
+)
+def test_a_record_that_names_another_than_its_key_is_refused(key: bytes, value: bytes) -> None:
+    state = State()
+    state.put(b"tenant/plain", b'{"name":"plain","version":1}')
+    state.put(b"generation/1", b'{"number":1,"partitions":4}')
+    with pytest.raises(ValueError, match=r"the record of (ghost|7) is of"):
+        state.put(key, value)
+    assert list(state.tenants) == ["plain"]
+    assert list(state.generations) == [1]
+
+
 def test_records_of_the_first_release_are_still_read() -> None:
     state = State()
     state.put(
