@@ -354,3 +354,18 @@ async def test_a_graph_without_a_thread_says_what_it_lacks(platform: Platform) -
     async with AsyncClient(platform.url, platform.key) as client:
         with pytest.raises(ValueError, match="thread_id"):
             await ThreadfoldMemory(client).before_model({"messages": []}, {})
+
+
+@pytest.mark.parametrize("ids", [True, False])
+async def test_the_window_of_a_graphs_own_node_includes_what_was_appended_before(
+    platform: Platform, ids: bool
+) -> None:
+    pytest.importorskip("langgraph", reason="langgraph is not installed (the extra langgraph)")
+    from threadfold_client.adapters.langgraph import ThreadfoldMemory
+
+    async with AsyncClient(platform.url, platform.key) as client:
+        memory = ThreadfoldMemory(client)
+        for n in range(5):
+            said = HumanMessage(f"message {n}", id=f"m{n}" if ids else None)
+            await memory.append(f"own-{ids}", [said])
+            assert (await memory.window(f"own-{ids}"))[-1].content == f"message {n}"

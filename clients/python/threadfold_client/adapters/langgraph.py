@@ -90,15 +90,19 @@ class ThreadfoldMemory:
         if not fresh:
             return self._last.get(conversation, ("", None))[1]
         answer = await self._client.append(conversation, [_with_id(message) for message in fresh])
-        if fresh[-1].id:
-            self._last[conversation] = fresh[-1].id, answer.position
-            self._last.move_to_end(conversation)
-            if len(self._last) > MAX_THREADS:
-                self._last.popitem(last=False)
+        known, _ = self._last.get(conversation, ("", None))
+        self._last[conversation] = fresh[-1].id or known, answer.position
+        self._last.move_to_end(conversation)
+        if len(self._last) > MAX_THREADS:
+            self._last.popitem(last=False)
         return answer.position
 
     async def window(self, conversation: str, *, after: str | None = None) -> list[BaseMessage]:
-        """The bounded window as LangChain's messages."""
+        """The bounded window as LangChain's messages. It includes ``after``; by default what was
+        appended here last.
+        """
+        if after is None:
+            _, after = self._last.get(conversation, ("", None))
         return to_messages(
             await shown_messages(
                 self._client, conversation, max_tokens=self._max_tokens, after=after
