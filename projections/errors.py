@@ -322,6 +322,8 @@ class WaitTimedOut(ThreadfoldError):
 class TopicMismatch(ThreadfoldError):
     """A topic is missing, or lacks the partitions, retention or clean-up that correctness needs."""
 
+    problem = 503
+
 
 class LogTruncated(ThreadfoldError):
     """The log has lost its first events, and the operator has not accepted that."""
