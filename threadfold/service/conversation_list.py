@@ -238,11 +238,12 @@ async def _newest(
     with stored_form(key):
         if name not in fields or HEAD not in fields or _user_of(fields) != user:
             return None, None
-        head = decode_head(fields[HEAD])  # perhaps a later one, and the chunk is of it
+        head = decode_head(fields[HEAD])  # the chunk is of this one, which may be a later one
         skip = head.skip if len(head.chunks) == 1 else 0
         make = partial(last_message, fields[name], skip)
         last = await beside(len(fields[name]), backend.turns_to_read, key.tenant, make)
-        return last, _content_of(head, user)
+        is_newest = int(name) == max(head.chunks, default=-1)
+        return last, _content_of(head, user) if is_newest else None
 
 
 async def _last_of_all(

@@ -40,6 +40,8 @@ class Counted(MemoryStore):
         super().__init__()
         self.turns = KeyedLimit(READERS)
         self.windows = self.fields_now = self.most_fields = self.large = 0
+        self.meanwhile: Callable[[], Coroutine[None, None, None]] | None = None
+        """What happens before the next read of a message, once."""
 
     async def read(
         self, generation: int, partition: int, keys: list[Key], *, recent_ids: bool = True
@@ -52,7 +54,11 @@ class Counted(MemoryStore):
         self, generation: int, partition: int, key: Key, names: list[bytes]
     ) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
         self.fields_now += 1
-        self.large += names[0] == HEAD and names[-1].isdigit()
+        message = names[0] == HEAD and names[-1].isdigit()
+        self.large += message
+        if message and self.meanwhile is not None and key == KEYS[3]:
+            happens, self.meanwhile = self.meanwhile, None
+            await happens()
         self.most_fields = max(self.most_fields, self.fields_now)
         await asyncio.sleep(0)
         self.fields_now -= 1
@@ -154,6 +160,31 @@ async def test_a_list_reads_large_messages_once_until_their_window_changes() -> 
     assert {"role": "assistant", "text": "Ho", "position": "0-1"} in again
     service.windows.forget(key)
     assert await listed() == (again, 1)
+
+
+async def test_a_list_does_not_keep_a_message_after_which_another_came_meanwhile() -> None:
+    store = Counted()
+    service = await _service(store, 300_000)
+    key = KEYS[3]
+    said = [
+        (n, make_event(events.Message("user", f"{n} " + "word " * 2_000), f"e{n}"))
+        for n in range(2)
+    ]
+
+    async def written(count: int) -> None:
+        checkpoint = await store.checkpoint(1, 0)
+        assert checkpoint is not None
+        window = replay(key, 0, service.live_rules(), said[:count])
+        writes = [write_of(window, at_ms=1)]
+        await store.apply(1, 0, Checkpoint(checkpoint.revision, count), writes)
+
+    await written(1)
+    store.meanwhile = lambda: written(2)
+    await conversations(service, TENANT, limit=READERS)
+    assert store.meanwhile is None, "the message came between the head and its chunk"
+    found = await conversations(service, TENANT, limit=READERS)
+    (shown,) = [one for one in found["conversations"] if one["conversation"] == key.conversation]
+    assert shown["last_message"]["position"] == "0-1"
 
 
 async def test_lists_of_a_tenant_take_turns_and_another_tenant_does_not_wait(
