@@ -50,6 +50,8 @@ CLOSE_LIMIT = 5.0
 killed if it takes too long.
 """
 
+LOOK_AGAIN = 0.2
+"""Seconds between two looks for a broker."""
 OF_FILES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Errors of this machine's files, which say nothing of Kafka."""
 
@@ -273,9 +275,18 @@ async def admin_client(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]
     async with kafka_errors(settings):
         await start_client(admin, settings)
         try:
+            await _knows_a_broker(admin._client, settings)
             yield admin
         finally:
             await admin.close()
+
+
+async def _knows_a_broker(client: Any, settings: Settings) -> None:
+    """Wait until the cluster names a broker: one that is fenced for a moment is not named."""
+    async with asyncio.timeout(settings.append_timeout):
+        while not client.cluster.brokers():
+            await asyncio.sleep(LOOK_AGAIN)
+            await client.force_metadata_update()
 
 
 async def start_client(client: Any, settings: Settings, limit: float | None = None) -> None:

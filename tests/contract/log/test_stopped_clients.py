@@ -1,4 +1,6 @@
-"""Clients whose brokers hang are closed all the same, and leave nothing that goes on."""
+"""Clients whose brokers hang are closed all the same, and leave nothing that goes on. Those that
+begin when no broker is known wait for one.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 from aiokafka.client import AIOKafkaClient
+from aiokafka.cluster import ClusterMetadata
 from aiokafka.errors import ProducerClosed, UnknownMemberIdError
 from aiokafka.protocol.commit import OffsetCommitRequest
 
 from streams.log.clients import make_consumer, make_producer, start_client, stop_client
 from streams.log.consumer_group import Commits
+from streams.log.topics import partition_count
 from streams.settings.settings import Settings
 from tests.support.worker import until
 
@@ -111,3 +115,16 @@ async def test_a_last_commit_that_fails_when_nobody_waits_for_it_any_more_is_no_
     await stop_client(consumer, settings)
     gc.collect()
     assert not complaints
+
+
+async def test_a_command_waits_while_the_cluster_names_no_broker(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers, none_yet = ClusterMetadata.brokers, [set[object](), set[object]()]
+
+    def named(cluster: Any) -> Any:
+        return none_yet.pop() if none_yet else brokers(cluster)
+
+    monkeypatch.setattr(ClusterMetadata, "brokers", named)
+    assert await partition_count(settings) == settings.partitions
+    assert not none_yet
