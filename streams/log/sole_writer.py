@@ -55,7 +55,6 @@ class SoleWriter:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
         self._longest = settings.session_timeout / 2
         self._seen = _now()
         self._stood = 0.0

@@ -155,6 +155,13 @@ class LocalStack(MemoryStack):
         return found
 
 
+@asynccontextmanager
+async def local_stack(settings: Settings, data: Path) -> AsyncIterator[LocalStack]:
+    """A :func:`memory_stack` with a store folder."""
+    async with memory_stack(settings, data, memory_store=str(data / "memories")) as stack:
+        yield LocalStack(stack.settings, data)
+
+
 async def taught(backend: ConversationService, memories: Memories, name: str) -> list[str]:
     """A conversation that teaches, goes back and teaches again; returns its positions."""
     whose = Whose("acme", f"u-{name}", conversation=name)

@@ -22,7 +22,7 @@ from tests.support.commands import Ran, cli
 from tests.support.memory_stack import (
     LocalStack,
     erase,
-    memory_stack,
+    local_stack,
     taught,
     texts_of,
 )
@@ -39,9 +39,8 @@ from threadfold.service.memories import Memories
 async def world(
     settings: Settings, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[LocalStack]:
-    data = tmp_path_factory.mktemp("data")
-    async with memory_stack(settings, data, memory_store=str(data / "memories")) as stack:
-        yield LocalStack(stack.settings, data)
+    async with local_stack(settings, tmp_path_factory.mktemp("data")) as stack:
+        yield stack
 
 
 async def test_a_topic_made_anew_from_the_logs_gives_an_equal_store(world: LocalStack) -> None:

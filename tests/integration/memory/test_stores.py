@@ -30,7 +30,7 @@ from tests.support.memory_stack import (
     LocalStack,
     erase,
     free,
-    memory_stack,
+    local_stack,
     read_on,
     record,
     save,
@@ -48,9 +48,8 @@ from threadfold.service.recall import Question
 async def world(
     settings: Settings, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[LocalStack]:
-    data = tmp_path_factory.mktemp("data")
-    async with memory_stack(settings, data, memory_store=str(data / "memories")) as stack:
-        yield LocalStack(stack.settings, data)
+    async with local_stack(settings, tmp_path_factory.mktemp("data")) as stack:
+        yield stack
 
 
 async def test_a_store_outlives_its_process_and_is_switched_while_it_is_read(
@@ -119,6 +118,7 @@ async def test_a_store_has_all_up_to_its_end_also_while_more_comes(world: LocalS
         finally:
             await producer.stop()
 
+    await put_raw(world.settings, "memories", *[(0, b"k", b"{}")] * 12)
     end = (await extents(world.settings, "memories"))[0].end
     store = Slow()
     saying = asyncio.create_task(say_on())
