@@ -23,7 +23,7 @@ from projections.events.validation import Record, make_record
 from projections.fold.apply import id_hash_of
 from projections.fold.replay import Logged
 from projections.names import Key, Position
-from streams.compaction.requests import Asked, CompactionRequest, what_is_asked
+from streams.compaction.requests import Asked, CompactionRequest, event_id_of, what_is_asked
 from streams.compaction.span import Span, SpanLost, read_span
 from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
 from streams.compaction.summarizers.registry import Summarizers
@@ -104,7 +104,8 @@ class Compactor:
         one, or is not asked for any more. ``allowed`` is awaited in between: until a call may be
         made.
 
-        What is asked again after a rollback is not made twice: the window takes the first answer.
+        What is asked again after a rollback is not made twice: the window takes the first answer,
+        or the first one's text is appended again.
         """
         name, now = what_is_asked(request), asyncio.get_running_loop().time()
         while (
@@ -148,7 +149,7 @@ class Compactor:
         previous = await self._previous(request, key)
         summarizer = self._summarizer(request.summarizer)
         begun = time.perf_counter()
-        answer = await summarize(
+        answer = await self._abandoned(request, key, span) or await summarize(
             summarizer,
             SummaryInput(
                 previous=previous.text if previous else None,
@@ -196,6 +197,28 @@ class Compactor:
             logger.warning("%s; %s is used instead", error, EXTRACTIVE)
             return self._summarizers(EXTRACTIVE)
 
+    async def _abandoned(
+        self, request: CompactionRequest, key: Key, span: Span
+    ) -> SummaryText | None:
+        """The text of an answer that a rollback left behind, if it was made of exactly this span:
+        it is not paid for again.
+        """
+        if request.abandoned is None:
+            return None
+        found = await read_events(self.log, key, request.partition, [request.abandoned])
+        event = found[0][1] if found else None
+        if not isinstance(event, events.SummaryEvent):
+            return None
+        data, now = event.data, _span_of(request, span)
+        if (
+            data.previous != request.previous
+            or data.span.digest != now["digest"]
+            or data.span.stands != now["stands"]  # an event of it was taken out since
+        ):
+            return None
+        cost = None if data.cost is None else 0.0
+        return SummaryText(data.text, data.tokens, data.summarizer, data.model, cost)
+
     async def _previous(self, request: CompactionRequest, key: Key) -> events.Summary | None:
         if request.previous_offset is None:
             return None
@@ -218,7 +241,7 @@ def _record_of(key: Key, flat: dict[str, Any], encoding: str, max_bytes: int) ->
         flat,
         where=f"summary of {key}",
         now=present(),
-        new_id=f"summary-{flat['summary_id']}",
+        new_id=event_id_of(flat["summary_id"]),
         encoding=encoding,
         max_bytes=max_bytes,
     )
@@ -231,25 +254,12 @@ def _summary_event(
     answer: SummaryText,
 ) -> dict[str, Any]:
     """The flat summary event that answers a request whole."""
-    ids = sha256()
-    for _, id_ in span.events:
-        ids.update(id_hash_of(id_))
-    summarised = {offset for offset, _ in span.summarised}
     return {
         "type": "summary",
         "summary_id": request.request_id,
         "text": answer.text,
         "tokens": answer.tokens,
-        "span": {
-            "from": str(Position(request.partition, request.first)),
-            "to": str(Position(request.partition, request.last)),
-            "count": len(span.events),
-            "positions": delta([offset for offset, _ in span.events]),
-            "digest": ids.hexdigest(),
-            "stands": "".join("1" if offset in summarised else "0" for offset, _ in span.events),
-            **({"kept": request.kept} if request.kept else {}),
-            "survives_rollbacks": True,
-        },
+        "span": _span_of(request, span),
         "previous": request.previous,
         "previous_position": (
             None
@@ -265,6 +275,24 @@ def _summary_event(
         "trust": _trust(span.summarised, previous),
         "tokens_before": span.tokens,
         "tokens_after": answer.tokens,
+    }
+
+
+def _span_of(request: CompactionRequest, span: Span) -> dict[str, Any]:
+    """The run of events that an answer to a request covers."""
+    ids = sha256()
+    for _, id_ in span.events:
+        ids.update(id_hash_of(id_))
+    summarised = {offset for offset, _ in span.summarised}
+    return {
+        "from": str(Position(request.partition, request.first)),
+        "to": str(Position(request.partition, request.last)),
+        "count": len(span.events),
+        "positions": delta([offset for offset, _ in span.events]),
+        "digest": ids.hexdigest(),
+        "stands": "".join("1" if offset in summarised else "0" for offset, _ in span.events),
+        **({"kept": request.kept} if request.kept else {}),
+        "survives_rollbacks": True,
     }
 
 

@@ -4,11 +4,13 @@ asked, so repeats are the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 
 import msgspec
 
 from projections.events.types import absolute, delta
+from projections.fold.outcomes import id_hash_of
 from projections.policy.policy import Policy
 from projections.reducers.due import places
 from projections.window.entry import Kind
@@ -52,6 +54,8 @@ class CompactionRequest(msgspec.Struct, omit_defaults=True):
     previous: str | None = None
     previous_offset: int | None = None
     rollback: int | None = None
+    abandoned: int | None = None
+    """Where a rollback left behind an answer to the same question."""
     kept: list[int] = []
     ends: list[int] = []
     """Where a span that is too long for one input may end instead, delta-encoded; any event of a
@@ -106,19 +110,16 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
         piece.gone = delta(piece.gone)
     previous = meta.summary
     version = policy_version(window.policy)
-    asked = (
-        str(window.key),
-        due.first,
-        due.last,
-        due.kept,
-        previous.summary_id if previous else None,
-        meta.rollback,
-        version,
-    )
+
+    def id_of(rollback: int | None) -> str:
+        predecessor = previous.summary_id if previous else None
+        asked = (str(window.key), due.first, due.last, due.kept, predecessor, rollback, version)
+        return sha256(msgspec.json.encode(asked)).hexdigest()[:32]
+
     policy = window.policy
     closing = policy.close_summarizer if due.reason != "budget" else None
     return CompactionRequest(
-        request_id=sha256(msgspec.json.encode(asked)).hexdigest()[:32],
+        request_id=id_of(meta.rollback),
         tenant=window.key.tenant,
         conversation=window.key.conversation,
         generation=generation,
@@ -134,9 +135,27 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
         previous=previous.summary_id if previous else None,
         previous_offset=previous.offset if previous else None,
         rollback=meta.rollback,
+        abandoned=_abandoned_answer(window, due.last, id_of),
         kept=delta(list(due.kept)),
         ends=delta(places(window.tail, due, window.covered_to)),
     )
+
+
+def _abandoned_answer(window: Window, last: int, id_of: Callable[[int | None], str]) -> int | None:
+    """Where the latest answer stands that was asked for by ``id_of`` an earlier rollback (or none),
+    among the recent ids; None where there is none, or no rollback came after the span.
+    """
+    ids, rollback = window.recent_ids, window.meta.rollback
+    if rollback is None or rollback <= last:
+        return None
+    earlier = ids.between(ids.since, rollback - 1) or []
+    found = (ids.find(id_hash_of(event_id_of(id_of(known)))) for known in (None, *earlier))
+    return max((seen.offset for seen in found if seen is not None), default=None)
+
+
+def event_id_of(summary_id: str) -> str:
+    """The id of the event that is a summary."""
+    return f"summary-{summary_id}"
 
 
 def piece_offsets(piece: Piece) -> list[int] | None:
@@ -144,11 +163,13 @@ def piece_offsets(piece: Piece) -> list[int] | None:
     return None if piece.offsets is None else absolute(piece.offsets)
 
 
-Asked = tuple[int, str, str, int, int, tuple[int, ...], int | None, str]
+Asked = tuple[int, str, str, int, int, tuple[int, ...], int | None, str, int | None]
 
 
 def what_is_asked(request: CompactionRequest) -> Asked:
-    """What a request asks for, whichever rollback it knows."""
+    """What a request asks for, whichever rollback it knows. A window that says where rollbacks left
+    an answer behind does not wait for that one.
+    """
     return (
         request.generation,
         request.tenant,
@@ -158,4 +179,5 @@ def what_is_asked(request: CompactionRequest) -> Asked:
         tuple(request.kept),
         request.previous_offset,
         request.policy,
+        request.abandoned,
     )

@@ -116,7 +116,7 @@ class ConversationReader:
         self._reader.revival = Revival(
             self.snapshots, self.log, known, cache_bytes=cache, patience=PATIENCE, strict=True
         )
-        self._lag = Lag(self.log, self.settings.stale_after)
+        self._lag = Lag(self.log, self.settings.stale_after, self.windows.applied)
         self._lag.start()
         return self
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from projections.errors import RedisUnavailable, ThreadfoldError, WaitTimedOut
@@ -71,10 +72,16 @@ class Lag:
     looks late.
     """
 
-    def __init__(self, log: Log, stale_after: float) -> None:
-        """Args: ``stale_after`` are the seconds from which a lag counts; 0: never."""
+    def __init__(
+        self, log: Log, stale_after: float, applied: Callable[[int], Awaitable[int]]
+    ) -> None:
+        """Args:
+        stale_after: the seconds from which a lag counts; 0: never.
+        applied: returns the offset that windows of a partition include now.
+        """
         self._log = log
         self._stale_after = stale_after
+        self._applied = applied
         self._seen: dict[int, deque[tuple[int, float]]] = {}
         self._suspects: set[int] = set()
         self._last: dict[int, int] = {}
@@ -95,6 +102,16 @@ class Lag:
         """For how many seconds windows that include offset ``applied`` have missed an event that
         was in the log; None where that is not longer than ``stale_after``.
         """
+        seconds = self._behind(partition, applied)
+        if seconds is None:
+            return None
+        if self._last.get(partition, 0) > applied + 1:
+            return seconds
+        self._suspects.add(partition)
+        return None
+
+    def _behind(self, partition: int, applied: int) -> float | None:
+        """As :meth:`stale`, but the end of the log may not be that of an event."""
         ends = self._seen.get(partition)
         if not ends:
             return None
@@ -102,12 +119,7 @@ class Lag:
             ends.popleft()
         end, since = ends[0]
         seconds = time.monotonic() - since
-        if end <= applied + 1 or seconds <= self._stale_after:
-            return None
-        if self._last.get(partition, 0) > applied + 1:
-            return seconds
-        self._suspects.add(partition)
-        return None
+        return None if end <= applied + 1 or seconds <= self._stale_after else seconds
 
     def stamped(self, document: bytes, partition: int, applied: int) -> bytes:
         """A context document that says ``"stale"`` if it is: seconds, as :meth:`stale`."""
@@ -121,6 +133,7 @@ class Lag:
         while True:
             try:
                 self._note(await self._log.end_offsets())
+                await self._suspect()
                 if self._suspects:
                     # An end may be that of a transactional producer's marks: those are no events,
                     # and looking for the last event costs a read of each partition.
@@ -130,6 +143,16 @@ class Lag:
             except ThreadfoldError as error:
                 logger.debug("the log's ends are not known now: %s", error)
             await asyncio.sleep(pause)
+
+    async def _suspect(self) -> None:
+        """Look which partitions are behind before anybody reads their windows."""
+        for partition, ends in self._seen.items():
+            if time.monotonic() - ends[0][1] <= self._stale_after:
+                continue
+            applied = await self._applied(partition)
+            known = self._last.get(partition, 0) > applied + 1
+            if self._behind(partition, applied) is not None and not known:
+                self._suspects.add(partition)
 
     def _note(self, found: dict[int, int]) -> None:
         now = time.monotonic()

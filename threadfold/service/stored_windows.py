@@ -149,6 +149,11 @@ class StoredWindows:
         """
         return self._served.get(partition, -1)
 
+    async def applied(self, partition: int) -> int:
+        """The offset up to which the stored windows of a partition are folded; -1: nothing is."""
+        checkpoint, _ = await self._reader.read(self._generation, partition, [], recent_ids=False)
+        return -1 if checkpoint is None else checkpoint.latest
+
     async def check_served(
         self, partition: int, checkpoint: Checkpoint | None, before: int
     ) -> Checkpoint:

@@ -80,8 +80,9 @@ async def test_two_workers_keep_one_budget_and_the_other_tenant_has_its_model(
     by_talk = {key: event.data.summarizer for key, event in reversed(found)}
     made = Counter((key.tenant, summarizer) for key, summarizer in by_talk.items())
     assert made["other", "cheap"] == TALKS and ("other", "extractive") not in made
-    # Prompts are a few hundred tokens: calls under way are estimated at less than they used.
-    assert CALLS <= made["acme", "cheap"] <= CALLS + 4
+    # Prompts are a few hundred tokens: calls under way are estimated at less than they used. At a
+    # rebalance an answer may come too late for its summary: the call is counted all the same.
+    assert CALLS - 4 <= made["acme", "cheap"] <= CALLS + 4
     assert made["acme", "cheap"] + made["acme", "extractive"] == TALKS
     counts = DailyCounts(world.settings.redis, world.settings.topic_prefix)
     spent = [await spent_today(counts, tenant) for tenant in ("acme", "other")]

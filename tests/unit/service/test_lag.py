@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -22,10 +23,19 @@ def record(name: str) -> Record:
     return Record(Key("acme", name), name, "message", b"{}")
 
 
+def folded(to: int) -> Callable[[int], Awaitable[int]]:
+    """Windows that include this offset."""
+
+    async def applied(partition: int) -> int:
+        return to
+
+    return applied
+
+
 async def test_windows_are_stale_once_an_event_waits_longer_than_is_allowed() -> None:
     log = MemoryLog(1)
     await log.append([record("a")])
-    lag = Lag(log, LONG)
+    lag = Lag(log, LONG, folded(0))
     lag.start()
     await asyncio.sleep(2 * LONG)
     assert lag.stale(0, applied=0) is None, "all is applied"
@@ -42,10 +52,27 @@ async def test_windows_are_stale_once_an_event_waits_longer_than_is_allowed() ->
     await lag.stop()
 
 
+async def test_the_first_read_of_a_partition_that_is_behind_is_stale() -> None:
+    looked = asyncio.Event()
+
+    class Watched(MemoryLog):
+        async def last_records(self) -> dict[int, int]:
+            looked.set()
+            return await super().last_records()
+
+    log = Watched(1)
+    await log.append([record("a"), record("b")])
+    lag = Lag(log, LONG, folded(0))
+    lag.start()
+    await asyncio.wait_for(looked.wait(), 30)
+    assert lag.stale(0, applied=0) is not None
+    await lag.stop()
+
+
 async def test_nothing_is_stale_where_that_is_switched_off() -> None:
     log = MemoryLog(1)
     await log.append([record("a")])
-    lag = Lag(log, 0)
+    lag = Lag(log, 0, folded(-1))
     lag.start()
     assert lag.stale(0, applied=-1) is None
     await lag.stop()
