@@ -44,10 +44,11 @@ def awaits_of(window: Window) -> str:
 
 def closing_message(window: Window, groups: Sequence[Group]) -> bytes | None:
     """The message that says that a result has come, where a render of these groups would end with
-    an assistant's message instead; None where it is not the model's turn, or the end shows it. Of a
-    result whose call has left the window it says where it stands.
+    an assistant's message instead, or with a summary; None where it is not the model's turn, or the
+    end shows it. Of a result whose call has left the window it says where it stands.
     """
-    if not groups or groups[-1].head.kind != Kind.ASSISTANT or groups[-1].shown_calls():
+    end = groups[-1] if groups else None
+    if end is not None and (end.head.kind != Kind.ASSISTANT or end.shown_calls()):
         return None
     if awaits_of(window) != MODEL:
         return None

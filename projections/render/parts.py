@@ -64,8 +64,7 @@ class Parts:
 
     def close(self) -> None:
         """Have the last message say what the groups that are left do not show."""
-        if self.closing is not None:
-            self.closing = closing_message(self.window, self.groups)
+        self.closing = closing_message(self.window, self.groups)
 
     def omit(self, group: Group, messages: int) -> None:
         """Tell of a group in the stub."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 from projections.names import Position
 from projections.policy.profiles import Limiting, Shortening
 from projections.policy.thresholds import STUB_TOKENS, SUMMARY_MARK
-from projections.render.awaits import awaits_of
+from projections.render.awaits import MODEL, awaits_of
 from projections.render.trace import steps_of
 from projections.window.conversation_state import ConversationState, OpenSuspension
 from projections.window.entry import Omitted
@@ -63,9 +63,11 @@ def read_header_of(window: Window) -> ReadHeader:
     small = (
         sum(len(s.prompt or "") + len(s.suspension_id) for s in state.suspensions) <= MAX_SUSPENDED
     )
+    awaits = awaits_of(window)
     flat = (
         window.flat
         and small
+        and (window.shown_messages > 0 or awaits != MODEL)  # a closing message is none of the parts
         and not window.awaited
         and tokens <= limits.ceiling
         # Nothing of the system lane was cut or has left it.
@@ -89,7 +91,7 @@ def read_header_of(window: Window) -> ReadHeader:
         state.suspensions if small else [],
         guard_of(window),
         trace,
-        awaits_of(window),
+        awaits,
         window.omitted,
     )
 
