@@ -32,6 +32,8 @@ MOST_EVENTS = 20_000
 """Events that a caller may have folded for one answer: about two seconds of a core."""
 AT_A_TIME = 1
 """Folds of one tenant at a time."""
+PATIENCE = 15.0
+"""Seconds for which a read waits until it is its turn."""
 Record = tuple[int, bytes, bool]
 """An event's offset and value, and whether its payload is opaque: its key is deleted."""
 
@@ -47,12 +49,13 @@ class PastWindows:
         window_at: Callable[[Key, str], Awaitable[Window]],
         processor: Processor,
         callables: Mapping[str, str] = MappingProxyType({}),
+        patience: float = PATIENCE,
     ) -> None:
         self._log = log
         self._window_at = window_at
         self._processor = processor
         self._callables = dict(callables)
-        self._turns = KeyedLimit(AT_A_TIME)
+        self._turns = KeyedLimit(AT_A_TIME, patience)
 
     async def read(
         self,
@@ -71,6 +74,7 @@ class PastWindows:
 
         Raises:
             InvalidRequest: there are more.
+            Overloaded: too many others of the tenant are under way.
             CallableUnavailable: a callable of its policy is missing here, or failed.
             UnknownConversation, Erased, WaitTimedOut, Healing, CorruptWindow, RedisUnavailable: the
                 present window cannot be read.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 
 import pytest
 
-from projections.errors import CallableUnavailable, InvalidRequest
+from projections.errors import CallableUnavailable, InvalidRequest, Overloaded
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.window.window import Window
@@ -108,3 +109,21 @@ async def test_too_long_a_fold_is_refused_before_any_of_it(talk: Talk) -> None:
         await past(talk, Refusing()).read(KEY, end, talk.rules, look, "", most=3)
     with pytest.raises(Reached):
         await past(talk, Refusing()).read(KEY, end, Rules(), look, "", most=100)
+
+
+async def test_a_read_whose_turn_does_not_come_in_time_is_refused() -> None:
+    asked, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def window_at(_key: Key, _position: str) -> Window:
+        asked.set()
+        await goes_on.wait()
+        raise InvalidRequest("no window")
+
+    windows = PastWindows(Talk(SMALL).messages, window_at, Here(), patience=0.1)
+    first = asyncio.create_task(windows.read(KEY, Position(0, 1), Rules(SMALL), look, "first"))
+    await asked.wait()
+    with pytest.raises(Overloaded):
+        await windows.read(KEY, Position(0, 1), Rules(SMALL), look, "second")
+    goes_on.set()
+    with pytest.raises(InvalidRequest, match="no window"):
+        await first
