@@ -9,7 +9,13 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
-from projections.errors import InvalidEvent, InvalidPolicy, InvalidPosition, ThreadfoldError
+from projections.errors import (
+    InvalidEvent,
+    InvalidName,
+    InvalidPolicy,
+    InvalidPosition,
+    ThreadfoldError,
+)
 from projections.events.times import present
 from projections.events.validation import Intake, Record
 from projections.names import Key, make_key, parse_position, partition_of
@@ -150,13 +156,8 @@ class Drafter:
         """Add all items; returns the ids that were made for them."""
         ids = new_ids(len(items)) if id_seed is None else None
         for i, (conversation, flat) in enumerate(items):
-            # A name that is not text may not be hashable.
-            key = (
-                _known_key(self._tenant, conversation)
-                if isinstance(conversation, str)
-                else key_of(self._tenant, conversation)
-            )
             where = f"{noun} {i + 1}"
+            key = self._key_of(conversation, where)
             if (
                 isinstance(flat, dict)
                 and flat.get("type") == "tool.result"
@@ -183,6 +184,17 @@ class Drafter:
                 ):
                     self._pinned.append((i, key))
         return frozenset(ids or ())
+
+    def _key_of(self, conversation: str | Key, where: str) -> Key:
+        try:
+            # A name that is not text may not be hashable.
+            return (
+                _known_key(self._tenant, conversation)
+                if isinstance(conversation, str)
+                else key_of(self._tenant, conversation)
+            )
+        except InvalidName as error:
+            raise InvalidName(f"{where}: {error}") from None
 
     def _check_expected(self, key: Key, expect: str) -> None:
         try:
