@@ -35,10 +35,13 @@ from streams.runtime.tasks import end_tasks
 HEADERS = [("content-type", CONTENT_TYPE.encode())]
 Pair = tuple[bytes, bytes]
 """A record's key and value."""
+Place = tuple[str, int]
+"""A tenant and a partition."""
 MAX_UNDER_WAY = 128 << 20
+MAX_OF_A_TENANT = 64 << 20
 MAX_OF_A_PARTITION = 32 << 20
-"""Bytes of events that may be on their way into the log at once, in all and in one partition; one
-list of any size always may.
+"""Bytes of events that may be on their way into the log at once, in all, of a tenant, and of a
+tenant in one partition; one list of any size always may.
 """
 LONGEST_TURN = 0.05
 """Seconds that a partition waits for the others of its broker at most: a batch that is tried again
@@ -88,46 +91,55 @@ class Brokers:
 
 
 class Load:
-    """How many bytes are on their way, so that what waits has a bound: beyond it a call
-    fails at once and is not queued.
+    """How many bytes are on their way, so that what waits has a bound: beyond it a call fails at
+    once and is not queued. No tenant takes all of it.
     """
 
-    def __init__(self, most: int = MAX_UNDER_WAY, most_of_one: int = MAX_OF_A_PARTITION) -> None:
+    def __init__(
+        self,
+        most: int = MAX_UNDER_WAY,
+        most_of_tenant: int = MAX_OF_A_TENANT,
+        most_of_one: int = MAX_OF_A_PARTITION,
+    ) -> None:
+        """Args: ``most_of_one`` is a tenant's bound in one partition."""
         self._most = most
+        self._most_of_tenant = most_of_tenant
         self._most_of_one = most_of_one
-        self._all = 0
-        self._parts: dict[int, int] = {}
+        self._under_way: Counter[str | Place] = Counter()
+        """Bytes by tenant, by a tenant's partition, and in all (an empty name)."""
 
     @contextmanager
-    def of(self, sizes: Mapping[int, int]) -> Iterator[None]:
-        """Count these bytes of each partition in while the context lasts.
+    def of(self, sizes: Mapping[Place, int]) -> Iterator[None]:
+        """Count these bytes of each tenant and partition in while the context lasts.
 
         Raises:
             Overloaded: there are others on their way, and these would be too many beside them.
         """
-        size = sum(sizes.values())
-        if self._all and self._all + size > self._most:
-            raise Overloaded(
-                f"{self._all >> 20} MiB of events are already being written to the log: try again"
-                " shortly"
-            )
-        for partition, part in sizes.items():
-            before = self._parts.get(partition, 0)
-            if before and before + part > self._most_of_one:
+        added: Counter[str | Place] = Counter(sizes)
+        for (tenant, _), size in sizes.items():
+            added[tenant] += size
+        added[""] = sum(sizes.values())
+        for place, size in added.items():
+            before = self._under_way[place]
+            if before and before + size > self._most_at(place):
+                to = f"partition {place[1]}" if isinstance(place, tuple) else "the log"
                 raise Overloaded(
-                    f"{before >> 20} MiB of events are already being written to partition"
-                    f" {partition}: try again shortly"
+                    f"{before >> 20} MiB of events are already being written to {to}: try again"
+                    " shortly"
                 )
-        self._count(sizes, 1)
+        self._under_way.update(added)
         try:
             yield
         finally:
-            self._count(sizes, -1)
+            self._under_way.subtract(added)
+            for place in added:
+                if not self._under_way[place]:
+                    del self._under_way[place]
 
-    def _count(self, sizes: Mapping[int, int], sign: int) -> None:
-        for partition, part in sizes.items():
-            self._all += sign * part
-            self._parts[partition] = self._parts.get(partition, 0) + sign * part
+    def _most_at(self, place: str | Place) -> int:
+        if isinstance(place, tuple):
+            return self._most_of_one
+        return self._most_of_tenant if place else self._most
 
 
 class _Job:

@@ -22,7 +22,7 @@ from projections.errors import EventTooLarge, KafkaUnavailable
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from streams.encryption.payload_cipher import PayloadCipher, Unsealed
-from streams.log.appender import Appenders, Load, Pair
+from streams.log.appender import Appenders, Load, Pair, Place
 from streams.log.clients import (
     MAX_REQUEST,
     SharedProducer,
@@ -120,7 +120,7 @@ class KafkaLog:
                 self._admit(tenant)
         records = await self.seals.seal(records)
         parts: dict[int, tuple[list[int], list[Pair]]] = {}
-        sizes: dict[int, int] = {}
+        sizes: dict[Place, int] = {}
         for i, record in enumerate(records):
             value = record.value
             size = len(value)
@@ -133,10 +133,10 @@ class KafkaLog:
             part = parts.get(partition)
             if part is None:
                 part = parts[partition] = ([], [])
-                sizes[partition] = 0
             part[0].append(i)
             part[1].append((key, value))
-            sizes[partition] += size
+            place = record.key.tenant, partition
+            sizes[place] = sizes.get(place, 0) + size
         with self._load.of(sizes):
             async with kafka_errors(self.settings, APPEND):
                 offsets = await self._send(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from streams.metrics.declared import EMBEDDING_CALLS, SEARCH_QUESTIONS
 from streams.runtime.keyed_limit import KeyedLimit
+from streams.runtime.paced import Paced
 from streams.settings.settings import Settings
 from threadfold.gateway.credentials import Credentials
 from threadfold.gateway.last_hour import LastHour
@@ -84,7 +85,7 @@ class Connection:
 class GatewayState:
     """What lives as long as the application. ``ending``: the server stops; ``turns_to_decode``: of
     each tenant one large body is decoded at a time, and by ``turns_to_encode`` one large answer is
-    encoded; ``openapi`` makes the OpenAPI document.
+    encoded; ``openapi`` makes the OpenAPI document, ``pages`` those of ``/metrics``.
     """
 
     connection: Connection
@@ -97,6 +98,7 @@ class GatewayState:
     turns_to_decode: KeyedLimit = field(default_factory=lambda: KeyedLimit(1))
     turns_to_encode: KeyedLimit = field(default_factory=turns_of_large)
     openapi: Callable[[], dict[str, Any]] = dict
+    pages: Paced[bytes] | None = None
 
     def memories(self, backend: ConversationService) -> Memories:
         """The long-term memory; it is opened when it is first asked for, and closed with the

@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError, NotLeaderForPartitionError, ProducerClos
 
 from projections.errors import KafkaUnavailable, Overloaded
 from projections.events.validation import Record
-from projections.names import Key
+from projections.names import Key, partition_of
 from streams.log.appender import Load
 from streams.log.clients import SharedProducer
 from streams.log.kafka_log import KafkaLog
@@ -33,7 +33,7 @@ def shared(settings: Settings) -> SharedProducer:
 
 @pytest.fixture
 def load() -> Load:
-    return Load(most=1_000_000, most_of_one=600_000)
+    return Load(1_000_000, 1_000_000, 600_000)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ async def test_a_caller_that_gives_up_before_its_turn_leaves_nothing_and_the_oth
     values = [raw.value async for raw in log.scan(first.partition, first.offset, last.offset)]
     assert [value.split()[0] for value in values if value] == [b"ahead", b"behind"]
     assert gone.cancelled()
-    with load.of({0: 2_000_000}):  # accepted only beside nothing else
+    with load.of({("acme", 0): 2_000_000}):  # accepted only beside nothing else
         pass
 
 
@@ -217,22 +217,40 @@ async def test_a_producer_that_is_given_up_just_before_it_sends_ends_without_a_c
     assert not [one for one in caplog.records if one.name.startswith("aiokafka.producer")]
 
 
-def test_load_is_bounded_in_all_and_for_each_partition_and_given_back() -> None:
-    load = Load(most=100, most_of_one=60)
-    with load.of({0: 50}):
-        with pytest.raises(Overloaded, match="partition 0"), load.of({0: 11}):
+async def test_one_tenants_full_share_of_a_partition_refuses_no_other_tenant(log: KafkaLog) -> None:
+    mine = [*records("full", "a", size=500_000), *records("full", "b", size=90_000)]
+    under_way = asyncio.create_task(log.append(mine))
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded, match="being written to partition"):
+        await log.append(records("full", "c", size=20_000))
+    others = (Key("other", f"talk{i}") for i in itertools.count())
+    key = next(
+        key
+        for key in others
+        if partition_of(key, PARTITIONS) == partition_of(mine[0].key, PARTITIONS)
+    )
+    assert len(await log.append([Record(key, "d", "message", bytes(20_000))])) == 1
+    await under_way
+
+
+def test_load_is_bounded_in_all_by_tenant_and_by_partition_and_given_back() -> None:
+    load = Load(most=100, most_of_tenant=80, most_of_one=60)
+    with load.of({("a", 0): 50}):
+        with pytest.raises(Overloaded, match="partition 0"), load.of({("a", 0): 11}):
+            pass
+        with pytest.raises(Overloaded, match="written to the log"), load.of({("a", 1): 31}):
             pass
         with (
-            load.of({1: 50}),
-            pytest.raises(Overloaded, match="being written to the log"),
-            load.of({2: 1}),
+            load.of({("b", 0): 50}),
+            pytest.raises(Overloaded, match="written to the log"),
+            load.of({("c", 2): 1}),
         ):
             pass
-        with load.of({0: 10, 1: 40}):
+        with load.of({("a", 0): 10, ("b", 1): 40}):
             pass
-    with load.of({0: 1000}):  # alone, one of any size
+    with load.of({("a", 0): 1000}):  # alone, one of any size
         pass
-    with pytest.raises(KeyError), load.of({3: 60}):
+    with pytest.raises(KeyError), load.of({("a", 3): 60}):
         raise KeyError
-    with load.of({3: 100}):
+    with load.of({("a", 3): 100}):
         pass

@@ -23,7 +23,8 @@ from starlette.responses import Response
 
 from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, ThreadfoldError
 from streams.metrics.reports import GATEWAYS, WORKERS, reported_page, reports_of
-from threadfold.gateway.access import Caller, Connection
+from streams.runtime.paced import Paced
+from threadfold.gateway.access import Caller, Connection, GatewayState
 from threadfold.gateway.answers import Count
 from threadfold.gateway.declaration import Answer, Cost, Routes
 from threadfold.gateway.parameters import Path
@@ -39,6 +40,10 @@ READY_TIMEOUT = 3.0
 """Seconds for all checks of ``/readyz``."""
 LATE = 30.0
 """Seconds since a check began in which a later probe may have its answer."""
+METRICS_PAUSE = 0.1
+"""Seconds from the begin of one page of ``/metrics`` to the next: a page takes 10 ms of the event
+loop, and nobody needs a key for it.
+"""
 METRICS_TIMEOUT = 1.0
 """Seconds for what ``/metrics`` asks of Kafka and Redis; what is unknown then is left out."""
 _OWN = FilePath(__file__).parents[1] / "page"
@@ -118,24 +123,13 @@ async def readyz(request: Request) -> dict[str, object]:
     ),
 )
 async def metrics_page(request: Request) -> Response:
-    """The gateway's metrics, for Prometheus. No label names a tenant."""
-    backend = request.state.connection.backend
-    halted = {} if backend is None else backend.control.state.halted()
-    server = None
-    behind: dict[int, int] = {}
-    set_aside: dict[int, int] = {}
-    if backend is not None:
-        with suppress(RedisUnavailable, TimeoutError):
-            async with asyncio.timeout(METRICS_TIMEOUT):
-                server = await backend.store.ping()
-        with suppress(ThreadfoldError, ValueError, TimeoutError):
-            async with asyncio.timeout(METRICS_TIMEOUT):
-                set_aside = await backend.store.set_aside()
-        with suppress(ThreadfoldError, TimeoutError):
-            async with asyncio.timeout(METRICS_TIMEOUT):
-                behind = await backend.behind()
-    page = request.state.metrics.show(halted, behind, set_aside, server)
-    return Response(page, media_type=CONTENT_TYPE_LATEST)
+    """The gateway's metrics, for Prometheus. No label names a tenant. All who ask at the same time
+    have one page.
+    """
+    state = request.state
+    if state.pages is None:
+        state.pages = Paced(partial(_metrics_page, state), METRICS_PAUSE)
+    return Response(await state.pages.get(), media_type=CONTENT_TYPE_LATEST)
 
 
 @routes.add(
@@ -212,6 +206,25 @@ async def schema(name: Annotated[str, Path(example="message")]) -> Response:
         known = ", ".join(file.removesuffix(".json") for file in texts() if file != "asyncapi.json")
         raise UnknownSchema(f"there is no schema {name[:60]!r}: there are {known}")
     return Response(text, media_type="application/schema+json")
+
+
+async def _metrics_page(state: GatewayState) -> bytes:
+    backend = state.connection.backend
+    halted = {} if backend is None else backend.control.state.halted()
+    server = None
+    behind: dict[int, int] = {}
+    set_aside: dict[int, int] = {}
+    if backend is not None:
+        with suppress(RedisUnavailable, TimeoutError):
+            async with asyncio.timeout(METRICS_TIMEOUT):
+                server = await backend.store.ping()
+        with suppress(ThreadfoldError, ValueError, TimeoutError):
+            async with asyncio.timeout(METRICS_TIMEOUT):
+                set_aside = await backend.store.set_aside()
+        with suppress(ThreadfoldError, TimeoutError):
+            async with asyncio.timeout(METRICS_TIMEOUT):
+                behind = await backend.behind()
+    return state.metrics.show(halted, behind, set_aside, server)
 
 
 async def _ready(connection: Connection) -> dict[str, object]:
