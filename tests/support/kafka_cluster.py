@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.support.ports import own_ports
+from tests.support.processes import freeze
 from threadfold.embedded.kafka import CLUSTER_FILE, EmbeddedKafka, new_cluster_id
 from threadfold.embedded.ports import HOST
 
@@ -91,7 +92,7 @@ class KafkaCluster:
         """Stop a broker in its tracks, with its connections open: as a machine that is gone looks
         from outside.
         """
-        os.kill(self.brokers[node].pid, signal.SIGSTOP)
+        freeze(self.brokers[node].pid)
 
     def thaw(self, node: int) -> None:
         """Let a frozen broker go on."""

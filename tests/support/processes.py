@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -26,6 +27,23 @@ def alive(pid: int) -> bool:
             ["/bin/ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True
         ).stdout.strip()
     return bool(state) and not state.startswith("Z")
+
+
+def freeze(pid: int) -> None:
+    """Stop a process in its tracks; all its threads stand still when this returns. A signal alone
+    reaches threads that run on a busy machine a moment later.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    if sys.platform.startswith("linux"):
+        until(lambda: all(_state(task) in "TtZ" for task in Path(f"/proc/{pid}/task").iterdir()))
+
+
+def _state(task: Path) -> str:
+    """The state of a thread, ``Z`` for one that has ended."""
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
 
 
 def children(pid: int) -> list[int]:

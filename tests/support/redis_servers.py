@@ -14,6 +14,7 @@ from typing import Any
 import redis as sync_redis
 
 from tests.support.ports import own_port
+from tests.support.processes import freeze
 from threadfold.embedded.ports import HOST
 from threadfold.embedded.probe import redis_pid
 from threadfold.embedded.process import GuardedProcess
@@ -91,7 +92,7 @@ class Server:
             self._process.stop(2.0)
 
     def freeze(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
+        freeze(self.pid)
         self._frozen = True
 
     def thaw(self) -> None:

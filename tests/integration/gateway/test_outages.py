@@ -26,6 +26,7 @@ from tests.support.gateway import is_problem, say
 from tests.support.gateway_outages import gateway, is_ready, make_key
 from tests.support.gateway_process import SCOPES
 from tests.support.metrics import read
+from tests.support.processes import freeze
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
@@ -309,7 +310,7 @@ async def test_services_end_within_what_up_gives_them_while_kafka_is_frozen_and_
                         "/v1/conversations/c/events", params={"wait": "applied"}, json=message
                     )
                 ).raise_for_status()
-                os.kill(own.embedded_kafka.pid, signal.SIGSTOP)
+                freeze(own.embedded_kafka.pid)
                 under_way = [
                     asyncio.create_task(client.post("/v1/conversations/c/events", json=message))
                     for _ in range(5)

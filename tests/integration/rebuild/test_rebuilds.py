@@ -26,7 +26,7 @@ from streams.rebuild.build_pool import BuildFailed
 from streams.rebuild.rebuild import rebuild
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
-from tests.support.processes import alive, children
+from tests.support.processes import alive, children, freeze
 from tests.support.rebuilds import EVENTS, POLICY, caught_up, forgotten, images
 from tests.support.worker import running_worker, until
 from tests.support.worker_process import messages
@@ -124,7 +124,7 @@ async def one_stopped(parent: int, before: set[int]) -> list[int]:
         return found if len(found) == 2 else []
 
     found: list[int] = await until(both)
-    os.kill(found[0], signal.SIGSTOP)
+    freeze(found[0])
     return found
 
 

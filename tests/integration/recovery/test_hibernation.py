@@ -39,6 +39,7 @@ from tests.support.erasure import no_text
 from tests.support.generations import open_generation
 from tests.support.grep import raw_records
 from tests.support.pipeline import POLICY, sentence
+from tests.support.processes import freeze
 from tests.support.worker import running_worker, until
 from tests.support.worker_process import environment
 from threadfold.embedded.process import GuardedProcess
@@ -396,7 +397,7 @@ async def test_kafka_frozen_what_needs_it_answers_within_the_append_timeout_and_
             async with running_worker(msgspec.structs.replace(made, hibernate_after=0.0)):
                 await say(backend, "acme", "awake", 2)
             assert await bedroom.sleeps(Key("acme", "unseen")), "the second worker has woken it"
-            os.kill(own.embedded_kafka.pid, signal.SIGSTOP)
+            freeze(own.embedded_kafka.pid)
             try:
                 slow = [
                     read
