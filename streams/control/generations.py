@@ -228,7 +228,10 @@ async def make_live(control: Control, store: WindowStore, number: int) -> None:
             )
         )
         ready = msgspec.structs.replace(ready, live_at=present("seconds"))
+        # It was folded on while it was not live: where it halted once says nothing now.
+        passed = (p for p, halt in state.halts.items() if halt.generation == ready.number)
         records = {f"generation/{ready.number}": ready, "generation/live": ready.number}
+        records |= {f"halt/{partition}": None for partition in passed}
     await control.write(records)
     await control.settle_policies(control.state.live_generation)
 

@@ -290,6 +290,9 @@ class Projector(Folder[Partition]):
             committed, runtime.served[number] = 0, start.end - 1
             self.share.forget(number)
             await self.halts.forget(number)
+        elif (limit := self.halts.after(number)) is not None:
+            # Readers have seen no more of a halted partition, and nothing more is folded.
+            start = start._replace(target=min(start.target, limit))
         runtime.commits.known[number] = committed
         self.publisher.announced_before[number] = committed
         known = self.control.state.halts.get(number)

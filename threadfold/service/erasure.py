@@ -30,6 +30,7 @@ from projections.errors import (
     Healing,
     UnknownConversation,
     UnknownUser,
+    WaitTimedOut,
 )
 from projections.events.codec import decode_event
 from projections.events.times import rfc3339
@@ -38,7 +39,6 @@ from projections.events.validation import make_record
 from projections.fold.apply import apply
 from projections.names import (
     Key,
-    Position,
     make_key,
     parse_position,
     partition_of,
@@ -48,10 +48,9 @@ from projections.names import (
 from projections.storage.records import NOTHING, Checkpoint, Verdict, write_of
 from projections.window.window import Window
 from streams.encryption.key_table import Erasure
-from streams.encryption.payload_cipher import is_sealed
-from streams.log.history import pieces_backwards
 from streams.log.topics import topic_configs
 from threadfold.service.conversations import ConversationService
+from threadfold.service.erasure_verdict import verdict_of
 from threadfold.service.lists import of_user
 
 Outcome = Literal["deleted", "opaque", "kept"]
@@ -117,7 +116,7 @@ class Eraser:
         erasure = self._keys.table.erasure(name)
         if erasure is None:
             try:
-                verdict = await self._verdict(key)
+                verdict = await verdict_of(self._backend, key)
             except UnknownConversation:
                 # Its text in progress would become its first message.
                 await self._forget_text(key)
@@ -150,11 +149,12 @@ class Eraser:
         Raises:
             UnknownUser: no conversation belongs to the user.
             WaitTimedOut, Healing, KafkaUnavailable, RedisUnavailable: some conversations may be
-                erased; repeat the call.
+                erased; repeat the call. While a partition is halted, those that are known in the
+                others are.
         """
         backend, done = self._backend, dict[str, Receipt]()
         await self._keys.sync()
-        await backend.caught_up(range(backend.log.partitions))
+        late = await self._not_caught_up()
         names = sorted(
             {
                 *self._keys.table.erased_for(tenant, user_tag(tenant, user)),
@@ -164,13 +164,34 @@ class Eraser:
         own = users_log(tenant, user)
         with suppress(UnknownConversation):
             done[own.conversation] = await self._erase(own, user)
-        while names := [name for name in names if name not in done]:
+        halted = set[str]()
+        while names := [name for name in names if name not in done and name not in halted]:
             for name in names:
-                done[name] = await self.conversation(tenant, name, user=user)
+                try:
+                    done[name] = await self.conversation(tenant, name, user=user)
+                except WaitTimedOut as error:
+                    if late is None:
+                        raise
+                    late = error
+                    halted.add(name)
             names = await of_user(backend, tenant, user, USER_PAGE)
+        if late is not None:
+            raise late
         if not done:
             raise UnknownUser(f"user {user[:128]} is not known: no conversation belongs to it")
         return [done[name] for name in sorted(done)]
+
+    async def _not_caught_up(self) -> WaitTimedOut | None:
+        """Wait for all windows. The error where some partition is halted: in the others nobody has
+        to wait for that.
+        """
+        try:
+            await self._backend.caught_up(range(self._backend.log.partitions))
+        except WaitTimedOut as error:
+            if not self._backend.control.state.halted():
+                raise
+            return error
+        return None
 
     # -- the steps
     # ------------------------------------------------------------------------------------------
@@ -179,40 +200,6 @@ class Eraser:
         """Delete text in progress; in a user's own log there is none."""
         if not key.of_user:
             await self._forget_partial(key)
-
-    async def _verdict(self, key: Key) -> Literal["opaque", "kept"]:
-        """What remains of the log: ``opaque`` if all events of the conversation are sealed.
-
-        Raises:
-            UnknownConversation: it has no events.
-        """
-        backend = self._backend
-        await backend.caught_up([partition_of(key, backend.log.partitions)])
-        window = await self._window(key)
-        if window is None:
-            raise UnknownConversation(
-                f"conversation {key.conversation} is not known: it has no events"
-            )
-        if not self._keys.table.has(str(key).encode()):
-            return "kept"
-        async for _, piece in pieces_backwards(backend.log, window):
-            rows = await backend.log.read(Position(window.partition, offset) for offset in piece)
-            if any(
-                row.value is not None and not is_sealed(row.value)
-                for row in rows.values()
-                if row.key == str(key).encode()
-            ):
-                return "kept"
-        return "opaque"
-
-    async def _window(self, key: Key) -> Window | None:
-        backend = self._backend
-        _, stored = await backend.windows.read(key)
-        return (
-            None
-            if stored is None
-            else stored.load(key, partition_of(key, backend.log.partitions), backend.live_rules())
-        )
 
     async def _append(self, key: Key) -> str:
         """Append the erasure, wait until the live window includes it, and return its position."""
