@@ -15,6 +15,8 @@ from projections.errors import ThreadfoldError
 from projections.events.validation import make_record
 from projections.names import Key
 from streams.control.control_topic import Control
+from streams.control.generations import make_live
+from streams.control.halts import Halt
 from streams.maintenance.verify import verify
 from streams.rebuild.build import left_to_fold
 from streams.rebuild.preview import Preview
@@ -297,3 +299,25 @@ async def test_left_to_fold_is_what_the_live_generation_has_and_the_candidate_ha
         )
         == 0
     )
+
+
+async def test_a_generation_goes_on_where_it_halted_once_it_is_live_again(
+    runtime: Runtime, settings: Settings
+) -> None:
+    # While another one was live, it was folded on beyond that.
+    await until(lambda: caught_up(runtime))
+    control, store = runtime.control, runtime.store
+    live = (await control.sync()).live
+    report = await rebuild(settings, control, runtime.log, store)
+    halts = {
+        number: Halt(number, 5, 1, 2, 5, "a cause", "then") for number in (live, report.generation)
+    }
+    await control.write({f"halt/{place}": halt for place, halt in enumerate(halts.values())})
+    assert list((await control.sync()).halted()) == [0], "that of the live generation"
+    await make_live(control, store, report.generation)
+    state = await control.sync()
+    assert state.halts == {0: halts[live]} and not state.halted()
+    await make_live(control, store, live)
+    assert not (await control.sync()).halts
+    await until(lambda: caught_up(runtime))
+    await forgotten(settings, runtime, report.generation)
