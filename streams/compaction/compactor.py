@@ -22,7 +22,7 @@ from projections.events.untrusted import Undecodable, json_decoder
 from projections.events.validation import Record, make_record
 from projections.fold.apply import id_hash_of
 from projections.fold.replay import Logged
-from projections.names import Key, Position
+from projections.names import Key, Position, parse_position
 from streams.compaction.requests import Asked, CompactionRequest, event_id_of, what_is_asked
 from streams.compaction.span import Span, SpanLost, read_span
 from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
@@ -31,6 +31,7 @@ from streams.compaction.summarizers.segments import summarize
 from streams.compaction.summarizers.span_messages import messages_of
 from streams.log.history import read_events
 from streams.log.log import Log
+from streams.log.said import said_at
 from streams.metrics.declared import COMPACTIONS, FALLBACKS, SUMMARY_SECONDS
 from streams.metrics.metrics import Metrics
 from streams.runtime.log_fields import about
@@ -83,9 +84,9 @@ class Compactor:
         self.metrics = metrics or Metrics()
         self._processor = processor or Here()
         self._under_way: set[Asked] = set()
-        self._answered: dict[Asked, float] = {}
-        """What was asked, by the time at which it was answered, in that order: the fold may not
-        have come to the summary yet.
+        self._answered: dict[Asked, tuple[float, int]] = {}
+        """What was asked, by the time at which it was answered, in that order, and the offset of
+        the summary: the fold may not have come to it yet.
         """
 
     def read(self, value: bytes) -> CompactionRequest | None:
@@ -110,11 +111,11 @@ class Compactor:
         name, now = what_is_asked(request), asyncio.get_running_loop().time()
         while (
             self._answered
-            and (first := next(iter(self._answered.items())))[1]
+            and (first := next(iter(self._answered.items())))[1][0]
             < now - self.settings.summary_time_cap
         ):
             del self._answered[first[0]]
-        if name in self._under_way or name in self._answered:
+        if name in self._under_way or self._is_answered(name, request.rollback):
             return None
         self._under_way.add(name)
         try:
@@ -124,10 +125,18 @@ class Compactor:
             if allowed is not None:
                 await allowed()
             position = await self.answer(request)
-            self._answered[name] = asyncio.get_running_loop().time()
+            self._answered.pop(name, None)  # the latest is the last
+            self._answered[name] = asyncio.get_running_loop().time(), position.offset
             return position
         finally:
             self._under_way.discard(name)
+
+    def _is_answered(self, name: Asked, rollback: int | None) -> bool:
+        """Whether it was answered just now. A window that knows a later rollback has passed the
+        answer, and did not take it.
+        """
+        answered = self._answered.get(name)
+        return answered is not None and (rollback is None or answered[1] > rollback)
 
     async def answer(self, request: CompactionRequest) -> Position:
         """Summarise a request's span and append the summary; returns where the summary event
@@ -149,7 +158,7 @@ class Compactor:
         previous = await self._previous(request, key)
         summarizer = self._summarizer(request.summarizer)
         begun = time.perf_counter()
-        answer = await self._abandoned(request, key, span) or await summarize(
+        answer = await self._left_behind(request, key, span, previous) or await summarize(
             summarizer,
             SummaryInput(
                 previous=previous.text if previous else None,
@@ -197,27 +206,47 @@ class Compactor:
             logger.warning("%s; %s is used instead", error, EXTRACTIVE)
             return self._summarizers(EXTRACTIVE)
 
-    async def _abandoned(
-        self, request: CompactionRequest, key: Key, span: Span
+    async def _left_behind(
+        self, request: CompactionRequest, key: Key, span: Span, previous: events.Summary | None
     ) -> SummaryText | None:
-        """The text of an answer that a rollback left behind, if it was made of exactly this span:
-        it is not paid for again.
+        """The text of an answer that a rollback left behind, if it was made of exactly this: it is
+        not paid for again.
         """
-        if request.abandoned is None:
-            return None
-        found = await read_events(self.log, key, request.partition, [request.abandoned])
-        event = found[0][1] if found else None
-        if not isinstance(event, events.SummaryEvent):
-            return None
-        data, now = event.data, _span_of(request, span)
-        if (
-            data.previous != request.previous
-            or data.span.digest != now["digest"]
-            or data.span.stands != now["stands"]  # an event of it was taken out since
-        ):
-            return None
-        cost = None if data.cost is None else 0.0
-        return SummaryText(data.text, data.tokens, data.summarizer, data.model, cost)
+        wanted = _span_of(request, span)
+        offsets = absolute(request.left_behind)
+        async for step in said_at(self.log, key, request.partition, offsets):
+            for _, event in step:
+                if (
+                    isinstance(event, events.SummaryEvent)
+                    and (data := event.data).policy == request.policy
+                    # What an operator took out since does not stand any more.
+                    and (data.span.digest, data.span.stands) == (wanted["digest"], wanted["stands"])
+                    and await self._stood_on(data, request, key, previous)
+                ):
+                    cost = None if data.cost is None else 0.0
+                    return SummaryText(data.text, data.tokens, data.summarizer, data.model, cost)
+        return None
+
+    async def _stood_on(
+        self,
+        data: events.Summary,
+        request: CompactionRequest,
+        key: Key,
+        previous: events.Summary | None,
+    ) -> bool:
+        """Whether the predecessor of an answer says what this one says: it may have been appended
+        again, too.
+        """
+        if data.previous == request.previous:
+            return True
+        if data.previous_position is None or previous is None:
+            return False
+        offset = parse_position(data.previous_position).offset
+        found = await read_events(self.log, key, request.partition, [offset])
+        before = found[0][1] if found else None
+        if not isinstance(before, events.SummaryEvent):
+            return False
+        return (before.data.text, before.data.span.digest) == (previous.text, previous.span.digest)
 
     async def _previous(self, request: CompactionRequest, key: Key) -> events.Summary | None:
         if request.previous_offset is None:

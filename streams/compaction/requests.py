@@ -4,13 +4,11 @@ asked, so repeats are the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from hashlib import sha256
 
 import msgspec
 
 from projections.events.types import absolute, delta
-from projections.fold.outcomes import id_hash_of
 from projections.policy.policy import Policy
 from projections.reducers.due import places
 from projections.window.entry import Kind
@@ -54,8 +52,10 @@ class CompactionRequest(msgspec.Struct, omit_defaults=True):
     previous: str | None = None
     previous_offset: int | None = None
     rollback: int | None = None
-    abandoned: int | None = None
-    """Where a rollback left behind an answer to the same question."""
+    left_behind: list[int] = []
+    """What came after the span and before the last rollback, delta-encoded: an answer to the same
+    question may be among it.
+    """
     kept: list[int] = []
     ends: list[int] = []
     """Where a span that is too long for one input may end instead, delta-encoded; any event of a
@@ -110,16 +110,19 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
         piece.gone = delta(piece.gone)
     previous = meta.summary
     version = policy_version(window.policy)
-
-    def id_of(rollback: int | None) -> str:
-        predecessor = previous.summary_id if previous else None
-        asked = (str(window.key), due.first, due.last, due.kept, predecessor, rollback, version)
-        return sha256(msgspec.json.encode(asked)).hexdigest()[:32]
-
+    asked = (
+        str(window.key),
+        due.first,
+        due.last,
+        due.kept,
+        previous.summary_id if previous else None,
+        meta.rollback,
+        version,
+    )
     policy = window.policy
     closing = policy.close_summarizer if due.reason != "budget" else None
     return CompactionRequest(
-        request_id=id_of(meta.rollback),
+        request_id=sha256(msgspec.json.encode(asked)).hexdigest()[:32],
         tenant=window.key.tenant,
         conversation=window.key.conversation,
         generation=generation,
@@ -135,22 +138,18 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
         previous=previous.summary_id if previous else None,
         previous_offset=previous.offset if previous else None,
         rollback=meta.rollback,
-        abandoned=_abandoned_answer(window, due.last, id_of),
+        left_behind=_left_behind(window, due.last),
         kept=delta(list(due.kept)),
         ends=delta(places(window.tail, due, window.covered_to)),
     )
 
 
-def _abandoned_answer(window: Window, last: int, id_of: Callable[[int | None], str]) -> int | None:
-    """Where the latest answer stands that was asked for by ``id_of`` an earlier rollback (or none),
-    among the recent ids; None where there is none, or no rollback came after the span.
-    """
+def _left_behind(window: Window, last: int) -> list[int]:
+    """The events between a span and the last rollback, as far as the recent ids know."""
     ids, rollback = window.recent_ids, window.meta.rollback
     if rollback is None or rollback <= last:
-        return None
-    earlier = ids.between(ids.since, rollback - 1) or []
-    found = (ids.find(id_hash_of(event_id_of(id_of(known)))) for known in (None, *earlier))
-    return max((seen.offset for seen in found if seen is not None), default=None)
+        return []
+    return delta(ids.between(max(last + 1, ids.since), rollback - 1) or [])
 
 
 def event_id_of(summary_id: str) -> str:
@@ -163,13 +162,11 @@ def piece_offsets(piece: Piece) -> list[int] | None:
     return None if piece.offsets is None else absolute(piece.offsets)
 
 
-Asked = tuple[int, str, str, int, int, tuple[int, ...], int | None, str, int | None]
+Asked = tuple[int, str, str, int, int, tuple[int, ...], int | None, str]
 
 
 def what_is_asked(request: CompactionRequest) -> Asked:
-    """What a request asks for, whichever rollback it knows. A window that says where rollbacks left
-    an answer behind does not wait for that one.
-    """
+    """What a request asks for, whichever rollback it knows."""
     return (
         request.generation,
         request.tenant,
@@ -179,5 +176,4 @@ def what_is_asked(request: CompactionRequest) -> Asked:
         tuple(request.kept),
         request.previous_offset,
         request.policy,
-        request.abandoned,
     )

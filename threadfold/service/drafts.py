@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Sequence
@@ -22,6 +23,10 @@ from projections.names import Key, make_key, parse_position, partition_of
 from projections.policy.policy import Policy, Rules
 from threadfold.service.spill import Drafts, Preview, make_spilled, preview_of
 
+_OURS = re.compile(r"(?P<summary>summary-[0-9a-f]{32})|(?P<dropped>dropped-\d+-\d+)")
+"""Ids that are made here and can be foretold, by the only type that a caller may give them to: a
+summary that is appended again elsewhere keeps its id.
+"""
 LIGHT = 400_000
 EACH = 100
 """The unit of :func:`is_heavy` is the character: a list is light up to ``LIGHT``, an object adds
@@ -122,7 +127,7 @@ class Drafter:
         previews: list[tuple[int, Preview, Policy]] = []
         self._pinned = []
         try:
-            made_ids = self._add_all(intake, items, noun, id_seed, previews)
+            made_ids = self._add_all(intake, items, noun, operator, id_seed, previews)
         except ThreadfoldError:
             # Raises if an earlier item is too large: the error names the first invalid item.
             intake.records()
@@ -150,6 +155,7 @@ class Drafter:
         intake: Intake,
         items: Sequence[Item],
         noun: str,
+        operator: bool,
         id_seed: str | None,
         previews: list[tuple[int, Preview, Policy]],
     ) -> frozenset[str]:
@@ -175,6 +181,8 @@ class Drafter:
                 new_id=ids[i] if ids is not None else derived_id(self._tenant, id_seed or "", i),
             )
             if isinstance(flat, dict):
+                if "id" in flat and not operator:
+                    _check_id(flat["id"], flat["type"], where)
                 if flat["type"] in _WITH_MEANING:
                     self._check_meaning(key, flat, where)
                 if (
@@ -242,6 +250,15 @@ class Drafter:
                     f"{where}: field to: position {target} is not one of conversation"
                     f" {key.conversation}"
                 )
+
+
+def _check_id(id_: str, name: str, where: str) -> None:
+    """Refuse an id that an event of ours is to have: that one would be taken for a repeat."""
+    found = _OURS.fullmatch(id_)
+    if found is not None and name != found.lastgroup:
+        raise InvalidEvent(
+            f"{where}: field id: {id_} has the form of ids that are made here: choose another"
+        )
 
 
 def key_of(tenant: str, conversation: str | Key) -> Key:

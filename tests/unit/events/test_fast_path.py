@@ -245,6 +245,19 @@ def test_the_first_item_that_is_wrong_is_named_even_where_its_size_is_what_is_wr
         drafter.records([fine, (["c"], fine[1])], "event", False, None)  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize("id_", ["summary-" + 32 * "a", "dropped-3-17"])
+def test_an_id_that_an_event_of_ours_is_to_have_is_refused(id_: str) -> None:
+    # The real one would be taken for a repeat: its window would stay due, and the model be paid
+    # again and again.
+    drafter = Drafter("acme", Rules(), 4, 10_000)
+    said = {"type": "message", "role": "user", "content": "x"}
+    with pytest.raises(InvalidEvent, match="event 2: field id"):
+        drafter.records([("c", said), ("c", {**said, "id": id_})], "event", False, None)
+    drafter.records([("c", {**said, "id": id_ + "a"})], "event", False, None)
+    (record,) = drafter.records([("c", {**said, "id": id_})], "event", True, None)
+    assert record.id == id_
+
+
 def test_ids_made_together_differ_and_are_version_7() -> None:
     ids = new_ids(5000)
     assert len(set(ids)) == 5000
