@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from projections.errors import KafkaUnavailable, RequestTooLarge
 from projections.events.validation import Record
@@ -31,6 +31,7 @@ from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter, Item, 
 from threadfold.service.spill import Drafts, append_drafts
 from threadfold.service.stored_windows import Owner
 
+T = TypeVar("T")
 PROCESSES = min(2, os.cpu_count() or 1)
 PROCESS_BYTES = 1 << 30
 """Processes that read large bodies, and what memory each may take."""
@@ -146,6 +147,35 @@ class ConversationService(ConversationReader):
             if first is not None:
                 await first()
             return names, await self._append(tenant, drafts, span)
+
+    async def append_made(
+        self,
+        tenant: str,
+        make: Callable[..., tuple[T, Drafts]],
+        *args: object,
+        many: bool = False,
+        first: Callable[[T], Awaitable[None]] | None = None,
+    ) -> tuple[T, list[Appended]]:
+        """Append the drafts of ``make(drafter, *args)``, a function of a module, and return what it
+        returns beside them, and the events. It runs in a thread, or in another process if it makes
+        ``many``, one of each tenant at a time. ``first`` is awaited with that before anything is
+        appended.
+
+        Raises:
+            WorkerLost: the process that ran it ended.
+            All that ``make`` and :meth:`append` raise.
+        """
+        with append_span(tenant) as span:
+            rules = self.live_rules()
+            drafter = self._drafter(tenant, rules.alone(tenant) if many else rules)
+            if many:
+                async with self._turns_to_read.of(f"{Place.PROCESS.name} {tenant}"):
+                    made, drafts = await self._pool.run(make, drafter, *args)
+            else:
+                made, drafts = await asyncio.to_thread(make, drafter, *args)
+            if first is not None:
+                await first(made)
+            return made, await self._append(tenant, drafts, span)
 
     async def _drafts_of(
         self, tenant: str, body: AppendBody, id_seed: str | None, conditions: Conditions

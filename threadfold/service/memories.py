@@ -12,7 +12,6 @@ import msgspec
 
 from projections.errors import Conflict, Erased, Forbidden, Healing, InvalidRequest, UnknownMemory
 from projections.events import types as events
-from projections.events.codec import MEMORY_NAMES
 from projections.events.times import parse_micros, present, time_at
 from projections.memory.resolution import Record
 from projections.names import Key, Position, make_key, users_log
@@ -28,13 +27,15 @@ from threadfold.service.conversations import ConversationService
 from threadfold.service.memory_cursors import cursor_of, place_of
 from threadfold.service.memory_models import MemoryModels, ModelCounts
 from threadfold.service.recall import Answer, Question, Recall
-from threadfold.service.saved_memories import Saved, all_filled
+from threadfold.service.saved_memories import Made, Saved, drafted, flat_event
 from threadfold.service.use_counts import UseCounts
 
 MAX_LISTED = 200
 """Records of one page, and hits of one search."""
 KINDS = ("record", "composite", "skill")
 T = TypeVar("T")
+MANY = 50
+"""A list of more saves is drafted in another process: 500 take 30 ms."""
 Charge = Callable[[Sequence[Appended]], None]
 
 
@@ -133,6 +134,8 @@ class Memories:
             UnknownConversation, Erased, KafkaUnavailable, …: as ``ConversationService.append`` and
                 ``wait_applied`` say.
         """
+        if not items:
+            return []
         logs: dict[Whose, tuple[Key, str | None, str | None]] = {}
         for i, (whose, _) in enumerate(items, 1):
             if whose not in logs:
@@ -140,11 +143,23 @@ class Memories:
                 if key.of_user and self._backend.keys.is_erased(str(key).encode()):
                     raise Erased(f"memory {i}: {key.shown} was erased")
         saves = [(*logs[whose], data) for whose, data in items]
-        made = await self.recall.apart(items[0][0].tenant if items else "", all_filled, saves)
-        before = await self._texts_of(made) if wait else {}
+        before: dict[str, str] = {}
+
+        async def read_before(made: Made) -> None:
+            before.update(await self._texts_of(made))
+
         # A key may have given ids to messages of the same log: those are no saves.
         own_seed = None if seed is None else sha256(f"saves\n{seed}".encode()).hexdigest()
-        saved = await self._append(made, own_seed, charge)
+        made, appended = await self._backend.append_made(
+            items[0][0].tenant,
+            drafted,
+            saves,
+            own_seed,
+            many=len(saves) > MANY,
+            first=read_before if wait else None,
+        )
+        charge(appended)
+        saved = [Saved(key, data, one) for (key, data), one in zip(made, appended, strict=True)]
         if not wait:
             # Whether one with an id that was derived is a repeat is decided when it is folded.
             unknown_yet = {} if seed is None else {"status": "unknown"}
@@ -235,31 +250,20 @@ class Memories:
         data = msgspec.structs.replace(data, user=scope.user, channel=scope.channel)
         # Behind what it is about, also where another gateway's clock is ahead of this one's.
         at = max(parse_micros(present()) or 0, record.confirmed_at + 1_000)
-        saved = await self._append([(key, data)], None, charge, time=time_at(at))
+        saved = await self._append(key, data, charge, time_at(at))
         (done,) = await self._applied(saved)
         if done.status not in ("applied", "duplicate"):
             raise Conflict(f"memory {record.id}: its log does not take the event ({done.status})")
 
     async def _append(
-        self,
-        made: Sequence[tuple[Key, events.Learnt]],
-        seed: str | None,
-        charge: Charge,
-        **more: str,
+        self, key: Key, data: events.Learnt, charge: Charge, time: str
     ) -> list[Saved]:
-        items = [
-            (key, {"type": MEMORY_NAMES[type(data)], **msgspec.to_builtins(data), **more})
-            for key, data in made
-        ]
-        appended = (
-            await self._backend.append(
-                made[0][0].tenant, items, noun="memory", operator=True, id_seed=seed
-            )
-            if made
-            else []
+        flat = {**flat_event(data), "time": time}
+        appended = await self._backend.append(
+            key.tenant, [(key, flat)], noun="memory", operator=True
         )
         charge(appended)
-        return [Saved(key, data, one) for (key, data), one in zip(made, appended, strict=True)]
+        return [Saved(key, data, one) for one in appended]
 
     async def _applied(self, saved: Sequence[Saved]) -> list[Applied]:
         """Wait until the windows and the store have these; returns what the fold made of each."""

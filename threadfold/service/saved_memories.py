@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from msgspec import to_builtins
 from msgspec.structs import astuple, replace
 
 from projections.errors import InvalidRequest
 from projections.events import types as events
+from projections.events.codec import MEMORY_NAMES
 from projections.fold.memory_acceptance import MAX_TEXT
 from projections.memory.identity import id_of, normalize
 from projections.memory.private_text import all_without_private, is_marked, without_private
 from projections.memory.valid_times import valid_times
 from projections.names import Key
 from threadfold.service.append_result import Appended
+from threadfold.service.drafts import Drafter
+from threadfold.service.spill import Drafts
 
 
 class Saved(NamedTuple):
@@ -42,9 +46,20 @@ Save = tuple[Key, str | None, str | None, events.MemorySaved | events.SkillSaved
 """What is saved, before the log, the user and the channel that it belongs to."""
 
 
-def all_filled(saves: Sequence[Save]) -> list[tuple[Key, events.MemorySaved | events.SkillSaved]]:
-    """:func:`filled` of each, with its log; errors count them from 1."""
-    return [(save[0], filled(*save, f"memory {i}")) for i, save in enumerate(saves, 1)]
+Made = list[tuple[Key, events.MemorySaved | events.SkillSaved]]
+"""What is saved, each with its log."""
+
+
+def drafted(drafter: Drafter, saves: Sequence[Save], seed: str | None) -> tuple[Made, Drafts]:
+    """:func:`filled` of each, and the drafts of their events; errors count them from 1."""
+    made = [(save[0], filled(*save, f"memory {i}")) for i, save in enumerate(saves, 1)]
+    flats = [(key, flat_event(data)) for key, data in made]
+    return made, drafter.drafts(flats, "memory", True, seed)
+
+
+def flat_event(data: events.Learnt) -> dict[str, Any]:
+    """The flat event of what is learnt."""
+    return {"type": MEMORY_NAMES[type(data)], **to_builtins(data)}
 
 
 def filled(
