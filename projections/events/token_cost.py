@@ -17,6 +17,7 @@ from projections.events.provider_limits import author_name, function_name
 from projections.events.tokenizer import (
     LONGEST_TOKEN_BYTES,
     MESSAGE_OVERHEAD,
+    SlowText,
     bound,
     count_all,
     plausible,
@@ -105,8 +106,9 @@ class Bill:
     Not for use by several threads at a time.
     """
 
-    def __init__(self, encoding: str) -> None:
+    def __init__(self, encoding: str, slow_text: SlowText | None = None) -> None:
         self._encoding = encoding
+        self._slow_text = slow_text or SlowText(MOST_SLOW)
         self._texts: list[str] = []
         self._fixed: list[int] = []
         self._ends: list[int] = []
@@ -120,7 +122,7 @@ class Bill:
         """For each event taken in, in order, its tokens and whether they are exact; raises
         ``InvalidPolicy`` for an unknown encoding.
         """
-        counts, inexact = count_all(self._texts, self._encoding, MOST_SLOW)
+        counts, inexact = count_all(self._texts, self._encoding, self._slow_text)
         found, start = [], 0
         for fixed, end in zip(self._fixed, self._ends, strict=True):
             count = counts[start] if end - start == 1 else sum(counts[start:end])

@@ -115,15 +115,32 @@ def count_many(texts: Sequence[str], encoding: str = DEFAULT_ENCODING) -> list[T
     return [TokenCount(n, i not in inexact) for i, n in enumerate(counts)]
 
 
+class SlowText:
+    """How many characters that tiktoken has to count one request may hold, over several calls of
+    :func:`count_all`. It takes up to 1.5 us for each, where toktok takes 3 ns.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+
+    def take(self, characters: int) -> None:
+        """Count these in; raises :class:`RequestTooLarge` where they are too many."""
+        if characters > self._left:
+            raise RequestTooLarge(
+                f"more than {self._most} characters of the request take long to count (runs without"
+                " spaces, scripts without spaces): send it in several requests"
+            )
+        self._left -= characters
+
+
 def count_all(
-    texts: Sequence[str], encoding: str = DEFAULT_ENCODING, most_slow: int | None = None
+    texts: Sequence[str], encoding: str = DEFAULT_ENCODING, slow_text: SlowText | None = None
 ) -> tuple[list[int], set[int]]:
     """As :func:`count_many`, without an object a text: the counts, and the places of those that are
     bounds.
 
     Raises:
-        RequestTooLarge: over ``most_slow`` characters are of texts that tiktoken has to count. It
-            takes up to 1.5 us for each, where toktok takes 3 ns.
+        RequestTooLarge: more characters are slow to count than ``slow_text`` has left.
     """
     fast = fast_counter(encoding)
     if fast is not None and all(
@@ -155,11 +172,8 @@ def count_all(
         if copied > MOST_COPIED:
             count_pieces()
             copied = 0
-    if most_slow is not None and sum(len(texts[i]) for i in slow) > most_slow:
-        raise RequestTooLarge(
-            f"more than {most_slow} characters of the request take long to count (runs without"
-            " spaces, scripts without spaces): send it in several requests"
-        )
+    if slow_text is not None:
+        slow_text.take(sum(len(texts[i]) for i in slow))
     count_pieces()
     for i in slow:
         measured = measure(texts[i], encoding)

@@ -21,6 +21,7 @@ from projections.events.fast_path import quick_data
 from projections.events.json_limits import why_not_kept
 from projections.events.known_fields import explain_unknown, known_fields, unknown_field
 from projections.events.size_limits import out_of_bounds
+from projections.events.tokenizer import SlowText
 from projections.events.type_errors import explain, word_for
 from projections.names import Key, parse_position
 
@@ -88,6 +89,7 @@ class Intake:
             expect the one before them.
         fence: every event's condition ``fence``.
         traceparent: of the events that have none.
+        slow_text: what of it the whole request may hold; None: this is all of it.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Intake:
         expect: str | None = None,
         fence: int | None = None,
         traceparent: str | None = None,
+        slow_text: SlowText | None = None,
     ) -> None:
         self._now = now
         self._now_is_a_time = _is_time(now)
@@ -109,7 +112,7 @@ class Intake:
         self._fence = fence
         self._traceparent = traceparent
         self._encoding = encoding
-        self._bill = token_cost.Bill(encoding)
+        self._bill = token_cost.Bill(encoding, slow_text)
         self._drafts: list[tuple[Key, str, dict[str, Any]]] = []
         self.tokens: list[int] = []
         """Of each event added, in order, once :meth:`records` has counted them."""

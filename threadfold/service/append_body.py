@@ -7,12 +7,14 @@ the event loop for what is small, in a thread or in a process of its own for wha
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
+import msgspec
+
 from projections.errors import InvalidEvent, InvalidRequest, ThreadfoldError
-from projections.events.json_text import decode, values_at_most
+from projections.events.json_text import check_values, decode, values_at_most
 from projections.events.known_fields import Known, explain_unknown, unknown_field, without_unknown
 from projections.events.tokenizer import count_all
 from projections.formats import anthropic_input
@@ -38,6 +40,8 @@ interpreter's lock with the event loop.
 """
 
 
+PART_BYTES = 4 << 20
+"""Bytes of a list that are decoded and drafted at a time."""
 RawBody = bytes | SharedBytes
 """A body as it came; a large one lies where the process that reads it takes it."""
 
@@ -101,27 +105,48 @@ class AppendBody(NamedTuple):
             Forbidden: an end user may not send an item.
             WorkerLost: the process that took a shared body ended.
         """
+        text = [self.text.take() if isinstance(self.text, SharedBytes) else self.text]
+        found = Drafts([], [], [])
+        owners: list[int] = []
+        for begin, items in parts_of(text, "message" if self.form in _FIELDS else "event"):
+            part = self._part(items, begin, drafter, id_seed, conditions, owners)
+            found = part if not begin else found.and_(part)
+            del items, part  # before the next ones are decoded
+        return found
+
+    def _part(
+        self,
+        items: list[Any],
+        begin: int,
+        drafter: Drafter,
+        id_seed: str | None,
+        conditions: Conditions,
+        owners: list[int],
+    ) -> Drafts:
+        """The drafts of the items from place ``begin`` on. ``owners`` are the numbers of the
+        messages that the events so far were made of.
+        """
         fields = _FIELDS.get(self.form)
-        text = self.text.take() if isinstance(self.text, SharedBytes) else self.text
-        items = as_list(decode(text), "message" if fields else "event")
-        del text  # a large one is not held while its events are made
+        first, rest = begin + 1, {"goes_on": begin > 0}
         if fields is not None and self.lenient:
             items = without_unknown(items, fields)
         elif fields is not None:
-            for i, item in enumerate(items, 1):
+            for i, item in enumerate(items, first):
                 _check_fields(item, fields, f"message {i}")
         if self.form is Form.ANTHROPIC:
-            return self._from_anthropic(items, drafter, id_seed, conditions)
+            return self._from_anthropic(items, begin, drafter, id_seed, conditions, owners)
         if self.form is Form.EVENTS_OF_SEVERAL:
-            named = [_named(i, flat) for i, flat in enumerate(items, 1)]
-            return drafter.drafts(named, "event", False, id_seed, conditions)
+            named = [_named(i, flat) for i, flat in enumerate(items, first)]
+            return drafter.drafts(named, "event", False, id_seed, conditions, **rest)
         if self.form is Form.OPENAI:
-            flats: list[Any] = [to_flat(item, f"message {i}") for i, item in enumerate(items, 1)]
+            flats: list[Any] = [
+                to_flat(item, f"message {i}") for i, item in enumerate(items, first)
+            ]
         else:
-            flats = [self._of_this(i, flat) for i, flat in enumerate(items, 1)]
-        self._check_user(flats, self.form.value)
+            flats = [self._of_this(i, flat) for i, flat in enumerate(items, first)]
+        self._check_user(flats, self.form.value, first)
         pairs = [(self.conversation, flat) for flat in flats]
-        return drafter.drafts(pairs, self.form.value, False, id_seed, conditions)
+        return drafter.drafts(pairs, self.form.value, False, id_seed, conditions, **rest)
 
     def drafts_apart(
         self, drafter: Drafter, id_seed: str | None, conditions: Conditions = UNCONDITIONED
@@ -143,29 +168,34 @@ class AppendBody(NamedTuple):
             )
         return flat
 
-    def _check_user(self, flats: list[Any], noun: str) -> None:
+    def _check_user(self, flats: list[Any], noun: str, first: int) -> None:
         if self.by_user:
-            for i, flat in enumerate(flats, 1):
+            for i, flat in enumerate(flats, first):
                 check_message(flat, f"{noun} {i}")
 
     def _from_anthropic(
         self,
         messages: list[Any],
+        begin: int,
         drafter: Drafter,
         id_seed: str | None,
         conditions: Conditions,
+        owners: list[int],
     ) -> Drafts:
-        lists = [from_anthropic(message, f"message {i}") for i, message in enumerate(messages, 1)]
+        lists = [
+            from_anthropic(message, f"message {i}") for i, message in enumerate(messages, begin + 1)
+        ]
         flats = [flat for of_one in lists for flat in of_one]
-        if len(flats) > MAX_ITEMS:
+        first = len(owners) + 1
+        owners += [i for i, of_one in enumerate(lists, begin + 1) for _ in of_one]
+        if len(owners) > MAX_ITEMS:
             raise InvalidRequest(
-                f"the messages are {len(flats)} events: at most {MAX_ITEMS} go in one request"
+                f"the messages are {len(owners)} events: at most {MAX_ITEMS} go in one request"
             )
-        owners = [i for i, of_one in enumerate(lists, 1) for _ in of_one]
         pairs = [(self.conversation, flat) for flat in flats]
         try:
-            self._check_user(flats, "event")
-            return drafter.drafts(pairs, "event", False, id_seed, conditions)
+            self._check_user(flats, "event", first)
+            return drafter.drafts(pairs, "event", False, id_seed, conditions, goes_on=begin > 0)
         except ThreadfoldError as error:
             # The caller knows its messages, not the events that were made of them.
             named = re.sub(
@@ -208,6 +238,42 @@ def as_list(body: Any, noun: str) -> list[Any]:
             f"the list has {len(body)} {noun}s: at most {MAX_ITEMS} go in one request"
         )
     return body
+
+
+def parts_of(text: list[bytes], noun: str) -> Iterator[tuple[int, list[Any]]]:
+    """The items of a body, decoded: all at once, or of a large list one part after the other, each
+    with the number of those before. ``text`` has the body alone, which is taken out: decoded, one
+    wide character makes a text four times as large, so only a part is held at a time.
+
+    Raises:
+        MalformedInput: it is not JSON.
+        InvalidRequest: it has no item, or too many items or values.
+    """
+    pieces = _pieces(text[0]) if len(text[0]) > PART_BYTES else None
+    if pieces is None:
+        yield 0, as_list(decode(text.pop()), noun)
+        return
+    text.clear()
+    as_list(pieces, noun)
+    pieces.reverse()
+    begin, number, size = 0, 0, 0
+    items: list[Any] = []
+    while pieces:
+        piece = pieces.pop()
+        number, size = number + 1, size + len(piece)
+        items.append(decode(piece, f"{noun} {number}"))
+        if size > PART_BYTES or not pieces:
+            yield begin, items
+            begin, size, items = number, 0, []
+
+
+def _pieces(text: bytes) -> list[bytes] | None:
+    """The items of a JSON array, not decoded; None where it is none."""
+    check_values(text)
+    try:
+        return [bytes(piece) for piece in msgspec.json.decode(text, type=list[msgspec.Raw])]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None  # decoded as a whole, it says what is wrong
 
 
 def _named(number: int, flat: Any) -> tuple[str, Any]:

@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from projections.errors import (
     ThreadfoldError,
 )
 from projections.events.times import present
+from projections.events.token_cost import MOST_SLOW
+from projections.events.tokenizer import SlowText
 from projections.events.validation import Intake, Record
 from projections.names import Key, make_key, parse_position, partition_of
 from projections.policy.policy import Policy, Rules
@@ -53,8 +56,19 @@ class Conditions(NamedTuple):
 UNCONDITIONED = Conditions()
 
 
+@dataclass(slots=True)
+class _Parts:
+    """What the parts of a list before hold: so many events, the last one's id, pinned text."""
+
+    done: int = 0
+    last_id: str | None = None
+    pinned_tokens: dict[Key, int] = field(default_factory=dict)
+    slow_text: SlowText = field(default_factory=lambda: SlowText(MOST_SLOW))
+
+
 class Drafter:
-    """Turns the flat events of one call into records. Pure but for the clock and random ids.
+    """Turns the flat events of one call into records, all at once or part by part. Pure but for the
+    clock and random ids.
 
     Args:
         tenant: the owner of the events.
@@ -78,7 +92,7 @@ class Drafter:
         self._partitions = partitions
         self._max_bytes = max_bytes
         self._overrides: dict[Key, dict[str, object]] = {}
-        self._pinned: list[tuple[int, Key]] = []
+        self._parts = _Parts()
 
     def records(
         self,
@@ -100,9 +114,11 @@ class Drafter:
         operator: bool,
         id_seed: str | None,
         conditions: Conditions = UNCONDITIONED,
+        *,
+        goes_on: bool = False,
     ) -> Drafts:
         """One record for each ``(conversation, flat event)``, in order; errors count them from 1,
-        like ``event 3``.
+        like ``event 3``. If it ``goes_on``, they are the next part of the list before.
 
         A result whose text is over ``spill_chars`` becomes a preview with its pieces
         (``threadfold.service.spill``). The policy is the conversation's if this instance saw the
@@ -113,6 +129,7 @@ class Drafter:
                 names the first.
             InvalidPosition: the position that is expected is of another conversation.
         """
+        self._parts = parts = self._parts if goes_on else _Parts()
         now = present()
         encoding = self._rules.for_conversation(self._tenant, None).encoding
         intake = Intake(
@@ -120,34 +137,37 @@ class Drafter:
             encoding=encoding,
             max_bytes=self._max_bytes,
             operator=operator,
-            expect=conditions.expect,
+            expect=parts.last_id if parts.done and conditions.expect else conditions.expect,
             fence=conditions.fence,
             traceparent=self._traceparent,
+            slow_text=parts.slow_text,
         )
         previews: list[tuple[int, Preview, Policy]] = []
-        self._pinned = []
+        pinned: list[tuple[int, Key]] = []
         try:
-            made_ids = self._add_all(intake, items, noun, operator, id_seed, previews)
+            made_ids = self._add_all(intake, items, noun, operator, id_seed, previews, pinned)
         except ThreadfoldError:
             # Raises if an earlier item is too large: the error names the first invalid item.
             intake.records()
             raise
         records = intake.records()
-        if records and conditions.expect:
+        if records and conditions.expect and not parts.done:
             self._check_expected(records[0].key, conditions.expect)
-        self._check_pinned(intake.tokens, noun)
+        self._check_pinned(pinned, intake.tokens, noun)
         spilled = [
             make_spilled(
-                i,
+                parts.done + i,
                 records[i],
                 preview,
                 policy,
-                where=f"{noun} {i + 1}",
+                where=f"{noun} {parts.done + i + 1}",
                 now=now,
                 max_bytes=self._max_bytes,
             )
             for i, preview, policy in previews
         ]
+        parts.done += len(records)
+        parts.last_id = records[-1].id if records else parts.last_id
         return Drafts(records, spilled, intake.tokens, made_ids)
 
     def _add_all(
@@ -158,11 +178,13 @@ class Drafter:
         operator: bool,
         id_seed: str | None,
         previews: list[tuple[int, Preview, Policy]],
+        pinned: list[tuple[int, Key]],
     ) -> frozenset[str]:
         """Add all items; returns the ids that were made for them."""
         ids = new_ids(len(items)) if id_seed is None else None
+        done = self._parts.done
         for i, (conversation, flat) in enumerate(items):
-            where = f"{noun} {i + 1}"
+            where = f"{noun} {done + i + 1}"
             key = self._key_of(conversation, where)
             if (
                 isinstance(flat, dict)
@@ -178,7 +200,9 @@ class Drafter:
                 key,
                 flat,
                 where=where,
-                new_id=ids[i] if ids is not None else derived_id(self._tenant, id_seed or "", i),
+                new_id=(
+                    ids[i] if ids is not None else derived_id(self._tenant, id_seed or "", done + i)
+                ),
             )
             if isinstance(flat, dict):
                 if "id" in flat and not operator:
@@ -190,7 +214,7 @@ class Drafter:
                     or flat.get("role") in _PINNED_ROLES
                     or flat.get("tools")
                 ):
-                    self._pinned.append((i, key))
+                    pinned.append((i, key))
         return frozenset(ids or ())
 
     def _key_of(self, conversation: str | Key, where: str) -> Key:
@@ -214,20 +238,21 @@ class Drafter:
                 f"header If-Match: position {expect} is not one of conversation {key.conversation}"
             )
 
-    def _check_pinned(self, tokens: list[int], noun: str) -> None:
+    def _check_pinned(self, pinned: list[tuple[int, Key]], tokens: list[int], noun: str) -> None:
         """Check that the pinned text of a list fits its conversations' limits. The fold cuts what
         exceeds them over several lists.
         """
-        pinned: dict[Key, int] = {}
-        for i, key in self._pinned:
-            pinned[key] = pinned.get(key, 0) + tokens[i]
+        done, total = self._parts.done, self._parts.pinned_tokens
+        for i, key in pinned:
+            total[key] = total.get(key, 0) + tokens[i]
             limit = self._rules.for_conversation(
                 self._tenant, self._overrides.get(key)
             ).pinned_limit
-            if pinned[key] > limit:
+            if total[key] > limit:
                 raise InvalidEvent(
-                    f"{noun} {i + 1}: its {tokens[i]} tokens bring the pinned text of this list to"
-                    f" {pinned[key]}: system text, tools and pinned results may have {limit}"
+                    f"{noun} {done + i + 1}: its {tokens[i]} tokens bring the pinned text of"
+                    f" this list to {total[key]}: system text, tools and pinned results may have"
+                    f" {limit}"
                     " (policy key pinned_max_tokens)"
                 )
 

@@ -46,6 +46,13 @@ class Drafts(NamedTuple):
     tokens: list[int]
     made_ids: frozenset[str] = frozenset()
 
+    def and_(self, more: Drafts) -> Drafts:
+        """These and the next ones of their list."""
+        self.records.extend(more.records)
+        self.spilled.extend(more.spilled)
+        self.tokens.extend(more.tokens)
+        return self._replace(made_ids=self.made_ids | more.made_ids)
+
 
 class Preview(NamedTuple):
     """The shortened content of a long result, its whole text, and its parts' lengths."""

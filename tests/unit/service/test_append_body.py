@@ -115,9 +115,12 @@ def held() -> int:
 
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts memory as Linux shows it")
-async def test_reading_a_large_body_takes_less_than_three_times_its_bytes() -> None:
+@pytest.mark.parametrize("end", ["", "\u20ac", "\U0001f600"])
+async def test_reading_a_large_body_takes_less_than_three_times_its_bytes(end: str) -> None:
+    # One wide character makes Python hold a text with two or four bytes for each.
     return_memory()
-    item = json.dumps({"role": "user", "content": "hello wide world " * 60_000}).encode()
+    said = {"role": "user", "content": "hello wide world " * 60_000 + end}
+    item = json.dumps(said, ensure_ascii=False).encode()
     shared, count = SharedBytes(), 30
     pool = ProcessPool(1, prepare=prepare)
     try:
@@ -140,6 +143,94 @@ async def test_reading_a_large_body_takes_less_than_three_times_its_bytes() -> N
         await pool.close()
     assert len(came.records) == count
     assert most - before < 3 * len(shared), (most - before) / len(shared)
+
+
+def in_parts(monkeypatch: pytest.MonkeyPatch, made: AppendBody, *given: Any) -> Drafts:
+    """The drafts of a body that is read in parts of two or three items."""
+    with monkeypatch.context() as patched:
+        patched.setattr("threadfold.service.append_body.PART_BYTES", 100)
+        return made.drafts(drafter(), *given)
+
+
+USE = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
+FOUND = {"type": "tool_result", "tool_use_id": "a", "content": "here"}
+
+
+@pytest.mark.parametrize(
+    ("form", "items"),
+    [
+        (Form.OPENAI, [{"role": "user", "content": f"said {i}"} for i in range(20)]),
+        (Form.EVENTS, [{"type": "message", **SAY, "id": f"e{i}"} for i in range(20)]),
+        (
+            Form.EVENTS_OF_SEVERAL,
+            [{"type": "message", **SAY, "conversation": f"c{i % 3}"} for i in range(20)],
+        ),
+        (
+            Form.ANTHROPIC,
+            [
+                {"role": "assistant", "content": [USE]},
+                {"role": "user", "content": [FOUND, {"type": "text", "text": "and?"}]},
+            ]
+            * 8,
+        ),
+        (
+            Form.EVENTS,
+            [{"type": "tool.result", "tool_call_id": "a", "content": "long " * 40_000}] * 3,
+        ),
+    ],
+    ids=["openai", "events", "several", "anthropic", "spilled"],
+)
+def test_a_long_list_that_is_read_in_parts_gives_the_same_drafts(
+    form: Form, items: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seen(drafts: Drafts) -> Any:
+        values = [json.loads(record.value) | {"time": ""} for record in drafts.records]
+        pieces = [(one.at, [chunk.id for chunk in one.chunks]) for one in drafts.spilled]
+        return [r.id for r in drafts.records], values, pieces, drafts.tokens
+
+    made = body(items, form)
+    given = ("seed",) if form is Form.EVENTS_OF_SEVERAL else ("seed", Conditions("the-last"))
+    whole = made.drafts(drafter(), *given)
+    assert seen(in_parts(monkeypatch, made, *given)) == seen(whole)
+    unnamed = in_parts(monkeypatch, made, None)
+    assert len({record.id for record in unnamed.records}) == len(whole.records)
+    own = {flat["id"] for flat in items if "id" in flat}
+    ids = {record.id for record in unnamed.records}
+    assert unnamed.made_ids & ids == ids - own
+
+
+@pytest.mark.parametrize(
+    ("form", "item", "said"),
+    [
+        (Form.OPENAI, {**SAY, "colour": 1}, "message 8: field colour"),
+        (Form.ANTHROPIC, {"role": "user", "content": [{"type": "odd"}]}, "message 8: "),
+        (Form.EVENTS, {"type": "message", "role": "robot", "content": "x"}, "event 8: field role"),
+        (Form.EVENTS, {"type": "message", **SAY, "conversation": "d"}, "event 8: field conv"),
+        (Form.EVENTS_OF_SEVERAL, {"type": "message", **SAY}, "event 8: field conversation"),
+    ],
+)
+def test_of_a_list_that_is_read_in_parts_the_wrong_item_is_named(
+    form: Form, item: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fine = SAY if form in (Form.OPENAI, Form.ANTHROPIC) else {"type": "message", **SAY}
+    if form is Form.EVENTS_OF_SEVERAL:
+        fine = {**fine, "conversation": "c"}
+    with pytest.raises(InvalidEvent, match=said):
+        in_parts(monkeypatch, body([fine] * 7 + [item] + [fine] * 7, form), None)
+
+
+def test_bounds_of_a_list_hold_for_all_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned = [{"role": "system", "content": "be kind and brief " * 700}] * 12
+    with pytest.raises(InvalidEvent, match=r"message 12: .* pinned text of this list"):
+        in_parts(monkeypatch, body(pinned), None)
+    with pytest.raises(InvalidRequest, match="501 messages: at most 500"):
+        in_parts(monkeypatch, body([SAY] * 501), None)
+    slow = [{"role": "user", "content": "=" * 100_000}] * 20
+    with pytest.raises(RequestTooLarge, match="characters of the request take long to count"):
+        in_parts(monkeypatch, body(slow), None)
+    for text, words in ((b"[" + b"1," * 60 + b"]", "is not JSON"), (b" [] " * 50, "is not JSON")):
+        with pytest.raises(MalformedInput, match=words):
+            in_parts(monkeypatch, AppendBody(text, Form.OPENAI, "c"), None)
 
 
 @pytest.mark.parametrize(
