@@ -13,15 +13,15 @@ meanwhile, so partitions of one broker fill theirs together, when it has nothing
 (:class:`Brokers`): as many rows a request as there can be.
 
 For the same reason a request of 16 MiB would hold up every caller for as long as it takes, so large
-lists go out by a producer of their own (:class:`Appenders`).
+lists go out by a producer of their own (:mod:`streams.log.appenders`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -29,7 +29,6 @@ from aiokafka.errors import OutOfOrderSequenceNumber, ProducerClosed
 
 from projections.errors import Overloaded
 from projections.events.codec import CONTENT_TYPE
-from streams.log.clients import LOST_PLACE, SharedProducer
 from streams.runtime.tasks import end_tasks
 
 HEADERS = [("content-type", CONTENT_TYPE.encode())]
@@ -43,6 +42,10 @@ MAX_OF_A_PARTITION = 32 << 20
 """Bytes of events that may be on their way into the log at once, in all, of a tenant, and of a
 tenant in one partition; one list of any size always may.
 """
+LARGE = 2 << 20
+"""Bytes of a batch from which on it takes over 20 ms of the event loop: it holds one record."""
+REST = 0.02 / (1 << 20)
+"""Seconds that others have after a large batch, for each of its bytes: twice what it took."""
 LONGEST_TURN = 0.05
 """Seconds that a partition waits for the others of its broker at most: a batch that is tried again
 and again must not hold them up.
@@ -55,6 +58,19 @@ class Brokers:
     def __init__(self) -> None:
         self._under_way: Counter[int] = Counter()
         self._idle: dict[int, asyncio.Event] = {}
+        self._large = asyncio.Lock()
+
+    @asynccontextmanager
+    async def in_turn(self, size: int) -> AsyncIterator[None]:
+        """Send a batch of so many bytes within. aiokafka compresses and writes a large one in one
+        step of the event loop, so these go one by one, and others have their turns in between.
+        """
+        if size <= LARGE:
+            yield
+            return
+        async with self._large:
+            yield
+            await asyncio.sleep(size * REST)
 
     async def turn(self, broker: int | None) -> None:
         """Wait until nothing is under way to a broker, but not for long; None (nobody leads the
@@ -213,23 +229,31 @@ class Appender:
                 batch, aboard = self._fill(producer)
                 if not aboard:
                     break  # nobody waits any more
-                self._brokers.begin(broker)
-                try:
-                    acknowledged = await producer.send_batch(
-                        batch, self._topic, partition=self._partition
-                    )
-                    offset = (await acknowledged).offset
-                    if offset < 0:
-                        # In the log, but so long ago that the broker cannot tell where.
-                        raise OutOfOrderSequenceNumber()
-                except Exception as error:  # noqa: BLE001 (those who wait get it, and the next batch is tried)
-                    self._fail([job for job, _ in aboard], error)
-                else:
-                    self._acknowledge(aboard, offset)
-                finally:
-                    self._brokers.end(broker)
+                async with self._brokers.in_turn(batch.size()):
+                    await self._send(producer, broker, batch, aboard)
         finally:
             self._end(aboard)
+
+    async def _send(
+        self,
+        producer: AIOKafkaProducer,
+        broker: int | None,
+        batch: Any,
+        aboard: list[tuple[_Job, int]],
+    ) -> None:
+        self._brokers.begin(broker)
+        try:
+            acknowledged = await producer.send_batch(batch, self._topic, partition=self._partition)
+            offset = (await acknowledged).offset
+            if offset < 0:
+                # In the log, but so long ago that the broker cannot tell where.
+                raise OutOfOrderSequenceNumber()
+        except Exception as error:  # noqa: BLE001 (those who wait get it, and the next batch is tried)
+            self._fail([job for job, _ in aboard], error)
+        else:
+            self._acknowledge(aboard, offset)
+        finally:
+            self._brokers.end(broker)
 
     def _leader(self, producer: AIOKafkaProducer) -> int | None:
         """The broker that leads the partition, as far as is known."""
@@ -238,7 +262,7 @@ class Appender:
         )
         return None if leader is None or leader < 0 else leader
 
-    def _fill(self, producer: AIOKafkaProducer) -> tuple[object, list[tuple[_Job, int]]]:
+    def _fill(self, producer: AIOKafkaProducer) -> tuple[Any, list[tuple[_Job, int]]]:
         """A batch of what waits, as much as it takes; and whose rows are in it, and how many of
         each.
         """
@@ -280,31 +304,3 @@ class Appender:
         for job in jobs:
             if not job.done.done():
                 job.done.set_exception(error)
-
-
-class Appenders:
-    """An appender for each partition, all with one producer."""
-
-    def __init__(self, topic: str, partitions: int, producer: SharedProducer) -> None:
-        self._producer = producer
-        brokers = Brokers()
-        self._of = [Appender(topic, partition, brokers) for partition in range(partitions)]
-
-    async def append(self, partition: int, rows: Sequence[Pair]) -> list[int]:
-        """Append rows to a partition as :meth:`Appender.append` does, with another producer where
-        one has lost its place.
-
-        What it had under way may be in already: then it is in twice, and the fold recognises the
-        repeat.
-        """
-        while True:
-            producer = await self._producer.get()
-            try:
-                return await self._of[partition].append(producer, rows)
-            except LOST_PLACE as error:
-                self._producer.retire(producer, error)
-
-    async def stop(self) -> None:
-        """Send nothing more, and close the producer."""
-        await asyncio.gather(*(appender.stop() for appender in self._of))
-        await self._producer.stop()

@@ -22,7 +22,8 @@ from projections.errors import EventTooLarge, KafkaUnavailable
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from streams.encryption.payload_cipher import PayloadCipher, Unsealed
-from streams.log.appender import Appenders, Load, Pair, Place
+from streams.log.appender import Load, Pair, Place
+from streams.log.appenders import AppendersByKind
 from streams.log.clients import (
     MAX_REQUEST,
     SharedProducer,
@@ -47,10 +48,6 @@ FEWER = 8
 """Of records that are too large together, so many times fewer are read."""
 APPEND = "append (unknown whether it is in: repeat it with the same ids)"
 READ = "reading the log"
-LARGE = 1 << 20
-"""Bytes of a partition's rows above which they go out by a producer of their own: other callers' do
-not wait for them.
-"""
 APPEND_SHARE = 0.85
 WHY_SHARE = 0.1
 """The parts of the append time-out in which the brokers have to acknowledge, and in which they may
@@ -85,8 +82,7 @@ class KafkaLog:
         self.settings = settings
         self.partitions = partitions
         self.topic = settings.topic(topic)
-        self._appenders = Appenders(self.topic, partitions, producer or SharedProducer(settings))
-        self._large = Appenders(self.topic, partitions, SharedProducer(settings))
+        self._appenders = AppendersByKind(self.topic, partitions, settings, producer)
         self._load = load or Load()
         self._replicas = Replicas(settings, topic)
         self._points = RandomReads(settings, self.topic, READ, gap=GAP)
@@ -106,7 +102,7 @@ class KafkaLog:
 
     async def stop(self) -> None:
         """Close the clients; an append that is still under way fails, unknown whether it is in."""
-        await asyncio.gather(self._appenders.stop(), self._large.stop(), self._replicas.stop())
+        await asyncio.gather(self._appenders.stop(), self._replicas.stop())
         await self._points.stop()
         if self._consumer is not None:
             await stop_client(self._consumer, self.settings)
@@ -159,9 +155,9 @@ class KafkaLog:
             async with asyncio.timeout(limit):
                 if len(rows) == 1:
                     ((partition, part),) = rows.items()
-                    return {partition: await self._append_to(partition, part)}
+                    return {partition: await self._appenders.append(partition, part)}
                 sent = await asyncio.gather(
-                    *(self._append_to(partition, part) for partition, part in rows.items())
+                    *(self._appenders.append(partition, part) for partition, part in rows.items())
                 )
                 return dict(zip(rows, sent, strict=True))
         except TimeoutError:
@@ -171,10 +167,6 @@ class KafkaLog:
                 if why
                 else TimeoutError(f"no answer within {limit:g} s")
             ) from None
-
-    async def _append_to(self, partition: int, rows: list[Pair]) -> list[int]:
-        large = sum(len(value) for _, value in rows) > LARGE
-        return await (self._large if large else self._appenders).append(partition, rows)
 
     # -- reading
 

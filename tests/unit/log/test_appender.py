@@ -15,7 +15,7 @@ from aiokafka import TopicPartition
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from streams.log.appender import Appender, Brokers
+from streams.log.appender import LARGE, Appender, Brokers
 from tests.support.worker import until
 
 
@@ -131,6 +131,33 @@ async def test_a_batch_that_is_never_acknowledged_holds_its_brokers_other_partit
     await to[0].stop()
 
 
+async def test_large_batches_of_a_producer_go_one_by_one_and_small_ones_beside_them() -> None:
+    class Wide(Producer):
+        def create_batch(self) -> BatchBuilder:
+            return BatchBuilder(8 << 20, 0, is_transactional=False)
+
+    made, producer = appenders(1, 11, 12), Wide()
+    given: Any = producer
+    large = [
+        asyncio.create_task(made[number].append(given, [(b"k", bytes(LARGE + 1))]))
+        for number in (1, 11)
+    ]
+    assert await producer.quiet() == [(1, 1)]
+    small = await append(made[12], producer)
+    assert await producer.quiet() == [(1, 1), (12, 1)]
+    producer.settle(1)
+    await small
+    producer.settle(0)
+    await large[0]
+
+    async def both_sent() -> bool:
+        return len(producer.sent) == 3
+
+    await until(both_sent)
+    producer.settle(2)
+    await large[1]
+
+
 async def test_a_failed_batch_lets_the_others_go_on() -> None:
     to, producer = appenders(0, 1), Producer()
     failed = await append(to[0], producer)
@@ -173,6 +200,9 @@ class _Batch:
 
     def close(self) -> None:
         return None
+
+    def size(self) -> int:
+        return 100
 
 
 class _Away:
