@@ -6,11 +6,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote
 
-import msgspec
-
 from threadfold_client.caller import Caller, conditions, conversation_path, fencing, query_of
 from threadfold_client.calls import Call, CallName, Retries, Transport
-from threadfold_client.errors import Fault
 from threadfold_client.http import HttpTransport
 from threadfold_client.ids import new_id, with_id
 from threadfold_client.memories import MemoryCalls
@@ -36,9 +33,9 @@ TIMEOUT = 20.0
 class AsyncClient(MemoryCalls, UserCalls):
     """A tenant's conversations over HTTP.
 
-    A call that fails for a while (503, 429, a broken connection, no answer) is repeated as
-    ``retries`` says. That is safe: every event has its id before it is first sent. Use a client in
-    one event loop; ``async with`` closes it. Nothing connects before the first call.
+    A call that fails for a while (503, 429, a broken connection, no answer that can be used) is
+    repeated as ``retries`` says. That is safe: every event has its id before it is first sent. Use
+    a client in one event loop; ``async with`` closes it. Nothing connects before the first call.
 
     Args:
         url: the gateway's address.
@@ -175,11 +172,8 @@ class AsyncClient(MemoryCalls, UserCalls):
         path = f"{conversation_path(conversation)}/context"
         recalled = query_of(recall="on", recall_tokens=recall) if recall else {}
         query = {**query_of(format=format, max_tokens=max_tokens, after=after), **recalled}
-        body = await self._caller.call(Call("GET", path, "context", conversation, query))
-        try:
-            return context_of(body, format, max_tokens)
-        except msgspec.DecodeError as error:
-            raise Fault(f"the service's answer is not a context: {error}") from None
+        call = Call("GET", path, "context", conversation, query)
+        return await self._caller.read(call, lambda body: context_of(body, format, max_tokens))
 
     async def history(
         self,
@@ -301,7 +295,7 @@ class AsyncClient(MemoryCalls, UserCalls):
         async def append(flat: dict[str, Any]) -> Appended:
             return await self.append(conversation, flat, fence=fence)
 
-        return PartialWriter(self._caller.call, append, make, turn_id or new_id(), interval)
+        return PartialWriter(self._caller.document, append, make, turn_id or new_id(), interval)
 
     # -- turns
     # ------------------------------------------------------------------------------------------

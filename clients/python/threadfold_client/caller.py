@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
 from threadfold_client.calls import Call, Retries, Transport, may_repeat
-from threadfold_client.errors import ClientError, Conflict, Fault, Invalid
+from threadfold_client.errors import ClientError, Conflict, Invalid, unusable
 
 T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
@@ -26,13 +26,16 @@ class Caller:
         self.transport = transport
         self.retries = retries
 
-    async def call(self, call: Call) -> bytes:
-        """The body of the answer; raises a :class:`ClientError`."""
+    async def read(self, call: Call, reading: Callable[[bytes], T]) -> T:
+        """What ``reading`` makes of the answer's body; raises a :class:`ClientError`.
+
+        A body that it cannot read (``msgspec.DecodeError``) counts as no answer.
+        """
         begun = time.monotonic()
         failures, lost = 0, False
         while True:
             try:
-                return await self.transport.request(call)
+                return await self._attempt(call, reading)
             except ClientError as error:
                 failures += 1
                 if isinstance(error, Conflict) and lost:
@@ -45,13 +48,12 @@ class Caller:
             await asyncio.sleep(delay)
 
     async def decoded(self, call: Call, form: type[T]) -> T:
-        """The answer as ``form``; raises :class:`Fault` if it is something else."""
-        return _decoded(await self.call(call), form)
+        """The answer as ``form``; raises a :class:`ClientError`."""
+        return await self.read(call, lambda body: msgspec.json.decode(body, type=form))
 
     async def document(self, call: Call) -> dict[str, Any]:
-        """The answer as an object, empty without a body."""
-        body = await self.call(call)
-        return _decoded(body, dict[str, Any]) if body else {}
+        """The answer as an object."""
+        return await self.decoded(call, dict[str, Any])
 
     async def pages(
         self, path: str, filters: Mapping[str, str | int]
@@ -76,6 +78,13 @@ class Caller:
             if not cursors:
                 return
             query.update(cursors)
+
+    async def _attempt(self, call: Call, reading: Callable[[bytes], T]) -> T:
+        body = await self.transport.request(call)
+        try:
+            return reading(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise unusable(call.method, f"is not as expected: {error}") from None
 
 
 def conversation_path(conversation: str) -> str:
@@ -131,10 +140,3 @@ def conditions(expect: str | None, only_if_new: bool, fence: int | None) -> dict
     if only_if_new:
         headers["If-None-Match"] = "*"
     return headers
-
-
-def _decoded(body: bytes, form: type[T]) -> T:
-    try:
-        return msgspec.json.decode(body, type=form)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Fault(f"the service's answer is not as expected: {error}") from None

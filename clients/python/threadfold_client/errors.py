@@ -80,8 +80,9 @@ class RateLimited(ClientError):
 
 
 class Unavailable(ClientError):
-    """503, a broken connection, or no answer in time. Of an append it is ``unknown`` whether it
-    landed: repeat it with the same ids.
+    """503, a broken connection, no answer in time, or one that cannot be used: cut, not JSON,
+    another form, a redirect. Of an append it is ``unknown`` whether it landed: repeat it with the
+    same ids.
     """
 
 
@@ -111,6 +112,8 @@ BY_STATUS: dict[int, type[ClientError]] = {
 }
 NOTHING_DONE = frozenset({"overloaded", "not-connected"})
 """The problem types of a 5xx after which nothing was done."""
+MAYBE = "; unknown whether it took effect: repeat it with the same ids"
+"""How the sentence of an error ends whose call may have taken effect."""
 _URN = "urn:threadfold:problem:"
 
 
@@ -130,6 +133,14 @@ def of_response(status: int, body: bytes, retry_after: str | None) -> ClientErro
         retry_after=_seconds(retry_after),
         unknown=status >= 500 and kind not in NOTHING_DONE,
     )
+
+
+def unusable(method: str, what: str) -> Unavailable:
+    """The error of an answer that says no more than none would: a read does nothing, but anything
+    else may have taken effect.
+    """
+    unknown = method != "GET"
+    return Unavailable(f"the service's answer {what}{MAYBE if unknown else ''}", unknown=unknown)
 
 
 def _document(body: bytes) -> dict[str, Any]:

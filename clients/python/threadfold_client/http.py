@@ -13,12 +13,14 @@ import msgspec
 
 from threadfold_client.calls import Call
 from threadfold_client.errors import (
+    MAYBE,
     ClientClosed,
     ClientError,
     Fault,
     Invalid,
     Unavailable,
     of_response,
+    unusable,
 )
 from threadfold_client.sse import ServerSent, SseParser, StreamTooLong
 
@@ -83,7 +85,9 @@ class HttpTransport:
             raise unsendable(call, error) from None
         except httpx.HTTPError as error:
             raise self._broken(call, error) from None
-        if response.status_code >= 300:
+        if 300 <= response.status_code < 400:
+            raise unusable(call.method, f"is {response.status_code}, as of another server")
+        if response.status_code >= 400:
             raise _refused(call, response)
         return response.content
 
@@ -157,8 +161,7 @@ class HttpTransport:
             else "could not be reached or broke off"
         )
         words = f" ({error})" if str(error) else f" ({type(error).__name__})"
-        tail = "; unknown whether it took effect: repeat it with the same ids" if unknown else ""
-        return Unavailable(f"{self.url} {what}{words}{tail}", unknown=unknown)
+        return Unavailable(f"{self.url} {what}{words}{MAYBE if unknown else ''}", unknown=unknown)
 
 
 def _refused(call: Call, response: httpx.Response) -> ClientError:

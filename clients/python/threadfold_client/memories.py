@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from threadfold_client.caller import Caller, conversation_path, query_of
 from threadfold_client.calls import Call
 from threadfold_client.ids import new_id
@@ -78,8 +80,7 @@ class MemoryCalls:
         whose = query_of(user=user, channel=channel, conversation=conversation)
         query = {"before": before, "after": after, **whose}
         call = Call("GET", f"{_path(memory_id)}/timeline", query=query)
-        found: list[dict[str, Any]] = (await self._caller.document(call))["memories"]
-        return found
+        return (await self._caller.decoded(call, _Listed)).memories
 
     def memories(self, /, **filters: str | int) -> AsyncIterator[dict[str, Any]]:
         """The records that stand, page by page, newest first; filters are ``user``, ``channel``,
@@ -144,8 +145,11 @@ class MemoryCalls:
         query = {"wait": "applied"} if wait else {}
         headers = {"Idempotency-Key": new_id()}
         call = Call("POST", path, query=query, body=body, headers=headers)
-        found: list[dict[str, Any]] = (await self._caller.document(call))["memories"]
-        return found
+        return (await self._caller.decoded(call, _Listed)).memories
+
+
+class _Listed(msgspec.Struct):
+    memories: list[dict[str, Any]]
 
 
 def _path(memory_id: str) -> str:

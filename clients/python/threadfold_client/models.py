@@ -30,7 +30,7 @@ class Appended(msgspec.Struct, frozen=True):
     (``positions`` by conversation).
     """
 
-    events: list[AppendedEvent] = []
+    events: list[AppendedEvent]
     position: str | None = None
     positions: dict[str, str] = {}
 

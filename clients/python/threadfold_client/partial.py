@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-
 from threadfold_client.calls import Call
 from threadfold_client.errors import ClientError, Conflict, RateLimited, TooLarge, Unavailable
 from threadfold_client.ids import new_id
@@ -22,7 +20,7 @@ MAX_DELTA = 64_000
 INTERVAL = 0.25
 """Seconds between the beginnings of two requests."""
 
-Send = Callable[[Call], Awaitable[bytes]]
+Send = Callable[[Call], Awaitable[dict[str, Any]]]
 Append = Callable[[dict[str, Any]], Awaitable[Appended]]
 
 
@@ -184,7 +182,7 @@ class PartialWriter:
             delta = self.text[self._sent : self._sent + MAX_DELTA]
             body = {"turn_id": self.turn_id, "delta": delta, "offset": self._sent}
             try:
-                answer = msgspec.json.decode(await self._send(self._call(body)))
+                known = (await self._send(self._call(body))).get("offset")
             except (Unavailable, RateLimited, TooLarge) as error:
                 self.trouble = error
                 return
@@ -200,7 +198,6 @@ class PartialWriter:
                 self._refused = error
                 return
             self.trouble, self._restarted = None, False
-            known = answer.get("offset") if isinstance(answer, dict) else None
             # The service answers how much it has: less after a restart, and then it gets the rest
             # again.
             self._sent = (

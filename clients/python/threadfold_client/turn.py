@@ -142,6 +142,6 @@ def open_turn(
         return await caller.decoded(call, TurnInfo)
 
     async def end(token: int | None) -> None:
-        await caller.call(Call("POST", f"{own}/end", headers=fencing(token)))
+        await caller.document(Call("POST", f"{own}/end", headers=fencing(token)))
 
     return Turn(begin, renew, end, lambda: turns_of(caller, conversation), name, wait)

@@ -69,8 +69,8 @@ export declare class RateLimited extends ClientError {
     name: string;
 }
 /**
- * 503, a broken connection, or no answer in time. Of an append it is `unknown` whether it landed:
- * repeat it with the same ids.
+ * 503, a broken connection, no answer in time, or one that cannot be used: cut, not JSON, another
+ * form, a redirect. Of an append it is `unknown` whether it landed: repeat it with the same ids.
  */
 export declare class Unavailable extends ClientError {
     name: string;
@@ -85,5 +85,5 @@ export declare class ClientClosed extends ClientError {
 }
 /** Whether another attempt may succeed: the service is away, or a quota is used up for a while. */
 export declare function isPassing(error: unknown): error is Unavailable | RateLimited;
-/** The error that an answer other than 2xx means; a call without a method reads. */
+/** The error that an answer with a status from 400 means; a call without a method reads. */
 export declare function errorOf(response: Response, method?: string): Promise<ClientError>;

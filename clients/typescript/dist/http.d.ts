@@ -12,11 +12,10 @@ export interface Call {
     query?: Query | undefined;
     body?: unknown;
     headers?: Record<string, string>;
-    /**
-     * When a failed attempt may be repeated: `refused` (only after a refusal) if a repeat would act
-     * twice.
-     */
-    repeat?: "always" | "refused";
+    /** Repeat it only after a refusal: another attempt would act twice. */
+    repeat?: "refused";
+    /** A field that the answer must have. */
+    has?: string;
     signal?: AbortSignal | undefined;
 }
 /** Parameters of a query; those that are null or undefined are left out. */
@@ -24,8 +23,8 @@ export type Query = Record<string, string | number | boolean | null | undefined>
 /** How calls reach the gateway, one attempt each. */
 export interface Http {
     /**
-     * The answer's JSON value, null without a body; throws the ClientError its problem document
-     * means.
+     * The answer's JSON object; throws the ClientError its problem document means, and Unavailable
+     * if it is something else.
      */
     request(call: Call): Promise<unknown>;
     /** The events of one connection, until it ends; throws Unavailable when it breaks. */

@@ -34,7 +34,7 @@ export class Caller {
     };
   }
 
-  /** The answer's JSON value; throws a ClientError. */
+  /** The answer's JSON object; throws a ClientError. */
   async #call<T>(call: Call): Promise<T> {
     const begun = Date.now();
     let lost = false;
@@ -43,11 +43,13 @@ export class Caller {
         return (await this.http.request(call)) as T;
       } catch (error) {
         if (!(error instanceof ClientError)) throw error;
-        if (error instanceof Conflict && lost) error.unknown = true;
+        if (error instanceof Conflict) error.unknown ||= lost;
         lost ||= error.unknown;
         const delay = this.delay(failures, error.retryAfter);
         const late = Date.now() - begun + delay > this.#retries.total * 1000;
-        if (late || failures >= this.#retries.attempts || !mayRepeat(call, error)) throw error;
+        // Of the 4xx only 429 is repeated.
+        const harmless = isPassing(error) && !(call.repeat && error.unknown);
+        if (late || failures >= this.#retries.attempts || !harmless) throw error;
         await pause(delay, call.signal);
       }
     }
@@ -167,9 +169,4 @@ export async function closing<T>(
       if (done) throw error;
     });
   }
-}
-
-/** Whether another attempt may succeed and can do no harm; of the 4xx only 429 is repeated. */
-function mayRepeat(call: Call, error: ClientError): boolean {
-  return isPassing(error) && !(call.repeat === "refused" && error.unknown);
 }

@@ -71,8 +71,8 @@ export interface AppendOptions extends Conditions, CallOptions {
 /**
  * A tenant's conversations, or a user's, over HTTP.
  *
- * A call that fails for a while (503, 429, a broken connection, no answer) is repeated as `retries`
- * says. That is safe: every event has its id before it is first sent. Every method throws a
+ * A call that fails for a while (503, 429, a broken connection, no answer that can be used) is
+ * repeated as `retries` says. That is safe: every event has its id before it is first sent. Every method throws a
  * ClientError, by kind of problem. Nothing connects before the first call.
  *
  * `credential` is the tenant's key, a token of an end user, or a function that gets one: it is
@@ -356,6 +356,11 @@ export class Client extends MemoryCalls {
       ...(idempotencyKey !== undefined && { "Idempotency-Key": idempotencyKey }),
     };
     const body = idempotencyKey === undefined ? listed.map(withId) : listed;
-    return this.#caller.post(path, body, { query: { ...query, wait }, headers, signal });
+    return this.#caller.post(path, body, {
+      query: { ...query, wait },
+      headers,
+      signal,
+      has: "events",
+    });
   }
 }

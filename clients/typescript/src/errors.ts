@@ -88,8 +88,8 @@ export class RateLimited extends ClientError {
 }
 
 /**
- * 503, a broken connection, or no answer in time. Of an append it is `unknown` whether it landed:
- * repeat it with the same ids.
+ * 503, a broken connection, no answer in time, or one that cannot be used: cut, not JSON, another
+ * form, a redirect. Of an append it is `unknown` whether it landed: repeat it with the same ids.
  */
 export class Unavailable extends ClientError {
   override name = "Unavailable";
@@ -129,7 +129,7 @@ const BY_STATUS: Record<number, typeof ClientError> = {
 /** The problem types of a 5xx after which nothing was done. */
 const NOTHING_DONE = ["overloaded", "not-connected"];
 
-/** The error that an answer other than 2xx means; a call without a method reads. */
+/** The error that an answer with a status from 400 means; a call without a method reads. */
 export async function errorOf(response: Response, method?: string): Promise<ClientError> {
   const { status, statusText, headers } = response;
   // A proxy's page is no JSON, and then the status has to do.

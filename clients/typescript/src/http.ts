@@ -24,11 +24,10 @@ export interface Call {
   query?: Query | undefined;
   body?: unknown;
   headers?: Record<string, string>;
-  /**
-   * When a failed attempt may be repeated: `refused` (only after a refusal) if a repeat would act
-   * twice.
-   */
-  repeat?: "always" | "refused";
+  /** Repeat it only after a refusal: another attempt would act twice. */
+  repeat?: "refused";
+  /** A field that the answer must have. */
+  has?: string;
   signal?: AbortSignal | undefined;
 }
 
@@ -38,8 +37,8 @@ export type Query = Record<string, string | number | boolean | null | undefined>
 /** How calls reach the gateway, one attempt each. */
 export interface Http {
   /**
-   * The answer's JSON value, null without a body; throws the ClientError its problem document
-   * means.
+   * The answer's JSON object; throws the ClientError its problem document means, and Unavailable
+   * if it is something else.
    */
   request(call: Call): Promise<unknown>;
   /** The events of one connection, until it ends; throws Unavailable when it breaks. */
@@ -85,8 +84,8 @@ export function connect(
   }
 
   /**
-   * Sends a call, and gives the answer to `read` if it is 2xx; after a 401 once more, if there is a
-   * function to ask.
+   * Sends a call, and gives the answer to `read` if it is below 400; after a 401 once more, if
+   * there is a function to ask.
    */
   async function* answer<T>(
     call: Call,
@@ -103,13 +102,16 @@ export function connect(
       limit.begin();
       // A browser's fetch works only as a method of its window.
       const response = await (send ? send(request) : fetch(request));
-      if (!response.ok) throw await errorOf(response, call.method);
+      if (response.status >= 400) throw await errorOf(response, call.method);
       yield* read(response, limit);
       return;
     } catch (error) {
       if (closed.signal.aborted) throw new ClientClosed("the client is closed");
       if (call.signal?.aborted) throw call.signal.reason;
-      if (!(error instanceof ClientError)) throw broken(base, call, error);
+      if (!(error instanceof ClientError)) {
+        const cause = (error as { cause?: { code?: string } }).cause?.code ?? "";
+        throw failed(call, `${base} gave no usable answer (${cause || error})`, cause);
+      }
       if (!again || !(error instanceof Unauthenticated) || typeof credential === "string")
         throw error;
       if ((await token?.catch(() => "")) === sent) token = null;
@@ -121,7 +123,8 @@ export function connect(
 
   return {
     async request(call) {
-      for await (const value of answer(call, JSON_TYPE, timeout, jsonOf)) return value;
+      const read = (response: Response) => jsonOf(response, call.has);
+      for await (const value of answer(call, JSON_TYPE, timeout, read)) return value;
     },
     stream: (call) => answer(call, "text/event-stream", SILENCE, eventsOf),
     close: () => closed.abort(),
@@ -130,13 +133,15 @@ export function connect(
 
 type Read<T> = (response: Response, limit: Limit) => AsyncGenerator<T, void, undefined>;
 
-async function* jsonOf(response: Response): AsyncGenerator<unknown, void, undefined> {
-  const body = await response.text();
-  try {
-    yield body ? JSON.parse(body) : null;
-  } catch {
-    throw new Fault("the service answered no JSON", { status: response.status });
-  }
+/** The object of an answer. What is thrown here counts as no answer. */
+async function* jsonOf(
+  response: Response,
+  has: string | undefined,
+): AsyncGenerator<object, void, undefined> {
+  const value = response.ok && (await response.json());
+  if (Object(value) !== value || Array.isArray(value) || (has && !(has in value)))
+    throw response.status;
+  yield value;
 }
 
 async function* eventsOf(
@@ -220,12 +225,7 @@ function limited(base: string, call: Call, seconds: number, closed: AbortSignal)
   };
 }
 
-function broken(base: string, call: Call, error: unknown): Unavailable {
-  const cause = (error as { cause?: { code?: string } }).cause?.code ?? "";
-  return failed(call, `${base} cannot be reached (${cause || error})`, cause);
-}
-
-/** No answer came. A read does nothing, and without a connection nothing was done. */
+/** No answer came that can be used. A read does nothing, and without a connection nothing was done. */
 function failed(call: Call, detail: string, cause = ""): Unavailable {
   const unknown = !!call.method && !NO_CONNECTION.includes(cause);
   return new Unavailable(detail + (unknown ? "; it may have taken effect" : ""), { unknown });

@@ -9,7 +9,7 @@ export function newId(): string {
   // Not randomUUID: a page without TLS does not have it.
   const bytes = crypto.getRandomValues(new Uint8Array(10));
   const random = Array.from(bytes, (byte) => (byte + 256).toString(16).slice(1)).join("");
-  const variant = (8 + (bytes[9]! % 4)).toString(16);
+  const variant = "89ab"[bytes[9]! % 4];
   const digits = `${time}7${random.slice(0, 3)}${variant}${random.slice(3, 18)}`;
   return digits.replace(/(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
 }

@@ -97,6 +97,7 @@ export class MemoryCalls {
     const more = {
       query: { wait: wait ? "applied" : null },
       headers: { "Idempotency-Key": newId() },
+      has: "memories",
     };
     return (await this.#caller.post<{ memories: SavedMemory[] }>(path, body, more)).memories;
   }

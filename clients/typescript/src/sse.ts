@@ -52,7 +52,7 @@ export class SseParser {
       else this.#end(found);
     }
     if (this.#size + this.#part.length > MAX_EVENT) {
-      throw new Fault("an event of the stream is too long");
+      throw new Fault("the stream's event is too long");
     }
     return found;
   }

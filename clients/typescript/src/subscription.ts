@@ -108,7 +108,12 @@ export class Subscription<E extends AnyEvent> implements AsyncIterableIterator<E
   #event(sent: ServerSent): E | null {
     if (sent.id !== null) this.lastId = sent.id || null;
     if (!sent.event) return null;
-    const data = dataOf(sent);
+    let data: unknown;
+    try {
+      data = JSON.parse(sent.data);
+    } catch {
+      throw new Fault(`the stream's event '${sent.event}' is not JSON`);
+    }
     // Joined without a place: a break before the first event resumes at the state's.
     if (sent.event === "state") this.lastId ??= (data as StreamState).position;
     if (sent.event === "partial") {
@@ -155,14 +160,6 @@ export function positionOf({ id }: AnyEvent): string | null {
 export function summaryOf({ id, data }: AnyEvent): string | null {
   const { summary_id: summary, id: own } = data as { summary_id?: string; id?: string };
   return summary ?? own ?? id;
-}
-
-function dataOf({ event, data }: ServerSent): unknown {
-  try {
-    return JSON.parse(data);
-  } catch {
-    throw new Fault(`the stream's event '${event}' is not JSON`);
-  }
 }
 
 function dropFirst(all: Set<string> | Map<string, unknown>): void {

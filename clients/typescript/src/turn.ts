@@ -81,7 +81,11 @@ export class Turn {
       const left = (deadline - Date.now()) / 1000;
       const wait =
         this.#body.policy === "queue" ? Math.max(0.05, Math.min(left, MOST_WAIT)) : undefined;
-      this.info = await this.#caller.post<TurnInfo>(this.#path, { ...this.#body, wait });
+      this.info = await this.#caller.post<TurnInfo>(
+        this.#path,
+        { ...this.#body, wait },
+        { has: "turn_id" },
+      );
       if (this.info.status !== "queued") return this;
       if (Date.now() >= deadline) {
         await this.end();

@@ -297,3 +297,39 @@ test("lists are read page by page", () =>
       );
     },
   ));
+
+test("an answer that cannot be used is like none", async () => {
+  const raw =
+    (status, body, headers = {}) =>
+    (response) =>
+      response.writeHead(status, { "Content-Type": "application/json", ...headers }).end(body);
+  const spoilt = {
+    cut: raw(202, '{"events": [{"id": "x", "posi'),
+    empty: raw(202, ""),
+    page: raw(200, "<html>hi</html>", { "Content-Type": "text/html" }),
+    list: json(200, []),
+    "another form": json(200, { ok: true }),
+    redirect: raw(302, "", { Location: "/login" }),
+    "a redirect with an object": json(307, DONE, { Location: "/login" }),
+  };
+  for (const [name, answer] of Object.entries(spoilt)) {
+    await serving([answer, json(202, DONE)], async (client, asked) => {
+      assert.deepEqual(await client.append("c", SAY), DONE, name);
+      assert.equal(asked.length, 2);
+      assert.deepEqual(asked[1].body, asked[0].body);
+    });
+    await serving([answer], async (client, asked) => {
+      const lost = { name: "Unavailable", unknown: true, message: /; it may have taken effect$/ };
+      await assert.rejects(client.append("c", SAY), lost, name);
+      await assert.rejects(client.saveMemories({ text: "t" }), lost, name);
+      assert.equal(asked.length, 12);
+      if (name === "another form") return; // the form of these is not checked
+      await assert.rejects(client.reportOutcome("m", true), lost, name);
+      assert.equal(asked.length, 13);
+      await assert.rejects(client.history("c"), { name: "Unavailable", unknown: false }, name);
+    });
+  }
+  await serving([spoilt.empty, problem(409, "conflict")], (client) =>
+    assert.rejects(client.append("c", SAY, { expect: "0-1" }), { name: "Conflict", unknown: true }),
+  );
+});
