@@ -5,6 +5,7 @@ message at the end.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -19,6 +20,10 @@ MAX_DELTA = 64_000
 """Characters in one request."""
 INTERVAL = 0.25
 """Seconds between the beginnings of two requests."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_LONE = "\ufffd"
+"""What stands for half of a character whose other half never came."""
 
 Send = Callable[[Call], Awaitable[dict[str, Any]]]
 Append = Callable[[dict[str, Any]], Awaitable[Appended]]
@@ -54,6 +59,7 @@ class PartialWriter:
         self._append = append
         self._call = call
         self._text: list[str] = []
+        self._half = ""
         self._length = 0
         self._sent = 0
         self._refused: ClientError | None = None
@@ -66,7 +72,14 @@ class PartialWriter:
 
     @property
     def text(self) -> str:
-        """All that was written."""
+        """All that was written; half of a character (a surrogate) without its other half is
+        U+FFFD.
+        """
+        return self._whole + (_LONE if self._half else "")
+
+    @property
+    def _whole(self) -> str:
+        """What can be sent."""
         if len(self._text) > 1:
             self._text = ["".join(self._text)]
         return self._text[0] if self._text else ""
@@ -80,10 +93,11 @@ class PartialWriter:
         """
         if self._refused is not None:
             raise self._refused
-        if not delta:
+        whole, self._half = _joined(self._half + delta)
+        if not whole:
             return
-        self._text.append(delta)
-        self._length += len(delta)
+        self._text.append(whole)
+        self._length += len(whole)
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._send_unsent(), name=f"partial-{self.turn_id}")
         # A model that answers at once must not keep the sending task from running.
@@ -129,7 +143,7 @@ class PartialWriter:
     async def interrupt(self) -> Appended | None:
         """End it as an interrupted message of the text so far; None without any."""
         await self._settle()
-        if not self._length or self.appended is not None:
+        if not self.text or self.appended is not None:
             return self.appended
         self.appended = await self._append(
             {
@@ -179,7 +193,7 @@ class PartialWriter:
             await self._pause()
             if self._ending:
                 return
-            delta = self.text[self._sent : self._sent + MAX_DELTA]
+            delta = self._whole[self._sent : self._sent + MAX_DELTA]
             body = {"turn_id": self.turn_id, "delta": delta, "offset": self._sent}
             try:
                 known = (await self._send(self._call(body))).get("offset")
@@ -205,3 +219,14 @@ class PartialWriter:
                 if isinstance(known, int) and 0 <= known != self._sent
                 else self._sent + len(delta)
             )
+
+
+def _joined(text: str) -> tuple[str, str]:
+    """The text with halves of characters joined, and a first half at its end, which waits for the
+    second: a model may cut a character in two.
+    """
+    if not _SURROGATE.search(text):
+        return text, ""
+    half = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
+    units = text.removesuffix(half).encode("utf-16-le", "surrogatepass")
+    return units.decode("utf-16-le", "replace"), half

@@ -32,7 +32,7 @@ export declare class PartialWriter {
     /** The answer to the append of its message, once it ended. */
     appended: Appended | null;
     constructor(calls: PartialCalls, turnId: string, interval: number);
-    /** All that was written. */
+    /** All that was written; half of a character without its other half is U+FFFD. */
     get text(): string;
     /** Add text; throws the ClientError with which an earlier part was refused for good. */
     write(delta: string): Promise<void>;

@@ -52,9 +52,9 @@ export class PartialWriter {
     this.#interval = interval * 1000;
   }
 
-  /** All that was written. */
+  /** All that was written; half of a character without its other half is U+FFFD. */
   get text(): string {
-    return this.#characters.join("") + this.#half;
+    return wellFormed(this.#characters.join("") + this.#half);
   }
 
   /** Add text; throws the ClientError with which an earlier part was refused for good. */
@@ -62,8 +62,8 @@ export class PartialWriter {
     if (this.#refused) throw this.#refused;
     for (const character of this.#half + delta) this.#characters.push(character);
     // A model may cut a character in two; its first half waits for the second.
-    const last = this.#characters.at(-1) ?? "";
-    this.#half = /^[\uD800-\uDBFF]$/.test(last) ? this.#characters.pop()! : "";
+    const cut = /^[\uD800-\uDBFF]$/.test(this.#characters.at(-1)!);
+    this.#half = cut ? this.#characters.pop()! : "";
     if (this.#unsent) void this.#begin();
   }
 
@@ -151,7 +151,7 @@ export class PartialWriter {
       try {
         const { offset } = await this.#calls.send({
           turn_id: this.turnId,
-          delta: part.join(""),
+          delta: wellFormed(part.join("")),
           offset: this.#sent,
         });
         this.trouble = null;
@@ -175,4 +175,9 @@ export class PartialWriter {
       }
     }
   }
+}
+
+/** JSON has no half of a surrogate pair. */
+function wellFormed(text: string): string {
+  return text.replace(/\p{Cs}/gu, "\uFFFD");
 }

@@ -190,3 +190,42 @@ async def test_an_end_that_failed_is_repeated_as_the_same_message() -> None:
         await writer.finish({"type": "message", "role": "assistant", "content": "whole"})
     first, second = (asked.body[0]["id"] for asked in server.asked)
     assert first == second
+
+
+async def test_a_character_that_is_cut_in_two_goes_out_whole() -> None:
+    service = Partials()
+
+    async def serve(writer: asyncio.StreamWriter) -> None:
+        writer.write(await service.answer_to(server.asked[-1].body))
+
+    async with (
+        raw_server(serve) as server,
+        AsyncClient(server.url, "k", retries=QUICK) as client,
+        client.partial("c", "t", interval=0) as writer,
+    ):
+        for half, sent in (("a\ud83d", "a"), ("\ude00", "a😀"), ("b", "a😀b")):
+            await writer.write(half)
+            await writer.flush()
+            assert service.held == sent
+        await writer.finish()
+    assert server.asked[-1].body[0]["content"] == "a😀b"
+
+
+async def test_half_a_character_that_stays_alone_does_not_cost_the_text() -> None:
+    service = Partials()
+
+    async def serve(writer: asyncio.StreamWriter) -> None:
+        writer.write(await service.answer_to(server.asked[-1].body))
+
+    async with raw_server(serve) as server, AsyncClient(server.url, "k", retries=QUICK) as client:
+        for number, end in enumerate(("finish", "interrupt")):
+            async with client.partial("c", f"t{number}", interval=0) as writer:
+                for part in ("a\ud83d", "b\ude00", "c\ud83d"):
+                    await writer.write(part)
+                await writer.flush()
+                assert service.held == "a\ufffdb\ufffdc"
+                await getattr(writer, end)()
+            assert server.asked[-1].body[0]["content"] == writer.text == "a\ufffdb\ufffdc\ufffd"
+        async with client.partial("c", "t", interval=0) as writer:
+            await writer.write("\ud83d")
+        assert server.asked[-1].body[0]["content"] == "\ufffd"

@@ -57,6 +57,20 @@ test("a character that is cut in two goes out whole", () => {
   });
 });
 
+test("half a character that stays alone does not cost the text", () => {
+  const [state, answer] = service();
+  return serving([answer], async (client) => {
+    for (const end of ["finish", "interrupt"]) {
+      const writer = client.partial("c", { interval: 0 });
+      for (const part of ["a\ud83d", "b\ude00", "c\ud83d"]) await writer.write(part);
+      await writer.flush();
+      assert.equal(state.text, "a\ufffdb\ufffdc");
+      await writer[end]();
+      assert.equal(state.appended.at(-1).content, "a\ufffdb\ufffdc\ufffd");
+    }
+  });
+});
+
 test("while the service is away the text waits, and what it lost is sent again", async () => {
   const [waits, away] = service({ away: 2 });
   await serving(
