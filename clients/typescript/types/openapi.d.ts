@@ -1898,7 +1898,8 @@ export interface paths {
     "/metrics": {
         /**
          * Metrics
-         * @description The gateway's metrics, for Prometheus. No label names a tenant.
+         * @description The gateway's metrics, for Prometheus. No label names a tenant. All who ask at the same time
+         *     have one page.
          */
         get: {
             responses: {
