@@ -21,6 +21,7 @@ _NAME = re.compile(NAME_PATTERN, re.ASCII)
 _LOG = re.compile(LOG_PATTERN, re.ASCII)
 POSITION_PATTERN = r"([0-9]{1,9})-([0-9]{1,18})"
 _POSITION = re.compile(POSITION_PATTERN, re.ASCII)
+_PLAIN = re.compile(r"[\w.:@$\[\]-]{1,80}")
 
 
 class Key(NamedTuple):
@@ -60,6 +61,22 @@ class Position(NamedTuple):
         return f"{self.partition}-{self.offset}"
 
 
+def quoted(value: object, most: int = 60) -> str:
+    """A caller's value as a refusal shows it: quoted, and no more than its start."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= most else value[:most] + "…")
+    whole = repr(value)
+    return whole if len(whole) <= most else whole[:most] + "…"
+
+
+def one_line(text: object) -> str:
+    """A caller's id, or name of a field, as a refusal shows it: as it is where it is plain, else
+    :func:`quoted`.
+    """
+    plain = str(text)
+    return plain if _PLAIN.fullmatch(plain) else quoted(plain)
+
+
 def check_name(what: str, name: object) -> str:
     """Return ``name`` when it is 1-128 characters of ``A-Z a-z 0-9 . _ : -``.
 
@@ -69,9 +86,8 @@ def check_name(what: str, name: object) -> str:
     """
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
-    shown = repr(name if not isinstance(name, str) or len(name) <= 40 else name[:40] + "…")
     raise InvalidName(
-        f"{what} {shown} is not a name: use 1 to 128 characters of A-Z a-z 0-9 . _ : -"
+        f"{what} {quoted(name, 40)} is not a name: use 1 to 128 characters of A-Z a-z 0-9 . _ : -"
     )
 
 
@@ -117,8 +133,7 @@ def parse_position(text: object) -> Position:
     """
     match = _POSITION.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        shown = repr(text if not isinstance(text, str) or len(text) <= 40 else text[:40] + "…")
-        raise InvalidPosition(f"position {shown} does not come from threadfold")
+        raise InvalidPosition(f"position {quoted(text, 40)} does not come from threadfold")
     return Position(int(match[1]), int(match[2]))
 
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import inspect
 
 from projections.events.content import Usage
+from projections.names import one_line
 
 
 class ByType:
@@ -76,7 +77,7 @@ def unknown_field(value: object, known: Known) -> str | None:
     elif isinstance(value, dict) and (mine := _of(value, known)) is not None:
         for name, item in value.items():
             if name not in mine:
-                return str(name)[:60]
+                return str(name)
             inner = mine[name]
             if inner is not None:
                 found = unknown_field(item, inner)
@@ -90,7 +91,7 @@ def explain_unknown(field: str, what: str, known: Mapping[str, Known], more: str
     nested = any(mark in field for mark in "[.")
     has = "" if nested else f"it has {', '.join(sorted(known))}"
     notes = "; ".join(note for note in (has, more) if note)
-    return f"field {field}: unknown to {what}" + (f" ({notes})" if notes else "")
+    return f"field {one_line(field)}: unknown to {what}" + (f" ({notes})" if notes else "")
 
 
 def without_unknown(value: Any, known: Known) -> Any:

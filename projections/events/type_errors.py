@@ -9,6 +9,8 @@ from typing import Any
 
 from msgspec import inspect
 
+from projections.names import one_line
+
 _PLACE = re.compile(r" - at (`key` in )?`\$\.?(.*)`$", re.DOTALL)
 _STEP = re.compile(r"\[[^\]]*\]|[^.\[]+")
 _EXPECTED = re.compile(r"Expected `([^`]+)`(.*?)(?:, got `([^`]+)`)?", re.DOTALL)
@@ -58,7 +60,7 @@ def place_and_reason(
         return f"{inner}{missing[1]}", "missing"
     if unknown := _UNKNOWN.fullmatch(sentence):
         fields = ", ".join(sorted(_fields(there)))
-        return f"{inner}{unknown[1][:_LONGEST]}", f"unknown to {name} (it has {fields or 'none'})"
+        return one_line(f"{inner}{unknown[1]}"), f"unknown to {name} (it has {fields or 'none'})"
     if (own := re.match(r"([a-z_]+): ", sentence)) and not place:
         return own[1], sentence[own.end() :]  # a struct's own check
     return place, _reason(sentence, _values(there), given)

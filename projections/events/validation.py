@@ -23,7 +23,7 @@ from projections.events.known_fields import explain_unknown, known_fields, unkno
 from projections.events.size_limits import out_of_bounds
 from projections.events.tokenizer import SlowText
 from projections.events.type_errors import explain, word_for
-from projections.names import Key, parse_position
+from projections.names import Key, one_line, parse_position
 
 MAX_ID = 256
 RESERVED = frozenset({"event.dropped", "conversation.erased"})
@@ -275,9 +275,7 @@ def _check_kept(fields: dict[str, Any], where: str) -> None:
     for field, value in fields.items():
         reason = why_not_kept(field) or why_not_kept(value)
         if reason is not None:
-            raise InvalidEvent(
-                f"{where}: field {str(field)[:60].encode('utf-8', 'replace').decode()}: {reason}"
-            )
+            raise InvalidEvent(f"{where}: field {one_line(field)}: {reason}")
 
 
 def _check_ids(data: msgspec.Struct, where: str) -> None:

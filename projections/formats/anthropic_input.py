@@ -17,6 +17,7 @@ from projections.errors import InvalidEvent
 from projections.events.known_fields import ByType, Known, fields
 from projections.events.type_errors import word_for
 from projections.formats.anthropic import PROVIDER
+from projections.names import quoted
 
 _SOURCE = "type media_type data url file_id"
 _TEXT = fields("type cache_control text citations")
@@ -67,7 +68,9 @@ def from_anthropic(message: object, where: str) -> list[dict[str, Any]]:
         raise InvalidEvent(f"{where}: expected an object, got {type(message).__name__}")
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant", "system"):
-        raise InvalidEvent(f"{where}: field role: {role!r} is not one of user, assistant, system")
+        raise InvalidEvent(
+            f"{where}: field role: {quoted(role)} is not one of user, assistant, system"
+        )
     if isinstance(content, str):
         found: list[dict[str, Any]] = [{"type": "message", "role": role, "content": content}]
     else:
@@ -189,7 +192,9 @@ def _parts(block: dict[str, Any], field: str, taken: frozenset[str]) -> list[dic
     """The parts of one block; a document may hold several."""
     kind = block.get("type")
     if not isinstance(kind, str) or kind not in taken:
-        raise InvalidEvent(f"{field}.type: {kind!r} is not one of {', '.join(sorted(taken))} here")
+        raise InvalidEvent(
+            f"{field}.type: {quoted(kind)} is not one of {', '.join(sorted(taken))} here"
+        )
     return _PARTS[kind](block, field)
 
 
@@ -205,7 +210,7 @@ def _image(block: dict[str, Any], field: str) -> list[dict[str, Any]]:
         return [
             {"type": "image_url", "image_url": {"url": _text_of(source, "url", f"{field}.source")}}
         ]
-    raise InvalidEvent(f"{field}.source.type: {kind!r} is not one of base64, url")
+    raise InvalidEvent(f"{field}.source.type: {quoted(kind)} is not one of base64, url")
 
 
 def _document(block: dict[str, Any], field: str) -> list[dict[str, Any]]:
@@ -234,7 +239,9 @@ def _document(block: dict[str, Any], field: str) -> list[dict[str, Any]]:
     elif kind == "file":
         file = {"file_id": _text_of(source, "file_id", inner)}
     else:
-        raise InvalidEvent(f"{inner}.type: {kind!r} is not one of base64, content, file, text, url")
+        raise InvalidEvent(
+            f"{inner}.type: {quoted(kind)} is not one of base64, content, file, text, url"
+        )
     if block.get("title") is not None:
         file["filename"] = _text_of(block, "title", field)
     return [{"type": "file", "file": file}]

@@ -17,7 +17,7 @@ import msgspec
 from projections.errors import InvalidPolicy, UnusablePolicy
 from projections.events.encodings import get_encoding
 from projections.events.type_errors import place_and_reason
-from projections.names import Key
+from projections.names import Key, quoted
 from projections.policy.key_bounds import MOST, NON_NEGATIVE, POSITIVE, SHARES
 from projections.policy.profiles import (
     CALLABLE,
@@ -179,7 +179,7 @@ def make_policy(*layers: dict[str, Any] | None) -> Policy:
     for name in values:
         if name not in known:
             raise InvalidPolicy(
-                f"policy key {name!r} is unknown: the keys are {', '.join(sorted(known))}"
+                f"policy key {quoted(name)} is unknown: the keys are {', '.join(sorted(known))}"
             )
     try:
         policy = msgspec.convert(values, Policy)
@@ -284,14 +284,14 @@ class Rules:
         for name in callables_of(policy):
             if name not in self.callables:
                 raise InvalidPolicy(
-                    f"policy key reducers: no '{CALLABLE}{name}' is registered in this deployment's"
-                    " settings"
+                    f"policy key reducers: no {quoted(CALLABLE + name)} is registered in this"
+                    " deployment's settings"
                 )
         known = self._summarizers
         for asked in (policy.summarizer, policy.close_summarizer):
             if asked is not None and known is not None and asked not in known:
                 raise InvalidPolicy(
-                    f"policy key summarizer: {asked!r} is not one of this deployment's"
+                    f"policy key summarizer: {quoted(asked)} is not one of this deployment's"
                     f" summarisers ({', '.join(sorted(known))})"
                 )
         return policy

@@ -17,6 +17,7 @@ from projections.events.provider_limits import author_name, call_ids, function_n
 from projections.events.token_cost import CALL_OVERHEAD
 from projections.events.tokenizer import MESSAGE_OVERHEAD, count
 from projections.events.type_errors import word_for
+from projections.names import quoted
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
@@ -220,7 +221,8 @@ def to_flat(message: object, where: str) -> dict[str, Any]:
         return {"type": "tool.result", **kept, **answered}
     if role not in ("system", "developer", "user", "assistant"):
         raise InvalidEvent(
-            f"{where}: field role: {role!r} is not one of system, developer, user, assistant, tool"
+            f"{where}: field role: {quoted(role)} is not one of system, developer, user,"
+            " assistant, tool"
         )
     flat: dict[str, Any] = {"type": "message", "role": role, **kept}
     if calls not in (None, []):

@@ -15,6 +15,7 @@ import msgspec
 
 from projections.errors import InvalidKey, InvalidQuota
 from projections.events.times import rfc3339
+from projections.names import one_line
 
 SCOPES = ("append", "read", "subscribe", "tokens", "admin", "erase")
 DEFAULT_SCOPES = ("append", "read", "subscribe")
@@ -199,7 +200,7 @@ def check_scopes(scopes: object) -> tuple[str, ...]:
     """
     if isinstance(scopes, str) or not isinstance(scopes, Sequence):
         raise InvalidKey(f"scopes: expected a list of {', '.join(SCOPES)}")
-    unknown = [str(scope)[:60] for scope in scopes if scope not in SCOPES]
+    unknown = [one_line(scope) for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
         shown = ", ".join(unknown[:5]) or "nothing"
         raise InvalidKey(f"{shown} is not a scope: the scopes are {', '.join(SCOPES)}")

@@ -13,9 +13,11 @@ from projections.names import (
     check_name,
     make_key,
     murmur2,
+    one_line,
     parse_key,
     parse_position,
     partition_of,
+    quoted,
 )
 
 NAMES = st.text("abzAZ09._:-", min_size=1, max_size=128)
@@ -38,6 +40,28 @@ def test_a_long_bad_name_is_shown_by_its_beginning() -> None:
     with pytest.raises(InvalidName) as caught:
         check_name("conversation", "/" * 10_000)
     assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("memory-1", "memory-1"),
+        ("tool_calls[0].größe", "tool_calls[0].größe"),
+        ("a b", "'a b'"),
+        ("", "''"),
+        ("\n\rX", r"'\n\rX'"),
+        ("\ud800", r"'\ud800'"),
+        ("y" * 81, f"'{'y' * 60}…'"),
+        (7, "7"),
+    ],
+)
+def test_what_a_caller_sent_is_shown_as_it_is_or_quoted(text: object, shown: str) -> None:
+    assert one_line(text) == shown
+
+
+def test_a_long_value_is_quoted_by_its_beginning() -> None:
+    assert quoted("\n" * 500, 3) == r"'\n\n\n…'"
+    assert quoted(["y" * 500], 5) == "['yyy…"
 
 
 def test_which_part_of_a_key_is_wrong_is_said() -> None:

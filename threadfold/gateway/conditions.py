@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from projections.errors import Conflict, InvalidPosition, InvalidRequest
-from projections.names import POSITION_PATTERN, make_key, parse_position
+from projections.names import POSITION_PATTERN, make_key, one_line, parse_position
 from threadfold.gateway.parameters import Header, HeaderGroup, Parameter
 from threadfold.service.append_result import Applied
 from threadfold.service.conversations import ConversationService
@@ -115,8 +115,9 @@ RequiredFence = Annotated[int, Header(_FENCED, 18, "Fencing-Token"), Meta(ge=0, 
 def refused_before(conversation: str, first: Applied) -> Conflict:
     """The error for the repeat of an event that the fold rejected where its id came first."""
     return Conflict(
-        f"conversation {conversation}: event {first.id} was refused at {first.position}, and a"
-        " repeat of it changes nothing: read the context again, and give the event another id"
+        f"conversation {conversation}: event {one_line(first.id)} was refused at"
+        f" {first.position}, and a repeat of it changes nothing: read the context again, and give"
+        " the event another id"
     )
 
 
@@ -131,7 +132,7 @@ async def conflict(
     reason = (
         "there are events already"
         if conditions.expect == ""
-        else f"other events came after {conditions.expect}"
+        else f"other events came after {one_line(conditions.expect)}"
     )
     return Conflict(
         f"conversation {conversation}: {reason}: nothing was changed; read the context again"

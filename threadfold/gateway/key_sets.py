@@ -17,6 +17,7 @@ from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
 from projections.errors import InvalidSettings, KeySetUnavailable
+from projections.names import quoted
 from streams.runtime.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
@@ -196,7 +197,9 @@ def signing_key(entry: Any) -> SigningKey | None:
     try:
         made = PyJWK({name: entry[name] for name in entry.keys() - _SECRET})
     except (PyJWTError, ValueError, TypeError, KeyError) as error:
-        logger.warning("a key of the key set cannot be used and is ignored: %s", error)
+        logger.warning(
+            "a key of the key set cannot be used and is ignored: %s", quoted(str(error), 160)
+        )
         return None
     return SigningKey(entry["kty"], entry.get("alg"), made.key, entry)
 

@@ -11,6 +11,7 @@ import binascii
 from hashlib import sha256
 
 from projections.errors import InvalidPosition
+from projections.names import quoted
 
 _CHECK = 8
 
@@ -42,8 +43,7 @@ def read_cursor(
     packed, check = raw[:-_CHECK], raw[-_CHECK:]
     sized = len(raw) > _CHECK if size is None else len(packed) == size
     if not sized or check != _check(about, packed):
-        shown = repr(cursor if len(cursor) <= 40 else cursor[:40] + "…")
-        raise InvalidPosition(f"cursor {shown} is not one of {whose}: use {use}")
+        raise InvalidPosition(f"cursor {quoted(cursor, 40)} is not one of {whose}: use {use}")
     return packed
 
 

@@ -40,6 +40,7 @@ from projections.fold.apply import apply
 from projections.names import (
     Key,
     make_key,
+    one_line,
     parse_position,
     partition_of,
     user_tag,
@@ -178,7 +179,7 @@ class Eraser:
         if late is not None:
             raise late
         if not done:
-            raise UnknownUser(f"user {user[:128]} is not known: no conversation belongs to it")
+            raise UnknownUser(f"user {one_line(user)} is not known: no conversation belongs to it")
         return [done[name] for name in sorted(done)]
 
     async def _not_caught_up(self) -> WaitTimedOut | None:

@@ -11,7 +11,15 @@ import asyncio
 from typing import Any
 
 from projections.errors import Erased, InvalidPosition, UnknownRender
-from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
+from projections.names import (
+    Key,
+    Position,
+    make_key,
+    one_line,
+    parse_key,
+    parse_position,
+    partition_of,
+)
 from projections.policy.policy import Rules
 from streams.control.control_topic import Control
 from streams.log.history import event_of
@@ -191,7 +199,7 @@ class Ledger:
             and tenant in (None, *tenant_of(raw))
             and self._log.seals.is_erased(raw.key)
         ):
-            raise Erased(f"the conversation of render {render_id[:60]} was erased")
+            raise Erased(f"the conversation of render {one_line(render_id)} was erased")
         stored = None if raw is None else stored_call(raw, self._log.seals)
         if (
             key is None

@@ -14,7 +14,7 @@ from projections.errors import Conflict, Erased, Forbidden, Healing, InvalidRequ
 from projections.events import types as events
 from projections.events.times import parse_micros, present, time_at
 from projections.memory.resolution import Record
-from projections.names import Key, Position, make_key, users_log
+from projections.names import Key, Position, make_key, one_line, users_log
 from projections.policy.policy import Policy
 from streams.log.history import event_of
 from streams.memory.store import Filter, Stats
@@ -377,4 +377,4 @@ class Memories:
 
 
 def _unknown(memory_id: str) -> UnknownMemory:
-    return UnknownMemory(f"memory {memory_id[:80]} is not known")
+    return UnknownMemory(f"memory {one_line(memory_id)} is not known")

@@ -19,7 +19,7 @@ from projections.events.times import present
 from projections.events.type_errors import explain
 from projections.events.untrusted import Undecodable, json_decoder
 from projections.events.validation import Record
-from projections.names import Key, Position, parse_key, parse_position
+from projections.names import Key, Position, one_line, parse_key, parse_position
 from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, open_value
 from streams.log.log import Raw
 from threadfold.service.documents import Format
@@ -84,7 +84,7 @@ def read_called(body: object) -> ModelCalled:
     for field, value in body.items():
         if field not in _FIELDS:
             raise InvalidEvent(
-                f"render: field {field[:60]}: unknown (it has {', '.join(sorted(_FIELDS))})"
+                f"render: field {one_line(field)}: unknown (it has {', '.join(sorted(_FIELDS))})"
             )
         reason = why_not_kept(value)
         if reason is not None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from projections.errors import Conflict, InvalidEvent, InvalidName
-from projections.names import NAME_PATTERN, check_name, make_key
+from projections.names import NAME_PATTERN, check_name, make_key, one_line
 from projections.window.turns import MAX_SECONDS, NONE, Turns
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
@@ -91,7 +91,7 @@ async def begin(
         answer = _standing(await standing(backend, tenant, conversation), turn_id)
     if answer is None:
         raise Conflict(
-            f"turn {turn_id} of conversation {conversation} did not begin{_holder(turns)}"
+            f"turn {one_line(turn_id)} of conversation {conversation} did not begin{_holder(turns)}"
         )
     return {**answer, "position": position}
 
@@ -114,7 +114,9 @@ async def renew(
     )
     answer = _standing(turns, turn_id)
     if answer is None or answer["fencing_token"] != fence:
-        raise Conflict(f"turn {turn_id} of conversation {conversation} is over{_holder(turns)}")
+        raise Conflict(
+            f"turn {one_line(turn_id)} of conversation {conversation} is over{_holder(turns)}"
+        )
     return {**answer, "position": position}
 
 
@@ -179,7 +181,8 @@ async def _appended(
     turns = await standing(backend, tenant, conversation)
     if applied.status == "rejected" and not may_fail:
         raise Conflict(
-            f"turn {flat['turn_id']} of conversation {conversation} is not active{_holder(turns)}"
+            f"turn {one_line(flat['turn_id'])} of conversation {conversation} is not active"
+            f"{_holder(turns)}"
         )
     return turns, str(applied.position)
 
@@ -221,4 +224,4 @@ def _standing(turns: Turns, turn_id: str) -> dict[str, Any] | None:
 
 
 def _holder(turns: Turns) -> str:
-    return "" if turns.live is None else f": turn {turns.live.turn_id} is active"
+    return "" if turns.live is None else f": turn {one_line(turns.live.turn_id)} is active"

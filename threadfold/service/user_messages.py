@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from projections.errors import Forbidden, InvalidEvent
+from projections.names import one_line
 
 FIELDS = frozenset({"type", "conversation", "role", "content", "id"})
 PARTS = frozenset({"text", "image_url", "file"})
@@ -28,7 +29,7 @@ def check_message(flat: object, where: str) -> None:
     for field in flat:
         if field not in FIELDS:
             raise InvalidEvent(
-                f"{where}: field {str(field)[:60]}: an end user gives role, content and id only"
+                f"{where}: field {one_line(field)}: an end user gives role, content and id only"
             )
     content = flat.get("content")
     for part in content if isinstance(content, list) else ():

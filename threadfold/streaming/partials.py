@@ -25,7 +25,7 @@ from projections.errors import (
 )
 from projections.events.codec import full_type
 from projections.events.validation import Record
-from projections.names import Key, Position, partition_of
+from projections.names import Key, Position, one_line, partition_of
 from streams.runtime.tasks import end_tasks
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
@@ -282,8 +282,8 @@ class Partials:
 
 def _conflict(turn: str, why: str, stored: int) -> PartialConflict:
     return PartialConflict(
-        f"turn {turn}: {why}: continue at offset {stored}, or start again at 0 once its message is"
-        " appended"
+        f"turn {one_line(turn)}: {why}: continue at offset {stored}, or start again at 0 once its"
+        " message is appended"
     )
 
 

@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, to_builtins
 from starlette.responses import Response
 
 from projections.errors import InvalidRequest
+from projections.names import quoted
 from threadfold.gateway.access import Caller
 from threadfold.gateway.answers import (
     Appended,
@@ -163,7 +164,7 @@ async def post_messages(
     check_format(format, MESSAGE_FORMATS)
     form = Form.ANTHROPIC if format == "anthropic" else Form.OPENAI
     if unknown not in UNKNOWN:
-        raise InvalidRequest(f"unknown is {unknown!r}: give refuse or ignore")
+        raise InvalidRequest(f"unknown is {quoted(unknown)}: give refuse or ignore")
     lenient = unknown == "ignore"
     return await _append_body(caller, AppendBody(body, form, conversation, lenient), options)
 
