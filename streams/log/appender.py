@@ -61,16 +61,15 @@ class Brokers:
         self._large = asyncio.Lock()
 
     @asynccontextmanager
-    async def in_turn(self, size: int) -> AsyncIterator[None]:
-        """Send a batch of so many bytes within. aiokafka compresses and writes a large one in one
-        step of the event loop, so these go one by one, and others have their turns in between.
+    async def one_by_one(self, size: int) -> AsyncIterator[None]:
+        """Send a batch that begins with a row of so many bytes within. aiokafka compresses and
+        writes a large one in one step of the event loop, so these go one by one.
         """
         if size <= LARGE:
             yield
             return
         async with self._large:
             yield
-            await asyncio.sleep(size * REST)
 
     async def turn(self, broker: int | None) -> None:
         """Wait until nothing is under way to a broker, but not for long; None (nobody leads the
@@ -226,13 +225,22 @@ class Appender:
                 producer = self._producer
                 broker = self._leader(producer)
                 await self._brokers.turn(broker)
-                batch, aboard = self._fill(producer)
-                if not aboard:
-                    break  # nobody waits any more
-                async with self._brokers.in_turn(batch.size()):
+                size = self._next_size()
+                async with self._brokers.one_by_one(size):
+                    # Filled no earlier: rows of a caller that gives up meanwhile never go out.
+                    batch, aboard = self._fill(producer)
+                    if not aboard:
+                        break  # nobody waits any more
                     await self._send(producer, broker, batch, aboard)
+                    if size > LARGE:
+                        await asyncio.sleep(size * REST)
         finally:
             self._end(aboard)
+
+    def _next_size(self) -> int:
+        """The bytes of the next row."""
+        job = self._jobs[0] if self._jobs else None
+        return 0 if job is None or not job.rows else len(job.rows[job.taken][1])
 
     async def _send(
         self,
