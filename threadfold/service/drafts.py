@@ -137,7 +137,9 @@ class Drafter:
             encoding=encoding,
             max_bytes=self._max_bytes,
             operator=operator,
-            expect=parts.last_id if parts.done and conditions.expect else conditions.expect,
+            expect=conditions.expect
+            if conditions.expect is None or not parts.done
+            else parts.last_id,
             fence=conditions.fence,
             traceparent=self._traceparent,
             slow_text=parts.slow_text,
