@@ -25,7 +25,7 @@ class Failing(NamedTuple):
 
 
 class Excess(NamedTuple):
-    """Too large a share: so many of the last events, the last of them, and how far was counted."""
+    """Too large a share: so many of the last events, the last of them, and how far was folded."""
 
     failing: int
     of: int
@@ -58,10 +58,10 @@ class FailureShare:
         self._recent.pop(partition, None)
 
     def count(
-        self, partition: int, offsets: Sequence[int], failing: Sequence[Failing]
+        self, partition: int, offsets: Sequence[int], failing: Sequence[Failing], last: int
     ) -> Excess | None:
-        """Count a batch of events, once however often it is folded; the excess if with it the
-        share is too large.
+        """Count a batch that ends at offset ``last`` and its events, once however often it is
+        folded; the excess if with it the share is too large.
         """
         since = self._counted.get(partition, 0)
         recent = self._recent.setdefault(partition, deque(maxlen=WINDOW))
@@ -72,4 +72,4 @@ class FailureShare:
         found = sum(recent) if bad else 0
         if found < LEAST or found <= self._most * len(recent):
             return None
-        return Excess(found, len(recent), failing[-1], offsets[-1])
+        return Excess(found, len(recent), failing[-1], last)

@@ -158,7 +158,8 @@ class Partition(PartitionWindows):
             failing = {one.offset for one in effects.failing}
             aside = {letter.position.offset for letter in effects.dead} - failing
             offsets = [row.offset for row in rows if row.offset not in aside]
-            self.excess = self._share.count(self.number, offsets, effects.failing)
+            last = rows[-1].offset  # which may be nobody's: it is folded all the same
+            self.excess = self._share.count(self.number, offsets, effects.failing, last)
         if effects:
             self.check_loaded(await self.stored_checkpoint())
             at = partial(Position, self.number)

@@ -172,6 +172,8 @@ async def _described(
 
     async def one(at: Place) -> tuple[Place, Head | Stub | None, dict[str, Any]]:
         key = make_key(tenant, at.found.conversation)
+        if backend.keys.is_erased(str(key).encode()):
+            return at, None, {}  # its window may have to wait for that
         try:
             return await readable(at, key)
         except CorruptWindow as error:

@@ -9,41 +9,61 @@ from projections.names import Key, Position, partition_of
 from projections.window.window import Window
 from streams.encryption.payload_cipher import is_sealed
 from streams.log.history import pieces_backwards
+from streams.log.log import Row
 from threadfold.service.conversations import ConversationService
 
+Verdict = Literal["opaque", "kept"]
 
-async def verdict_of(backend: ConversationService, key: Key) -> Literal["opaque", "kept"]:
+
+async def verdict_of(backend: ConversationService, key: Key) -> Verdict:
     """What remains of the log: ``opaque`` if all events of the conversation are sealed.
 
-    A halted partition does not hold an erasure up: what is not folded may not be sealed.
+    A halted partition does not hold an erasure up: the log is searched for what is not folded.
 
     Raises:
         UnknownConversation: it has no events.
         WaitTimedOut: the windows did not include all events in time.
     """
     partition = partition_of(key, backend.log.partitions)
+    later: list[Verdict] = []
     try:
         await backend.caught_up([partition])
     except WaitTimedOut:
-        halted = partition in backend.control.state.halted()
-        if not halted or await _window(backend, key) is None:
+        halt = backend.control.state.halted().get(partition)
+        if halt is None:
             raise
-        return "kept"
+        later = await _verdicts_after(backend, key, Position(partition, halt.offset))
     window = await _window(backend, key)
-    if window is None:
+    if window is None and not later:
         raise UnknownConversation(f"conversation {key.conversation} is not known: it has no events")
-    name = str(key).encode()
-    if not backend.keys.table.has(name):
+    if not backend.keys.table.has(str(key).encode()) or "kept" in later:
         return "kept"
-    async for _, piece in pieces_backwards(backend.log, window):
-        rows = await backend.log.read(Position(partition, offset) for offset in piece)
-        if any(
-            row.value is not None and not is_sealed(row.value)
-            for row in rows.values()
-            if row.key == name
-        ):
-            return "kept"
+    if window is not None:
+        async for _, piece in pieces_backwards(backend.log, window):
+            rows = await backend.log.read(Position(partition, offset) for offset in piece)
+            if any(_of_row(row, key) == "kept" for row in rows.values()):
+                return "kept"
     return "opaque"
+
+
+async def _verdicts_after(
+    backend: ConversationService, key: Key, position: Position
+) -> list[Verdict]:
+    """Those of the conversation's records behind a position, each kind once."""
+    end = (await backend.log.end_offsets())[position.partition]
+    found = set[Verdict]()
+    async for row in backend.log.scan(position.partition, position.offset + 1, end - 1):
+        verdict = _of_row(row, key)
+        if verdict is not None:
+            found.add(verdict)
+    return sorted(found)
+
+
+def _of_row(row: Row, key: Key) -> Verdict | None:
+    """None of another conversation's record, and of one without a value."""
+    if row.key != str(key).encode() or row.value is None:
+        return None
+    return "opaque" if is_sealed(row.value) else "kept"
 
 
 async def _window(backend: ConversationService, key: Key) -> Window | None:

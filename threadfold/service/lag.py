@@ -14,6 +14,7 @@ from projections.names import Position
 from projections.redis.store import RedisStore
 from streams.control.state import State
 from streams.log.log import Log
+from streams.runtime.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 LOOKS = 4
@@ -94,9 +95,7 @@ class Lag:
 
     async def stop(self) -> None:
         """End the looks."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks([self._task])
 
     def stale(self, partition: int, applied: int) -> float | None:
         """For how many seconds windows that include offset ``applied`` have missed an event that

@@ -31,6 +31,7 @@ from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.gateway.app import Gateway
+from threadfold.service.conversation_list import conversations
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
 
@@ -97,7 +98,7 @@ async def test_too_many_failing_folds_halt_their_partition_alone_until_they_are_
     write_config(tmp_path / CONFIG_FILE, fragile)
     bad = keys_in(0, fragile.partitions, "acme", LEAST)
     other = keys_in(1, fragile.partitions, "other", 1)[0]
-    good, gone = keys_in(0, fragile.partitions, "well", 2)
+    good, gone, unseen = keys_in(0, fragile.partitions, "well", 3)
     async with running_worker(fragile, compact=False) as runtime:
         await append(runtime, good, [message("first")])
         await append(runtime, gone, [message("a secret")])
@@ -106,6 +107,7 @@ async def test_too_many_failing_folds_halt_their_partition_alone_until_they_are_
         await until(lambda: _halted(runtime))
         halt = runtime.control.state.halted()[0]
         assert halt.failing >= LEAST and halt.offset <= last.offset
+        await append(runtime, unseen, [message("a secret")])
         after = (await append(runtime, good, [message("waits")], 1))[0]
         # Others go on, also in a worker that starts anew, which stays where the first one stopped.
         await applied(runtime, (await append(runtime, other, [message("goes on")]))[0])
@@ -125,7 +127,9 @@ async def test_too_many_failing_folds_halt_their_partition_alone_until_they_are_
         looks = await FoldProgress(runtime.projector, runtime.log, runtime.store)()
         assert looks["partition 0"].lag == 0  # the watchdog leaves it alone
         await _seen(fragile, tmp_path, good, after)
-        await _is_erased_at_once(fragile, gone)
+        # Of the third nothing is folded yet.
+        for key in (gone, unseen):
+            await _is_erased_at_once(fragile, key)
         listed = await command(tmp_path, "dead-letters", "list")
         assert f"partition 0 halted after offset {halt.offset}" in listed.out
         parked = [line for line in listed.lines if "  parked  acme/" in line]
@@ -137,7 +141,8 @@ async def test_too_many_failing_folds_halt_their_partition_alone_until_they_are_
         await applied(runtime, after)
         assert runtime.control.state.halts[0].accepted
         async with ConversationService(fragile) as backend:
-            await Eraser(backend, AsyncMock()).conversation(gone.tenant, gone.conversation)
+            for key in (gone, unseen):
+                await Eraser(backend, AsyncMock()).conversation(key.tenant, key.conversation)
     doctor = await command(tmp_path, "doctor")
     assert "halted" not in doctor.out
 
@@ -181,6 +186,10 @@ async def _is_erased_at_once(settings: Settings, key: Key) -> None:
             await Eraser(backend, AsyncMock()).conversation(key.tenant, key.conversation)
         with pytest.raises(Erased):
             await backend.context(key.tenant, key.conversation)
+        with pytest.raises(Erased):
+            await backend.append(key.tenant, [(key.conversation, message("more"))])
+        listed = await conversations(backend, key.tenant)
+        assert key.conversation not in {one["conversation"] for one in listed["conversations"]}
 
 
 async def _halted(runtime: Runtime) -> bool:

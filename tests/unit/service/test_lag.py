@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -67,6 +68,25 @@ async def test_the_first_read_of_a_partition_that_is_behind_is_stale() -> None:
     await asyncio.wait_for(looked.wait(), 30)
     assert lag.stale(0, applied=0) is not None
     await lag.stop()
+
+
+async def test_it_stops_though_a_client_swallows_a_cancellation() -> None:
+    looked = asyncio.Event()
+
+    async def swallowing(partition: int) -> int:
+        if looked.is_set():
+            return 0
+        looked.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+        return 0
+
+    log = MemoryLog(1)
+    await log.append([record("a")])
+    lag = Lag(log, 0.01, swallowing)
+    lag.start()
+    await looked.wait()
+    await asyncio.wait_for(lag.stop(), 30)
 
 
 async def test_nothing_is_stale_where_that_is_switched_off() -> None:
