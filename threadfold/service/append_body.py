@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from projections.errors import InvalidEvent, InvalidRequest, ThreadfoldError
-from projections.events.json_text import check_values, decode, values_at_most
+from projections.errors import EventTooLarge, InvalidEvent, InvalidRequest, ThreadfoldError
+from projections.events.json_text import bytes_at_least, check_values, decode, values_at_most
 from projections.events.known_fields import Known, explain_unknown, unknown_field, without_unknown
 from projections.events.tokenizer import count_all
 from projections.formats import anthropic_input
@@ -108,7 +108,8 @@ class AppendBody(NamedTuple):
         text = [self.text.take() if isinstance(self.text, SharedBytes) else self.text]
         found = Drafts([], [], [])
         owners: list[int] = []
-        for begin, items in parts_of(text, "message" if self.form in _FIELDS else "event"):
+        noun = "message" if self.form in _FIELDS else "event"
+        for begin, items in parts_of(text, noun, drafter.most_bytes):
             part = self._part(items, begin, drafter, id_seed, conditions, owners)
             found = part if not begin else found.and_(part)
             del items, part  # before the next ones are decoded
@@ -240,17 +241,20 @@ def as_list(body: Any, noun: str) -> list[Any]:
     return body
 
 
-def parts_of(text: list[bytes], noun: str) -> Iterator[tuple[int, list[Any]]]:
+def parts_of(text: list[bytes], noun: str, most: int) -> Iterator[tuple[int, list[Any]]]:
     """The items of a body, decoded: all at once, or of a large list one part after the other, each
     with the number of those before. ``text`` has the body alone, which is taken out: decoded, one
-    wide character makes a text four times as large, so only a part is held at a time.
+    wide character makes a text four times as large, so only a part is held at a time, and an item
+    that has over ``most`` bytes is not decoded.
 
     Raises:
         MalformedInput: it is not JSON.
         InvalidRequest: it has no item, or too many items or values.
+        EventTooLarge: an item is too large.
     """
     pieces = _pieces(text[0]) if len(text[0]) > PART_BYTES else None
     if pieces is None:
+        _check_size(text[0], f"{noun} 1", most)
         yield 0, as_list(decode(text.pop()), noun)
         return
     text.clear()
@@ -261,10 +265,16 @@ def parts_of(text: list[bytes], noun: str) -> Iterator[tuple[int, list[Any]]]:
     while pieces:
         piece = pieces.pop()
         number, size = number + 1, size + len(piece)
+        _check_size(piece, f"{noun} {number}", most)
         items.append(decode(piece, f"{noun} {number}"))
         if size > PART_BYTES or not pieces:
             yield begin, items
             begin, size, items = number, 0, []
+
+
+def _check_size(text: bytes, where: str, most: int) -> None:
+    if len(text) > most and (size := bytes_at_least(text)) > most:
+        raise EventTooLarge(f"{where}: {size} bytes are over the limit of {most} bytes")
 
 
 def _pieces(text: bytes) -> list[bytes] | None:

@@ -30,6 +30,8 @@ _OURS = re.compile(r"(?P<summary>summary-[0-9a-f]{32})|(?P<dropped>dropped-\d+-\
 """Ids that are made here and can be foretold, by the only type that a caller may give them to: a
 summary that is appended again elsewhere keeps its id.
 """
+_AROUND = 1 << 20
+"""Bytes that an event has beside the text of its result."""
 LIGHT = 400_000
 EACH = 100
 """The unit of :func:`is_heavy` is the character: a list is light up to ``LIGHT``, an object adds
@@ -93,6 +95,14 @@ class Drafter:
         self._max_bytes = max_bytes
         self._overrides: dict[Key, dict[str, object]] = {}
         self._parts = _Parts()
+
+    @property
+    def most_bytes(self) -> int:
+        """The bytes that one event has at most, as far as the tenant's policy says; a long result
+        is spilled.
+        """
+        policy = self._rules.for_conversation(self._tenant, None)
+        return max(self._max_bytes, policy.max_result_bytes) + _AROUND
 
     def records(
         self,

@@ -215,7 +215,7 @@ async def _suspended(backend: ConversationService, key: Key) -> list[dict[str, A
     except CorruptWindow as error:
         logger.warning("open suspensions are not known: %s", error, extra=about(key))
         return None
-    if window is None:
+    if window is None or backend.keys.is_erased(str(key).encode()):
         return []
     return [
         {"conversation": key.conversation, **suspension_of(window.partition, open_)}

@@ -34,6 +34,7 @@ from threadfold.gateway.app import Gateway
 from threadfold.service.conversation_list import conversations
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
+from threadfold.service.lists import suspensions
 
 CALL = {
     "type": "message",
@@ -101,7 +102,8 @@ async def test_too_many_failing_folds_halt_their_partition_alone_until_they_are_
     good, gone, unseen = keys_in(0, fragile.partitions, "well", 3)
     async with running_worker(fragile, compact=False) as runtime:
         await append(runtime, good, [message("first")])
-        await append(runtime, gone, [message("a secret")])
+        asks = {"type": "suspension", "suspension_id": "s", "kind": "input", "prompt": "a secret?"}
+        await append(runtime, gone, [message("a secret"), asks])
         for key in bad:
             last = (await append(runtime, key, TRAP))[-1]
         await until(lambda: _halted(runtime))
@@ -190,6 +192,7 @@ async def _is_erased_at_once(settings: Settings, key: Key) -> None:
             await backend.append(key.tenant, [(key.conversation, message("more"))])
         listed = await conversations(backend, key.tenant)
         assert key.conversation not in {one["conversation"] for one in listed["conversations"]}
+        assert not (await suspensions(backend, key.tenant))["suspensions"]
 
 
 async def _halted(runtime: Runtime) -> bool:

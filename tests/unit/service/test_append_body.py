@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from projections.errors import (
+    EventTooLarge,
     InvalidEvent,
     InvalidPosition,
     InvalidRequest,
@@ -221,6 +222,25 @@ def test_of_a_list_that_is_read_in_parts_the_wrong_item_is_named(
         fine = {**fine, "conversation": "c"}
     with pytest.raises(InvalidEvent, match=said):
         in_parts(monkeypatch, body([fine] * 7 + [item] + [fine] * 7, form), None)
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "in a list"])
+def test_an_item_that_cannot_fit_is_refused_before_it_is_decoded(alone: bool) -> None:
+    long = b"x" * (10 << 20)
+    item = b'{"role": "user", "content": "' + long + b'", "content": "twice"}'
+    text = item if alone else b'[{"role": "user", "content": "x"}, ' + item + b"]"
+    # Decoded, it would have the same key twice.
+    with pytest.raises(
+        EventTooLarge, match=f"message {1 if alone else 2}: 10485... bytes are over"
+    ):
+        AppendBody(text, Form.OPENAI, "c").drafts(drafter(), None)
+    # Escapes and spaces between values say nothing of an event's size.
+    wide = (
+        b'{"role": "user",' + b" " * (8 << 20) + b'"content": "' + b"\\u0041 " * (1 << 20) + b'"}'
+    )
+    assert (
+        len(AppendBody(wide, Form.OPENAI, "c").drafts(drafter(), None).records[0].value) < 3 << 20
+    )
 
 
 def test_bounds_of_a_list_hold_for_all_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
