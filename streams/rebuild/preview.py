@@ -36,6 +36,7 @@ from streams.control.control_topic import Control
 from streams.log.history import event_of
 from streams.log.log import Log, Row
 from streams.log.rollback_cache import RollbackCache
+from streams.rebuild.report_rules import report_rules
 from streams.recovery.callable_failures import failed_callables
 
 SAMPLE = 1_000
@@ -121,7 +122,7 @@ class Preview:
         """
         self._log = RollbackCache(log, CACHE_BYTES)
         self._failures: Failures = {}
-        self._rules = before.watched(self._failures), after.watched(self._failures)
+        self._rules = report_rules(before, self._failures), report_rules(after, self._failures)
         self._learn: tuple[Callable[[str], Awaitable[None]], ...] = tuple(
             control.learner(rules) for rules in self._rules
         )

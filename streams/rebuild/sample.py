@@ -25,6 +25,7 @@ from streams.control.generations import compared_generation
 from streams.log.history import offsets_of, read_events
 from streams.log.log import Log
 from streams.rebuild.losses import Side
+from streams.rebuild.report_rules import report_rules
 from streams.recovery.callable_failures import failed_callables
 from streams.settings.settings import Settings
 from streams.stack import Stack, open_stack
@@ -104,7 +105,7 @@ async def compared(
     """
     found = _Found()
     # A render with `exact` cuts calls the live policy's callables, too.
-    here, after = live.rules.watched(found.failures), after.watched(found.failures)
+    here, after = report_rules(live.rules, found.failures), report_rules(after, found.failures)
     if wanted.tenant is not None:
         for rules in (here, after):
             rules.check_usable(wanted.tenant)

@@ -23,6 +23,7 @@ from projections.window.window import Window
 from streams.log.history import offsets_of, read_events
 from streams.log.log import Log
 from streams.rebuild.losses import Side
+from streams.rebuild.report_rules import report_rules
 from streams.rebuild.sample import MOST_EVENTS, sides_of
 from streams.recovery.callable_failures import check_shown
 from streams.settings.settings import Settings
@@ -88,7 +89,9 @@ async def side_by_side(
     partition = partition_of(key, log.partitions)
     failures: Failures = {}
     _, (stored,) = await store.reader.read(live.number, partition, [key])
-    before = None if stored is None else stored.load(key, partition, live.rules.watched(failures))
+    before = (
+        None if stored is None else stored.load(key, partition, report_rules(live.rules, failures))
+    )
     if before is None or before.meta.erased:
         raise UnknownConversation(f"conversation {key} is not known")
     offsets = await offsets_of(log, before, most=wanted.events)
@@ -97,7 +100,7 @@ async def side_by_side(
             f"conversation {key} has more than {wanted.events} events: too many to fold here"
         )
     events = await read_events(log, key, partition, offsets)
-    window = replay(key, partition, after.watched(failures), events)
+    window = replay(key, partition, report_rules(after, failures), events)
     looks = _look(before), _look(window)
     check_shown(failures, key)
     rows = list(_rows(*(_items(look) for look in looks)))

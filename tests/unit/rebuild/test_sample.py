@@ -76,6 +76,13 @@ def raises(tool: str, call_id: str, text: str) -> str:
     raise KeyError(text[:1])
 
 
+def panics(_tool: str, _call: str, text: str) -> str:
+    class Panic(BaseException):
+        pass
+
+    raise Panic(text[:1])
+
+
 def with_a_result(policy: dict[str, Any], callables: Callables | None = None) -> Talk:
     talk = Talk(policy, callables=callables)
     talk.chat(1)
@@ -86,7 +93,12 @@ def with_a_result(policy: dict[str, Any], callables: Callables | None = None) ->
 
 
 @pytest.mark.parametrize(
-    ("callables", "why"), [({}, "is not registered"), ({"shorten": raises}, "raised KeyError")]
+    ("callables", "why"),
+    [
+        ({}, "is not registered"),
+        ({"shorten": raises}, "raised KeyError"),
+        ({"shorten": panics}, "raised Panicked"),
+    ],
 )
 async def test_a_callable_of_the_other_policy_that_does_nothing_here_is_named(
     callables: Callables, why: str
