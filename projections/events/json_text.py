@@ -7,6 +7,7 @@ its bytes: 60 MB of ``[]`` are 30 million lists. The bounds here cost a search t
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,6 +21,7 @@ MAX_DEPTH = 500
 own check names the event.
 """
 _EXPLAINED = 1 << 20
+_ARRAY = re.compile(rb"[ \t\r\n]*\[")
 PIECE = 1 << 20
 """Bytes of a text that are looked at together."""
 
@@ -112,6 +114,24 @@ def decode(text: bytes, what: str = "the body") -> Any:
     if key is not None:
         raise MalformedInput(f"{what} has the key {key[:60]!r} twice in one object")
     return value
+
+
+def items_of(text: bytes, what: str = "the body") -> list[bytes] | None:
+    """The items of a JSON array, none of them decoded; None where the text is no array.
+
+    Raises:
+        MalformedInput: it is not JSON, as far as that is seen without decoding.
+        InvalidRequest: it holds more than :data:`MAX_VALUES` values.
+    """
+    if _ARRAY.match(text) is None:
+        return None
+    check_values(text)
+    try:
+        return [bytes(item) for item in msgspec.json.decode(text, type=list[msgspec.Raw])]
+    except RecursionError:
+        raise MalformedInput(f"{what} is nested more than {MAX_DEPTH} levels deep") from None
+    except msgspec.DecodeError as error:
+        raise MalformedInput(f"{what} is not JSON: {_plain(error)}") from None
 
 
 def _repeated_key(text: bytes, keys: int) -> str | None:

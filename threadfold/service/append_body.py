@@ -11,10 +11,8 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-import msgspec
-
 from projections.errors import EventTooLarge, InvalidEvent, InvalidRequest, ThreadfoldError
-from projections.events.json_text import bytes_at_least, check_values, decode, values_at_most
+from projections.events.json_text import bytes_at_least, decode, items_of, values_at_most
 from projections.events.known_fields import Known, explain_unknown, unknown_field, without_unknown
 from projections.events.tokenizer import count_all
 from projections.formats import anthropic_input
@@ -252,7 +250,7 @@ def parts_of(text: list[bytes], noun: str, most: int) -> Iterator[tuple[int, lis
         InvalidRequest: it has no item, or too many items or values.
         EventTooLarge: an item is too large.
     """
-    pieces = _pieces(text[0]) if len(text[0]) > PART_BYTES else None
+    pieces = items_of(text[0]) if len(text[0]) > PART_BYTES else None
     if pieces is None:
         _check_size(text[0], f"{noun} 1", most)
         yield 0, as_list(decode(text.pop()), noun)
@@ -275,15 +273,6 @@ def parts_of(text: list[bytes], noun: str, most: int) -> Iterator[tuple[int, lis
 def _check_size(text: bytes, where: str, most: int) -> None:
     if len(text) > most and (size := bytes_at_least(text)) > most:
         raise EventTooLarge(f"{where}: {size} bytes are over the limit of {most} bytes")
-
-
-def _pieces(text: bytes) -> list[bytes] | None:
-    """The items of a JSON array, not decoded; None where it is none."""
-    check_values(text)
-    try:
-        return [bytes(piece) for piece in msgspec.json.decode(text, type=list[msgspec.Raw])]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None  # decoded as a whole, it says what is wrong
 
 
 def _named(number: int, flat: Any) -> tuple[str, Any]:

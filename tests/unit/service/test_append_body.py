@@ -234,6 +234,8 @@ def test_an_item_that_cannot_fit_is_refused_before_it_is_decoded(alone: bool) ->
         EventTooLarge, match=f"message {1 if alone else 2}: 10485... bytes are over"
     ):
         AppendBody(text, Form.OPENAI, "c").drafts(drafter(), None)
+    with pytest.raises(MalformedInput, match="the body is not JSON"):
+        AppendBody(b"[" + item, Form.OPENAI, "c").drafts(drafter(), None)
     # Escapes and spaces between values say nothing of an event's size.
     wide = (
         b'{"role": "user",' + b" " * (8 << 20) + b'"content": "' + b"\\u0041 " * (1 << 20) + b'"}'
