@@ -11,7 +11,7 @@ _Replace = Callable[[str, str, str], str]
 
 
 class Panicked(Exception):
-    """A callable raised what is no ``Exception``, as libraries in other languages do."""
+    """A callable raised an error that is no ``Exception``. Libraries in other languages do."""
 
 
 def report_rules(rules: Rules, failures: Failures) -> Rules:

@@ -7,8 +7,9 @@ the event loop for what is small, in a thread or in a process of its own for wha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple
 
 from projections.errors import EventTooLarge, InvalidEvent, InvalidRequest, ThreadfoldError
@@ -107,36 +108,35 @@ class AppendBody(NamedTuple):
         found = Drafts([], [], [])
         owners: list[int] = []
         noun = "message" if self.form in _FIELDS else "event"
+        given: dict[str, Any] = {
+            "operator": False,
+            "id_seed": id_seed,
+            "conditions": conditions,
+        }
         for begin, items in parts_of(text, noun, drafter.most_bytes):
-            part = self._part(items, begin, drafter, id_seed, conditions, owners)
+            draft = partial(drafter.drafts, **given, goes_on=begin > 0)
+            part = self._part(items, begin, draft, owners)
             found = part if not begin else found.and_(part)
             del items, part  # before the next ones are decoded
         return found
 
     def _part(
-        self,
-        items: list[Any],
-        begin: int,
-        drafter: Drafter,
-        id_seed: str | None,
-        conditions: Conditions,
-        owners: list[int],
+        self, items: list[Any], begin: int, draft: Callable[..., Drafts], owners: list[int]
     ) -> Drafts:
         """The drafts of the items from place ``begin`` on. ``owners`` are the numbers of the
         messages that the events so far were made of.
         """
-        fields = _FIELDS.get(self.form)
-        first, rest = begin + 1, {"goes_on": begin > 0}
+        fields, first = _FIELDS.get(self.form), begin + 1
         if fields is not None and self.lenient:
             items = without_unknown(items, fields)
         elif fields is not None:
             for i, item in enumerate(items, first):
                 _check_fields(item, fields, f"message {i}")
         if self.form is Form.ANTHROPIC:
-            return self._from_anthropic(items, begin, drafter, id_seed, conditions, owners)
+            return self._from_anthropic(items, begin, draft, owners)
         if self.form is Form.EVENTS_OF_SEVERAL:
             named = [_named(i, flat) for i, flat in enumerate(items, first)]
-            return drafter.drafts(named, "event", False, id_seed, conditions, **rest)
+            return draft(named, "event")
         if self.form is Form.OPENAI:
             flats: list[Any] = [
                 to_flat(item, f"message {i}") for i, item in enumerate(items, first)
@@ -145,7 +145,7 @@ class AppendBody(NamedTuple):
             flats = [self._of_this(i, flat) for i, flat in enumerate(items, first)]
         self._check_user(flats, self.form.value, first)
         pairs = [(self.conversation, flat) for flat in flats]
-        return drafter.drafts(pairs, self.form.value, False, id_seed, conditions, **rest)
+        return draft(pairs, self.form.value)
 
     def drafts_apart(
         self, drafter: Drafter, id_seed: str | None, conditions: Conditions = UNCONDITIONED
@@ -176,9 +176,7 @@ class AppendBody(NamedTuple):
         self,
         messages: list[Any],
         begin: int,
-        drafter: Drafter,
-        id_seed: str | None,
-        conditions: Conditions,
+        draft: Callable[..., Drafts],
         owners: list[int],
     ) -> Drafts:
         lists = [
@@ -194,7 +192,7 @@ class AppendBody(NamedTuple):
         pairs = [(self.conversation, flat) for flat in flats]
         try:
             self._check_user(flats, "event", first)
-            return drafter.drafts(pairs, "event", False, id_seed, conditions, goes_on=begin > 0)
+            return draft(pairs, "event")
         except ThreadfoldError as error:
             # The caller knows its messages, not the events that were made of them.
             named = re.sub(

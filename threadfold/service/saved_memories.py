@@ -58,7 +58,7 @@ def drafted(drafter: Drafter, saves: Sequence[Save], seed: str | None) -> tuple[
 
 
 def flat_event(data: events.Learnt) -> dict[str, Any]:
-    """The flat event of what is learnt."""
+    """A memory event as callers write events: flat."""
     return {"type": MEMORY_NAMES[type(data)], **to_builtins(data)}
 
 
