@@ -12,8 +12,8 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
-from projections.errors import EventTooLarge, InvalidEvent, InvalidRequest, ThreadfoldError
-from projections.events.json_text import bytes_at_least, decode, items_of, values_at_most
+from projections.errors import InvalidEvent, InvalidRequest, ThreadfoldError
+from projections.events.json_text import decode, items_of, values_at_most
 from projections.events.known_fields import Known, explain_unknown, unknown_field, without_unknown
 from projections.events.tokenizer import count_all
 from projections.formats import anthropic_input
@@ -113,7 +113,7 @@ class AppendBody(NamedTuple):
             "id_seed": id_seed,
             "conditions": conditions,
         }
-        for begin, items in parts_of(text, noun, drafter.most_bytes):
+        for begin, items in parts_of(text, noun, drafter.check_size):
             draft = partial(drafter.drafts, **given, goes_on=begin > 0)
             part = self._part(items, begin, draft, owners)
             found = part if not begin else found.and_(part)
@@ -237,11 +237,13 @@ def as_list(body: Any, noun: str) -> list[Any]:
     return body
 
 
-def parts_of(text: list[bytes], noun: str, most: int) -> Iterator[tuple[int, list[Any]]]:
+def parts_of(
+    text: list[bytes], noun: str, check: Callable[[bytes, str], None]
+) -> Iterator[tuple[int, list[Any]]]:
     """The items of a body, decoded: all at once, or of a large list one part after the other, each
     with the number of those before. ``text`` has the body alone, which is taken out: decoded, one
     wide character makes a text four times as large, so only a part is held at a time, and an item
-    that has over ``most`` bytes is not decoded.
+    that ``check`` refuses is not decoded.
 
     Raises:
         MalformedInput: it is not JSON.
@@ -250,7 +252,7 @@ def parts_of(text: list[bytes], noun: str, most: int) -> Iterator[tuple[int, lis
     """
     pieces = items_of(text[0]) if len(text[0]) > PART_BYTES else None
     if pieces is None:
-        _check_size(text[0], f"{noun} 1", most)
+        check(text[0], f"{noun} 1")
         yield 0, as_list(decode(text.pop()), noun)
         return
     text.clear()
@@ -261,16 +263,11 @@ def parts_of(text: list[bytes], noun: str, most: int) -> Iterator[tuple[int, lis
     while pieces:
         piece = pieces.pop()
         number, size = number + 1, size + len(piece)
-        _check_size(piece, f"{noun} {number}", most)
+        check(piece, f"{noun} {number}")
         items.append(decode(piece, f"{noun} {number}"))
         if size > PART_BYTES or not pieces:
             yield begin, items
             begin, size, items = number, 0, []
-
-
-def _check_size(text: bytes, where: str, most: int) -> None:
-    if len(text) > most and (size := bytes_at_least(text)) > most:
-        raise EventTooLarge(f"{where}: {size} bytes are over the limit of {most} bytes")
 
 
 def _named(number: int, flat: Any) -> tuple[str, Any]:

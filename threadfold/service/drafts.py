@@ -12,12 +12,14 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from projections.errors import (
+    EventTooLarge,
     InvalidEvent,
     InvalidName,
     InvalidPolicy,
     InvalidPosition,
     ThreadfoldError,
 )
+from projections.events.json_text import bytes_at_least
 from projections.events.times import present
 from projections.events.token_cost import MOST_SLOW
 from projections.events.tokenizer import SlowText
@@ -96,13 +98,18 @@ class Drafter:
         self._overrides: dict[Key, dict[str, object]] = {}
         self._parts = _Parts()
 
-    @property
-    def most_bytes(self) -> int:
-        """The bytes that one event has at most, as far as the tenant's policy says; a long result
-        is spilled.
+    def check_size(self, text: bytes, where: str) -> None:
+        """Check the JSON of an event before it is decoded.
+
+        Raises:
+            EventTooLarge: it fits no event, nor, as a result that is spilled, the tenant's policy.
         """
         policy = self._rules.for_conversation(self._tenant, None)
-        return max(self._max_bytes, policy.max_result_bytes) + _AROUND
+        most = max(self._max_bytes, policy.max_result_bytes) + _AROUND
+        if len(text) > most and (size := bytes_at_least(text)) > most:
+            raise EventTooLarge(
+                f"{where}: {size} bytes are over the limit of {self._max_bytes} bytes for one event"
+            )
 
     def records(
         self,

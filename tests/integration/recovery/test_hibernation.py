@@ -191,13 +191,9 @@ async def test_idle_conversations_become_stubs_of_500_bytes_and_readers_and_even
                     )
             # A repeat of an id from before is one, and an event wakes its conversation.
             key = keys[3]
-            page = await backend.history(key.tenant, key.conversation, limit=1)
-            repeat = {
-                "type": "message",
-                "role": "user",
-                "content": "again",
-                "id": page["events"][0]["id"],
-            }
+            page = await backend.history(key.tenant, key.conversation, limit=20)
+            old = next(event["id"] for event in page["events"] if event["type"] == "message")
+            repeat = {"type": "message", "role": "user", "content": "again", "id": old}
             (told,) = await backend.wait_applied(
                 key.tenant,
                 key.conversation,

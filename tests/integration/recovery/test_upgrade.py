@@ -117,7 +117,7 @@ async def as_it_was(http: httpx.AsyncClient) -> None:
 async def goes_on(http: httpx.AsyncClient) -> None:
     """Repeats, rollbacks, approvals, turns and summaries work on what the release wrote."""
     history = await get(http, "demo", "talk-0/history?limit=20")
-    old = history["events"][0]
+    old = next(event for event in history["events"] if event["type"] == "message")
     repeat = {"type": "message", "role": "user", "content": "again", "id": old["id"]}
     done = await post(http, "talk-0/events?wait=applied", repeat)
     assert done["events"][0] == {
