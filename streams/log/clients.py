@@ -289,6 +289,10 @@ async def _knows_a_broker(client: Any, settings: Settings) -> None:
             await client.force_metadata_update()
 
 
+_closing: set[asyncio.Future[Any]] = set()
+"""Clients that failed to start and are being closed: the event loop holds no task by itself."""
+
+
 async def start_client(client: Any, settings: Settings, limit: float | None = None) -> None:
     """Start an aiokafka client within ``limit`` seconds (default: the append time-out); one that
     failed to start is closed.
@@ -298,7 +302,11 @@ async def start_client(client: Any, settings: Settings, limit: float | None = No
             await client.start()
     except BaseException:
         close = getattr(client, "stop", None) or client.close
-        await close()
+        closing = asyncio.ensure_future(close())
+        _closing.add(closing)
+        closing.add_done_callback(_closing.discard)
+        # Who is cancelled once more meanwhile leaves no client that is closed in part.
+        await asyncio.shield(closing)
         raise
 
 

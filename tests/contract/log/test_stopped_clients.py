@@ -128,3 +128,28 @@ async def test_a_command_waits_while_the_cluster_names_no_broker(
     monkeypatch.setattr(ClusterMetadata, "brokers", named)
     assert await partition_count(settings) == settings.partitions
     assert not none_yet
+
+
+async def test_a_start_that_is_cancelled_twice_leaves_no_client_that_is_closed_in_part() -> None:
+    class Client:
+        begun, closing, goes_on, closed = (asyncio.Event() for _ in range(4))
+
+        async def start(self) -> None:
+            self.begun.set()
+            await asyncio.Event().wait()
+
+        async def stop(self) -> None:
+            self.closing.set()
+            await self.goes_on.wait()
+            self.closed.set()
+
+    client = Client()
+    starting = asyncio.create_task(start_client(client, Settings(kafka="unused", redis="unused")))
+    for reached in (client.begun, client.closing):
+        await reached.wait()
+        starting.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    client.goes_on.set()
+    await asyncio.wait_for(client.closed.wait(), 30)
