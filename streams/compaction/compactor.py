@@ -158,7 +158,8 @@ class Compactor:
         previous = await self._previous(request, key)
         summarizer = self._summarizer(request.summarizer)
         begun = time.perf_counter()
-        answer = await self._left_behind(request, key, span, previous) or await summarize(
+        covers = _span_of(request, span)
+        answer = await self._left_behind(request, key, covers, previous) or await summarize(
             summarizer,
             SummaryInput(
                 previous=previous.text if previous else None,
@@ -173,7 +174,7 @@ class Compactor:
                 conversation=request.conversation,
             ),
         )
-        flat = _summary_event(request, span, previous, answer)
+        flat = _summary_event(request, span, covers, previous, answer)
         made_by = answer.summarizer or summarizer.name
         self.metrics.observe(SUMMARY_SECONDS, time.perf_counter() - begun, made_by)
         flat |= {"summarizer": made_by, "model": answer.model, "cost": answer.cost}
@@ -207,12 +208,15 @@ class Compactor:
             return self._summarizers(EXTRACTIVE)
 
     async def _left_behind(
-        self, request: CompactionRequest, key: Key, span: Span, previous: events.Summary | None
+        self,
+        request: CompactionRequest,
+        key: Key,
+        covers: dict[str, Any],
+        previous: events.Summary | None,
     ) -> SummaryText | None:
         """The text of an answer that a rollback left behind, if it was made of exactly this: it is
         not paid for again.
         """
-        wanted = _span_of(request, span)
         offsets = absolute(request.left_behind)
         async for step in said_at(self.log, key, request.partition, offsets):
             for _, event in step:
@@ -220,7 +224,7 @@ class Compactor:
                     isinstance(event, events.SummaryEvent)
                     and (data := event.data).policy == request.policy
                     # What an operator took out since does not stand any more.
-                    and (data.span.digest, data.span.stands) == (wanted["digest"], wanted["stands"])
+                    and (data.span.digest, data.span.stands) == (covers["digest"], covers["stands"])
                     and await self._stood_on(data, request, key, previous)
                 ):
                     cost = None if data.cost is None else 0.0
@@ -279,16 +283,17 @@ def _record_of(key: Key, flat: dict[str, Any], encoding: str, max_bytes: int) ->
 def _summary_event(
     request: CompactionRequest,
     span: Span,
+    covers: dict[str, Any],
     previous: events.Summary | None,
     answer: SummaryText,
 ) -> dict[str, Any]:
-    """The flat summary event that answers a request whole."""
+    """The flat summary event that answers a request whole; ``covers`` is its span."""
     return {
         "type": "summary",
         "summary_id": request.request_id,
         "text": answer.text,
         "tokens": answer.tokens,
-        "span": _span_of(request, span),
+        "span": covers,
         "previous": request.previous,
         "previous_position": (
             None
