@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from tests.support.raw_server import answer, problem, raw_server
 from threadfold_client import (
     AsyncClient,
     Conflict,
+    PartialWriter,
     Unavailable,
 )
 
@@ -34,6 +37,23 @@ class Partials:
     async def answer_to(self, body: Any) -> bytes:
         """What a piece of text is answered, or the append of the whole message."""
         return DONE if isinstance(body, list) else await self.take(body)
+
+
+@asynccontextmanager
+async def writing_to(
+    service: Partials, **options: float
+) -> AsyncIterator[tuple[Any, PartialWriter]]:
+    """A server on which that service answers, and a writer of turn t of conversation c there."""
+
+    async def serve(writer: asyncio.StreamWriter) -> None:
+        writer.write(await service.answer_to(server.asked[-1].body))
+
+    async with (
+        raw_server(serve) as server,
+        AsyncClient(server.url, "k", retries=QUICK) as client,
+        client.partial("c", "t", **options) as writer,
+    ):
+        yield server, writer
 
 
 async def test_a_writer_sends_everything_in_few_requests_and_ends_with_its_message() -> None:
@@ -120,15 +140,7 @@ async def test_a_service_that_lost_the_text_in_progress_is_reported_it_from_the_
 
 async def test_text_in_progress_goes_in_few_requests() -> None:
     service = Partials()
-
-    async def serve(writer: asyncio.StreamWriter) -> None:
-        writer.write(await service.answer_to(server.asked[-1].body))
-
-    async with (
-        raw_server(serve) as server,
-        AsyncClient(server.url, "k", retries=QUICK) as client,
-        client.partial("c", "t", interval=0.2) as writer,
-    ):
+    async with writing_to(service, interval=0.2) as (server, writer):
         begun = time.monotonic()
         for i in range(100):
             await writer.write(f"word {i} ")
@@ -141,15 +153,7 @@ async def test_text_in_progress_goes_in_few_requests() -> None:
 
 async def test_neither_a_flush_nor_the_end_of_text_in_progress_waits_for_the_interval() -> None:
     service = Partials()
-
-    async def serve(writer: asyncio.StreamWriter) -> None:
-        writer.write(await service.answer_to(server.asked[-1].body))
-
-    async with (
-        raw_server(serve) as server,
-        AsyncClient(server.url, "k", retries=QUICK) as client,
-        client.partial("c", "t", interval=60) as writer,
-    ):
+    async with writing_to(service, interval=60) as (server, writer):
         begun = time.monotonic()
         await writer.write("first")
         await writer.write(" flushed")
@@ -194,15 +198,7 @@ async def test_an_end_that_failed_is_repeated_as_the_same_message() -> None:
 
 async def test_a_character_that_is_cut_in_two_goes_out_whole() -> None:
     service = Partials()
-
-    async def serve(writer: asyncio.StreamWriter) -> None:
-        writer.write(await service.answer_to(server.asked[-1].body))
-
-    async with (
-        raw_server(serve) as server,
-        AsyncClient(server.url, "k", retries=QUICK) as client,
-        client.partial("c", "t", interval=0) as writer,
-    ):
+    async with writing_to(service, interval=0) as (server, writer):
         for half, sent in (("a\ud83d", "a"), ("\ude00", "a😀"), ("b", "a😀b")):
             await writer.write(half)
             await writer.flush()
