@@ -101,16 +101,6 @@ class Lag:
         """For how many seconds windows that include offset ``applied`` have missed an event that
         was in the log; None where that is not longer than ``stale_after``.
         """
-        seconds = self._behind(partition, applied)
-        if seconds is None:
-            return None
-        if self._last.get(partition, 0) > applied + 1:
-            return seconds
-        self._suspects.add(partition)
-        return None
-
-    def _behind(self, partition: int, applied: int) -> float | None:
-        """As :meth:`stale`, but the end of the log may not be that of an event."""
         ends = self._seen.get(partition)
         if not ends:
             return None
@@ -118,7 +108,12 @@ class Lag:
             ends.popleft()
         end, since = ends[0]
         seconds = time.monotonic() - since
-        return None if end <= applied + 1 or seconds <= self._stale_after else seconds
+        if end <= applied + 1 or seconds <= self._stale_after:
+            return None
+        if self._last.get(partition, 0) > applied + 1:
+            return seconds
+        self._suspects.add(partition)
+        return None
 
     def stamped(self, document: bytes, partition: int, applied: int) -> bytes:
         """A context document that says ``"stale"`` if it is: seconds, as :meth:`stale`."""
@@ -146,12 +141,8 @@ class Lag:
     async def _suspect(self) -> None:
         """Look which partitions are behind before anybody reads their windows."""
         for partition, ends in self._seen.items():
-            if time.monotonic() - ends[0][1] <= self._stale_after:
-                continue
-            applied = await self._applied(partition)
-            known = self._last.get(partition, 0) > applied + 1
-            if self._behind(partition, applied) is not None and not known:
-                self._suspects.add(partition)
+            if time.monotonic() - ends[0][1] > self._stale_after:
+                self.stale(partition, await self._applied(partition))
 
     def _note(self, found: dict[int, int]) -> None:
         now = time.monotonic()
