@@ -22,6 +22,8 @@ own check names the event.
 """
 _EXPLAINED = 1 << 20
 _ARRAY = re.compile(rb"[ \t\r\n]*\[")
+_HALF_PAIR, _AT_END = re.compile(rb"\\u[dD][89abAB]"), 12
+"""Where a text ends soon after half of a surrogate pair, the decoder says that it is truncated."""
 PIECE = 1 << 20
 """Bytes of a text that are looked at together."""
 
@@ -188,9 +190,8 @@ def _explain(text: bytes, error: Exception) -> str:
             )
         except (RecursionError, ValueError):
             return _plain(error)
-        if "truncated" in str(error):
-            # The standard library takes what JSON cannot carry.
-            return "an escape \\u… is half of a surrogate pair"
+    if "truncated" in str(error) and _HALF_PAIR.search(text[-_AT_END:]):
+        return "an escape \\u… is half of a surrogate pair"
     return _plain(error)
 
 

@@ -23,7 +23,7 @@ from projections.events.known_fields import explain_unknown, known_fields, unkno
 from projections.events.size_limits import out_of_bounds
 from projections.events.tokenizer import SlowText
 from projections.events.type_errors import explain, word_for
-from projections.names import Key, one_line, parse_position
+from projections.names import Key, one_line, parse_position, quoted
 
 MAX_ID = 256
 RESERVED = frozenset({"event.dropped", "conversation.erased"})
@@ -235,8 +235,8 @@ def _checked(
     taken = codec.DATA_TYPES.keys() - (frozenset() if operator else RESERVED | OWN)
     own = f"{name}.v1" if _OTHER_TYPE.fullmatch(f"{name}.v1") else "acme.note.v1"
     raise InvalidEvent(
-        f"{where}: field type: {name[:60]!r} is not one of {', '.join(sorted(taken))}; your own"
-        f" type must end in a version, like {own[:60]!r}"
+        f"{where}: field type: {quoted(name)} is not one of {', '.join(sorted(taken))}; your own"
+        f" type must end in a version, like {quoted(own)}"
     )
 
 

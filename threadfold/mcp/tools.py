@@ -15,6 +15,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import Field, ValidationError
 
+from projections.names import one_line
 from threadfold.mcp.callers import Callers
 from threadfold_client import AsyncClient
 
@@ -77,7 +78,11 @@ class _Server(MCPServer[Any]):
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         known = self.known.get(name)
-        if known is not None and (unknown := sorted(arguments.keys() - known)):
+        if known is None:
+            raise ToolError(
+                f"tool {one_line(name)} is not known: there are {', '.join(sorted(self.known))}"
+            )
+        if unknown := sorted(arguments.keys() - known):
             # The SDK leaves them out: a search with a misspelt filter would find too much.
             raise ToolError(
                 f"tool {name}: {unknown[0][:80]!r} is not an argument of it:"

@@ -10,7 +10,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from projections.errors import Conflict, Erased, Forbidden, Healing, InvalidRequest, UnknownMemory
+from projections.errors import (
+    Conflict,
+    Erased,
+    Forbidden,
+    Healing,
+    InvalidRequest,
+    UnknownConversation,
+    UnknownMemory,
+)
 from projections.events import types as events
 from projections.events.times import parse_micros, present, time_at
 from projections.memory.resolution import Record
@@ -287,16 +295,19 @@ class Memories:
                 )
             return users_log(tenant, user), user, channel
         key = make_key(tenant, conversation)
+        missing = UnknownConversation(f"{what}: {unknown(key)}")
         if names is not None and conversation not in names:
-            raise unknown(key)
+            raise missing
         try:
             state = (await self._backend.window(tenant, conversation)).state
-        except Erased:
+        except UnknownConversation:
+            raise missing from None
+        except Erased as error:
             if whose.bound:  # it may have been another user's
-                raise unknown(key) from None
-            raise
+                raise missing from None
+            raise Erased(f"{what}: {error}") from None
         if whose.bound and state.user != user:
-            raise unknown(key)
+            raise missing
         for name, given, own in (("user", user, state.user), ("channel", channel, state.channel)):
             if given is not None and given != own:
                 raise InvalidRequest(

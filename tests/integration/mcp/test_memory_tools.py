@@ -147,6 +147,11 @@ async def test_what_is_no_argument_and_no_id_is_refused_by_name(world: World, us
         for no_id in ("stats", "..", "0" * 63, "0" * 64 + "/timeline"):
             for tool in ("mem_get", "mem_timeline", "mem_delete"):
                 assert f"{tool}: id: String should match" in await refused(client, tool, id=no_id)
+        assert await refused(client, "mem_forget") == (
+            "tool mem_forget is not known: there are mem_context, mem_delete, mem_get, mem_save,"
+            " mem_search, mem_timeline"
+        )
+        assert len(await refused(client, "x" * 100_000)) < 250
 
 
 async def test_heads_are_limited_as_at_the_gateway(world: World) -> None:

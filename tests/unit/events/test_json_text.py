@@ -103,6 +103,9 @@ def test_a_text_that_nests_too_deeply_is_refused(opened: bytes, closed: bytes) -
         (b"[1] x", "not JSON"),
         (b'"\xff"', "not UTF-8 at byte 1"),
         (b'"\\ud800"', "half of a surrogate pair"),
+        (b'"' + b"a" * PIECE + b'\\ud800"', "half of a surrogate pair"),
+        (b'["\\ud800", "' + b"a" * PIECE + b'"]', "surrogate pair .byte 8"),
+        (b'"' + b"a" * PIECE, "truncated"),
     ],
 )
 def test_what_is_not_json_is_refused_with_its_place(text: bytes, reason: str) -> None:

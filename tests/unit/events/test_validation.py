@@ -152,6 +152,7 @@ def test_unknown_and_newer_types_are_taken_with_any_fields(name: str) -> None:
         ({}, "field type: missing"),
         ({"type": 3}, "field type: expected text, got a whole number"),
         ({"type": "massage"}, "field type: 'massage' is not one of"),
+        ({"type": "m" * 200}, "field type: '" + "m" * 60 + "…' is not one of"),
         ({"type": "acme.note"}, "your own type must end in a version, like 'acme.note.v1'"),
         ({"type": "suspension", "suspension_id": "s", "kind": "nap"}, "'nap' is not one of approval, external, input"),
         ({"type": "resolution", "suspension_id": "s", "outcome": "z"}, "'z' is not one of answered, approved, cancelled, expired, rejected"),

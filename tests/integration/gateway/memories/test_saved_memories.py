@@ -223,7 +223,11 @@ async def test_what_cannot_be_saved_is_refused_by_name(world: World, user: str) 
         ),
         ({"text": "x", "topic": "<private>y</private>"}, 422, "field topic"),
         ({"text": "x", "user": "another", "conversation": talk}, 422, "another user"),
-        ({"text": "x", "conversation": "no-such-conversation"}, 404, "not known"),
+        (
+            [{"text": "x"}, {"text": "x", "conversation": "no-such-conversation"}],
+            404,
+            "memory 2: conversation no-such-conversation is not known",
+        ),
         ([], 422, "1 to 500"),
         ([{"text": "x"}] * 501, 422, "1 to 500"),
     ):
