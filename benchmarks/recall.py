@@ -10,7 +10,8 @@ common with the statement.
 
 ``--dialogues FILE`` adds long dialogues that the repository does not have
 (``support.dialogues``): their turns alone, and with what the rules learn of them, by words alone
-and, where a model is prepared, with vectors.
+and, where a model is prepared, with vectors. ``mrr`` is that of all results a search can be asked
+for, ``mrr@10`` that of the ten it returns by default.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from streams.memory.turns import SqliteTurns
 from streams.memory.vectors import MemoryVectors
 from streams.settings.settings import Settings
 from threadfold.service import recall
+from threadfold.service.lists import MAX_LISTED
 
 FIVE, TEN = 5, 10
 BY_MEANING = "vectors"
@@ -113,7 +115,7 @@ class Tally:
 
     @property
     def mrr(self) -> float:
-        """The mean of one over the first answer's rank, within the first ten."""
+        """The mean of one over the first answer's rank, within what was judged."""
         return fmean(1 / one.rank if one.rank else 0.0 for one in self._answerable)
 
     @property
@@ -170,14 +172,21 @@ async def _of_dialogues(path: Path) -> dict[str, Any]:
     }
     for way in _ways():
         found: dict[str, list[Asked]] = defaultdict(list)
+        of_all: dict[str, list[Asked]] = defaultdict(list)
         for made in sets:
             async with _asking(made, meaning=way == BY_MEANING) as asks:
                 for question, (name, kinds) in product(made.questions, OF_DIALOGUES.items()):
-                    answer = await asks.ask(replace(_asked(made, question), kinds=kinds))
-                    found[name].append(judged(question, answer.found))
-        for name, asked in found.items():
-            tally = Tally(asked)
-            table[f"{name}, {way}"] = [rounded(tally.recall), rounded(tally.mrr)]
+                    asked = replace(_asked(made, question), kinds=kinds)
+                    found[name].append(judged(question, (await asks.ask(asked)).found))
+                    answer = await asks.ask(replace(asked, limit=MAX_LISTED))
+                    of_all[name].append(judged(question, answer.found, MAX_LISTED))
+        for name, first in found.items():
+            tally = Tally(first)
+            table[f"{name}, {way}"] = {
+                "recall@5": rounded(tally.recall),
+                "mrr@10": rounded(tally.mrr),
+                "mrr": rounded(Tally(of_all[name]).mrr),
+            }
     return table
 
 
@@ -244,9 +253,9 @@ async def _rankings(asks: recall.Recall, made: RecallSet, question: Question) ->
     return {"fused": answer.found, **rankings}
 
 
-def judged(question: Question, ranking: Ranking) -> Asked:
-    """Where the answer stands in the first ten results."""
-    first = [_places(one) for one in ranking[:TEN]]
+def judged(question: Question, ranking: Ranking, most: int = TEN) -> Asked:
+    """Where the answer stands in the first ``most`` results."""
+    first = [_places(one) for one in ranking[:most]]
     rank = next((n for n, places in enumerate(first, 1) if places & question.right), 0)
     shown = frozenset().union(*first[:FIVE])
     former = next((n for n, places in enumerate(first, 1) if places & question.former), 0)

@@ -113,3 +113,13 @@ def test_half_of_what_answers_a_question_is_half_of_its_recall() -> None:
     scope = Scope("acme", "u")
     turn = Turn(scope, "c", "0-1", "user", "Ann", "My cat is called Tom.", 0)
     assert judged(asked, [Recalled(turn)]).share == 0.5
+
+
+def test_an_answer_behind_the_tenth_result_has_a_rank_where_all_results_are_judged() -> None:
+    asked = Question("u", "q", "4", "4", frozenset(["0-11"]))
+    scope = Scope("acme", "u")
+    found = [
+        Recalled(Turn(scope, "c", f"0-{n}", "user", "Ann", "Tom is a cat.", 0))
+        for n in range(1, 13)
+    ]
+    assert (judged(asked, found).rank, judged(asked, found, 100).rank) == (0, 11)
