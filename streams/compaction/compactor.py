@@ -11,8 +11,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from projections.errors import InvalidPolicy
 from projections.events import types as events
@@ -42,7 +43,25 @@ from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 
+MOST_ANSWERED = 10_000
+"""Answers that are remembered, to be used again where a window did not take them."""
 _TRUST = ("user", "model", "tool")
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """A summary that is being made, on the predecessor at an offset."""
+
+    previous: int | None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class _Answered(NamedTuple):
+    """When a question was answered, where the summary stands, and where its predecessor does."""
+
+    at: float
+    offset: int
+    previous: int | None
 
 
 class Compactor:
@@ -83,11 +102,9 @@ class Compactor:
         self._still_due = still_due
         self.metrics = metrics or Metrics()
         self._processor = processor or Here()
-        self._under_way: set[Asked] = set()
-        self._answered: dict[Asked, tuple[float, int]] = {}
-        """What was asked, by the time at which it was answered, in that order, and the offset of
-        the summary: the fold may not have come to it yet.
-        """
+        self._under_way: dict[Asked, _UnderWay] = {}
+        self._answered: dict[Asked, _Answered] = {}
+        """In the order in which it was answered."""
 
     def read(self, value: bytes) -> CompactionRequest | None:
         """As :func:`decode_request`."""
@@ -108,16 +125,15 @@ class Compactor:
         What is asked again after a rollback is not made twice: the window takes the first answer,
         or the first one's text is appended again.
         """
-        name, now = what_is_asked(request), asyncio.get_running_loop().time()
-        while (
-            self._answered
-            and (first := next(iter(self._answered.items())))[1][0]
-            < now - self.settings.summary_time_cap
-        ):
-            del self._answered[first[0]]
-        if name in self._under_way or self._is_answered(name, request.rollback):
+        name = what_is_asked(request)
+        while (other := self._under_way.get(name)) is not None:
+            if other.previous == request.previous_offset:
+                return None
+            # The window will not take that answer, but its text can be used.
+            await other.ended.wait()
+        if self._is_to_come(name, request):
             return None
-        self._under_way.add(name)
+        mine = self._under_way[name] = _UnderWay(request.previous_offset)
         try:
             if self._still_due is not None and not await self._still_due(request):
                 self.metrics.add(COMPACTIONS, request.reason, request.summarizer, "not_due")
@@ -126,17 +142,26 @@ class Compactor:
                 await allowed()
             position = await self.answer(request)
             self._answered.pop(name, None)  # the latest is the last
-            self._answered[name] = asyncio.get_running_loop().time(), position.offset
+            now = asyncio.get_running_loop().time()
+            self._answered[name] = _Answered(now, position.offset, request.previous_offset)
+            if len(self._answered) > MOST_ANSWERED:
+                del self._answered[next(iter(self._answered))]
             return position
         finally:
-            self._under_way.discard(name)
+            del self._under_way[name]
+            mine.ended.set()
 
-    def _is_answered(self, name: Asked, rollback: int | None) -> bool:
-        """Whether it was answered just now. A window that knows a later rollback has passed the
-        answer, and did not take it.
+    def _is_to_come(self, name: Asked, request: CompactionRequest) -> bool:
+        """Whether it was answered just now, and the window that asks has not come to the answer
+        yet, and may take it.
         """
-        answered = self._answered.get(name)
-        return answered is not None and (rollback is None or answered[1] > rollback)
+        one = self._answered.get(name)
+        return (
+            one is not None
+            and one.previous == request.previous_offset
+            and one.offset > request.known_to
+            and one.at >= asyncio.get_running_loop().time() - self.settings.summary_time_cap
+        )
 
     async def answer(self, request: CompactionRequest) -> Position:
         """Summarise a request's span and append the summary; returns where the summary event
@@ -214,17 +239,20 @@ class Compactor:
         covers: dict[str, Any],
         previous: events.Summary | None,
     ) -> SummaryText | None:
-        """The text of an answer that a rollback left behind, if it was made of exactly this: it is
-        not paid for again.
+        """The text of an answer that a rollback left behind, or that came after it, if it was made
+        of exactly this: it is not paid for again.
         """
         offsets = absolute(request.left_behind)
+        if (known := self._answered.get(what_is_asked(request))) is not None:
+            offsets.append(known.offset)
+        standing = _standing(covers["positions"], covers["stands"])
         async for step in said_at(self.log, key, request.partition, offsets):
             for _, event in step:
                 if (
                     isinstance(event, events.SummaryEvent)
                     and (data := event.data).policy == request.policy
                     # What an operator took out since does not stand any more.
-                    and (data.span.digest, data.span.stands) == (covers["digest"], covers["stands"])
+                    and _standing(data.span.positions, data.span.stands or "") == standing
                     and await self._stood_on(data, request, key, previous)
                 ):
                     cost = None if data.cost is None else 0.0
@@ -250,7 +278,7 @@ class Compactor:
         before = found[0][1] if found else None
         if not isinstance(before, events.SummaryEvent):
             return False
-        return (before.data.text, before.data.span.digest) == (previous.text, previous.span.digest)
+        return before.data.text == previous.text
 
     async def _previous(self, request: CompactionRequest, key: Key) -> events.Summary | None:
         if request.previous_offset is None:
@@ -328,6 +356,11 @@ def _span_of(request: CompactionRequest, span: Span) -> dict[str, Any]:
         **({"kept": request.kept} if request.kept else {}),
         "survives_rollbacks": True,
     }
+
+
+def _standing(positions: list[int], stands: str) -> list[int]:
+    """The offsets of a span's events that were summarised."""
+    return [offset for offset, one in zip(absolute(positions), stands, strict=False) if one == "1"]
 
 
 def _shorten(flat: dict[str, Any], request: CompactionRequest, last: int) -> None:

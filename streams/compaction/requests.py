@@ -51,6 +51,10 @@ class CompactionRequest(msgspec.Struct, omit_defaults=True):
     policy: str
     previous: str | None = None
     previous_offset: int | None = None
+    previous_text: str | None = None
+    """The first 32 hex digits of the SHA-256 of the predecessor's text."""
+    known_to: int = -1
+    """The last event that the window had folded."""
     rollback: int | None = None
     left_behind: list[int] = []
     """What came after the span and before the last rollback, delta-encoded: an answer to the same
@@ -137,6 +141,10 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
         policy=version,
         previous=previous.summary_id if previous else None,
         previous_offset=previous.offset if previous else None,
+        previous_text=(
+            sha256(previous.text.encode(errors="replace")).hexdigest()[:32] if previous else None
+        ),
+        known_to=meta.position,
         rollback=meta.rollback,
         left_behind=_left_behind(window, due.last),
         kept=delta(list(due.kept)),
@@ -162,18 +170,34 @@ def piece_offsets(piece: Piece) -> list[int] | None:
     return None if piece.offsets is None else absolute(piece.offsets)
 
 
-Asked = tuple[int, str, str, int, int, tuple[int, ...], int | None, str]
+Asked = tuple[int, str, str, str, str | int | None, str]
 
 
 def what_is_asked(request: CompactionRequest) -> Asked:
-    """What a request asks for, whichever rollback it knows."""
+    """What a summariser is asked: whichever rollbacks the request knows, whatever they abandoned
+    in its span, and under whichever id and place its predecessor's text stands.
+    """
     return (
         request.generation,
         request.tenant,
         request.conversation,
-        request.first,
-        request.last,
-        tuple(request.kept),
-        request.previous_offset,
+        _standing(request),
+        request.previous_text or request.previous_offset,
         request.policy,
     )
+
+
+def _standing(request: CompactionRequest) -> str:
+    """A digest of the events that are to be summarised."""
+    found = sha256()
+    for piece in request.pieces:
+        if not piece.live:
+            continue
+        offsets, gone = piece_offsets(piece), set(absolute(piece.gone))
+        if offsets is None:
+            found.update(msgspec.json.encode((piece.first, piece.last, piece.gone, piece.voids)))
+            continue
+        for offset in offsets:
+            if offset not in gone and not any(a <= offset <= b for a, b in piece.voids):
+                found.update(b"%d " % offset)
+    return found.hexdigest()

@@ -12,13 +12,11 @@ import pytest
 from projections.events import types as events
 from projections.events.codec import decode_event
 from projections.events.types import SummaryEvent
-from projections.events.validation import make_record
 from projections.names import Position, partition_of
 from projections.policy.policy import Rules
 from streams.compaction.compactor import Compactor
-from streams.compaction.requests import CompactionRequest, Piece, request_for
+from streams.compaction.requests import Piece, request_for
 from streams.compaction.span import SpanLost, read_span
-from streams.compaction.summarizers.base import SummaryInput, SummaryText
 from streams.log.log import Raw
 from streams.settings.settings import Settings
 from tests.support.compaction import KEY, SMALL, Terse, append, fold
@@ -205,97 +203,3 @@ async def test_a_summariser_nobody_knows_leaves_no_window_due_for_ever() -> None
     _, event = await last(log)
     assert event.data.summarizer == "extractive"
     assert (await fold(log, RULES)).meta.summary is not None
-
-
-class Counted(Terse):
-    """A summariser that counts its calls."""
-
-    calls = 0
-
-    async def summarize(self, request: SummaryInput) -> SummaryText:
-        self.calls += 1
-        return msgspec.structs.replace(await super().summarize(request), model="m", cost=0.5)
-
-
-async def roll_back(log: MemoryLog, *offsets: int) -> None:
-    """Go back to one offset after the other."""
-    partition = partition_of(KEY, log.partitions)
-    for offset in offsets:
-        begin = (await log.end_offsets())[partition]
-        await append(log, [{"type": "rollback", "to": f"{partition}-{offset}"}], 1_000 + begin)
-
-
-async def left_behind(log: MemoryLog, compactor: Compactor) -> tuple[CompactionRequest, int]:
-    """A request whose summary a rollback has left behind, and another one has not brought back; and
-    where the second one went to.
-    """
-    await append(log, talk(40))
-    request = request_for(await fold(log, RULES), 1)
-    assert request is not None and not request.left_behind
-    end = (await log.end_offsets())[request.partition] - 1
-    assert await compactor.answer_if_due(request) is not None
-    await roll_back(log, request.first, end)
-    return request, end
-
-
-async def test_a_summary_that_rollbacks_left_behind_is_appended_again_and_not_paid_for_twice() -> (
-    None
-):
-    log, model = MemoryLog(3), Counted()
-    compactor = Compactor(SETTINGS, log, lambda _: model)
-    before, end = await left_behind(log, compactor)
-    for _ in range(3):
-        request = request_for(await fold(log, RULES), 1)
-        assert request is not None and request.request_id != before.request_id
-        assert (request.first, request.last) == (before.first, before.last)
-        # At once: the window does not wait for the summary that it has passed.
-        assert await compactor.answer_if_due(request) is not None
-        assert await compactor.answer_if_due(request) is None
-        _, event = await last(log)
-        assert (event.data.model, event.data.cost) == ("m", 0.0)
-        window = await fold(log, RULES)
-        assert window.meta.summary is not None
-        assert window.meta.summary.summary_id == request.request_id
-        await roll_back(log, request.first, end)
-    assert model.calls == 1
-
-
-async def test_a_summary_left_behind_is_not_used_once_an_event_of_its_span_was_taken_out() -> None:
-    log, model = MemoryLog(3), Counted()
-    compactor = Compactor(SETTINGS, log, lambda _: model)
-    before, _ = await left_behind(log, compactor)
-    dropped = make_record(
-        KEY,
-        {"type": "event.dropped", "position": f"{before.partition}-{before.first + 1}"},
-        where="e",
-        now="2026-01-01T00:00:00Z",
-        new_id="dropped",
-        operator=True,
-    )
-    await log.append([dropped])
-    request = request_for(await fold(log, RULES), 1)
-    assert request is not None and request.last == before.last
-    await compactor.answer(request)
-    assert model.calls == 2
-
-
-async def test_a_chain_of_summaries_that_rollbacks_left_behind_is_not_paid_for_twice() -> None:
-    # Spans that the input cap cut are among them; those have ids of their own.
-    log, model = MemoryLog(3), Counted()
-    settings = Settings(kafka="unused", redis="unused", summary_input_tokens=200)
-    compactor = Compactor(settings, log, lambda _: model)
-    await append(log, talk(60))
-    partition = partition_of(KEY, log.partitions)
-    end = (await log.end_offsets())[partition] - 1
-    texts: list[str] = []
-    for number in range(3):
-        made = 0
-        while (request := request_for(await fold(log, RULES), 1)) is not None:
-            await compactor.answer(request)
-            made += 1
-            assert made < 40
-        window = await fold(log, RULES)
-        assert window.meta.summary is not None and made == model.calls > 3, number
-        texts.append(window.meta.summary.text)
-        await roll_back(log, 0, end)
-    assert len(set(texts)) == 1
