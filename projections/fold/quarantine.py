@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from projections.errors import InvalidPosition, UnusablePolicy
+from projections.errors import InvalidPosition, LogTruncated, UnusablePolicy
 from projections.events.types import AnyEvent, EventDroppedEvent, absolute
 from projections.names import Position, parse_position
 from projections.window.meta import Quarantine
@@ -49,7 +49,7 @@ def cause_of(error: BaseException) -> str:
     """Why the fold failed, without the error's own text: that may quote the event, and dead letters
     outlive an erasure.
     """
-    if isinstance(error, UnusablePolicy):
+    if isinstance(error, UnusablePolicy | LogTruncated):
         return str(error)
     at, where = error.__traceback__, ""
     while at is not None:

@@ -81,6 +81,7 @@ class KafkaLog:
         self._admit = admit
         self.settings = settings
         self.partitions = partitions
+        self.accepts_lost_beginning = settings.accept_truncated_log
         self.topic = settings.topic(topic)
         self._appenders = AppendersByKind(self.topic, partitions, settings, producer)
         self._load = load or Load()

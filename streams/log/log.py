@@ -59,6 +59,12 @@ class Log(Protocol):
         their keys looked for.
         """
 
+    @property
+    def accepts_lost_beginning(self) -> bool:
+        """Whether conversations may begin with what is left of a log that lost its beginning: the
+        setting ``accept_truncated_log``.
+        """
+
     async def append(self, records: Sequence[Record]) -> list[Position]:
         """Append records in order (per conversation) and return their positions once they are safe;
         payloads are sealed here.

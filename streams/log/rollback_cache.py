@@ -77,6 +77,10 @@ class RollbackCache:
     def seals(self) -> PayloadCipher:
         return self._log.seals
 
+    @property
+    def accepts_lost_beginning(self) -> bool:
+        return self._log.accepts_lost_beginning
+
     async def append(self, records: Sequence[Record]) -> list[Position]:
         return await self._log.append(records)
 

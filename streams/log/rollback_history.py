@@ -10,10 +10,12 @@ change what is read, never what comes out.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from projections.errors import LogTruncated
 from projections.events.types import AnyEvent, SummaryEvent
 from projections.fold.outcomes import History, Outcome
 from projections.fold.replay import ReplayCheckpoints, TooOld, is_unsure, summary_chain
@@ -23,6 +25,8 @@ from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.history import events_of, pieces_backwards, read_events
 from streams.log.log import Log, Row
+
+logger = logging.getLogger(__name__)
 
 EVERY = 500
 """Events between two copies of a fold that is made for a rollback: earlier rollbacks on its way
@@ -84,6 +88,9 @@ async def fetch_history(log: Log, window: Window, target: int, kept: Copies = NO
     Args:
         kept: the copies of this window. Without one before the target the whole conversation is
             read; those that are made on the way are kept for the next rollback.
+
+    Raises:
+        LogTruncated: the log has lost events that this needs, and that is not accepted.
     """
     copies = [copy for copy in await kept.read() if copy.offset < window.meta.position]
     upper = next((copy for copy in copies if copy.offset >= target), None)
@@ -148,8 +155,11 @@ async def _fold_to(
     def needed(row: Row) -> bool:
         return row.offset <= upto or _may_drop(row)
 
-    async for _, piece in pieces_backwards(log, seen, below=below, above=above, wanted=needed):
+    span_of = None if seen.meta.summary is None else seen.meta.summary.offset
+    async for at, piece in pieces_backwards(log, seen, below=below, above=above, wanted=needed):
         offsets.update(piece)
+        span_of = span_of if at is None else at
+    await _check_beginning(log, seen, target, offsets, span_of, above)
 
     def go_on(rows: Mapping[Position, Row]) -> None:
         nonlocal unsure
@@ -176,6 +186,44 @@ async def _fold_to(
         raise _Unsure(unsure)
     # What was taken out later is in the earlier ones yet.
     return fold, [copy for offset, copy in made if fold.last_dropped < offset <= target]
+
+
+async def _check_beginning(
+    log: Log, seen: Window, target: int, offsets: Collection[int], span_of: int | None, above: int
+) -> None:
+    """Check that the log still has the conversation's events after offset ``above``, of which
+    ``offsets`` and the summary at ``span_of`` are the first ones that were found.
+
+    What is missing is logged where that is accepted.
+
+    Raises:
+        LogTruncated: it has lost some, and that is not accepted.
+    """
+    begin = (await log.beginning_offsets()).get(seen.partition, 0)
+    if begin <= above + 1:
+        return
+    firsts = [*offsets, *(e.start for e in seen.tail if e.offset > seen.covered_to)]
+    at: int | None = span_of
+    while at is not None and at > above:
+        firsts.append(at)
+        found = await read_events(log, seen.key, seen.partition, [at])
+        event = found[0][1] if found else None
+        if isinstance(event, SummaryEvent):
+            firsts.append(parse_position(event.data.span.from_).offset)
+        at = _before(event)
+    if not any(above < first < begin for first in firsts):
+        return
+    partition = seen.partition
+    gone = (
+        f"partition {partition} of the log begins at offset {begin}: a rollback of {seen.key.shown}"
+        f" to {Position(partition, target)} needs events before that, which are gone"
+    )
+    if not log.accepts_lost_beginning:
+        raise LogTruncated(
+            f"{gone}: restore them, or accept it with THREADFOLD_ACCEPT_TRUNCATED_LOG=true, and"
+            " retry the event, or drop it"
+        )
+    logger.warning("%s, which is accepted: the conversation begins with what is left", gone)
 
 
 def _begun(

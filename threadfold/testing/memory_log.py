@@ -27,6 +27,7 @@ class MemoryLog:
             raise ValueError(f"a log has 1 or more partitions, not {partitions}")
         self.partitions = partitions
         self.seals: PayloadCipher = seals or Unsealed()
+        self.accepts_lost_beginning = False
         self._rows: list[list[Raw]] = [[] for _ in range(partitions)]
 
     async def append(self, records: Sequence[Record]) -> list[Position]:
