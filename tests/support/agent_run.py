@@ -171,7 +171,9 @@ class Run:
             tokens = self.log[-1][1].tokens
             self.said += tokens.count if tokens else 0
         request = request_for(self.window, 1)
-        if request is not None and (not self.asked or self.asked[-1] != request):
+        if request is not None and (
+            not self.asked or self.asked[-1].request_id != request.request_id
+        ):
             self.asked.append(request)
             self._wait = LATE
         elif request is not None:
