@@ -52,7 +52,7 @@ def refill(entry: Entry, event: AnyEvent, variants: Variants, tools: Mapping[Lin
     chars, reasoning = 0, entry.reasoning
     for i, (_, variant, _) in enumerate(entry.variants):
         body, chars = variants.make(body, variant, entry, tool, entry.variants[:i], chars)
-    if isinstance(event, events.MessageEvent) and entry.kind != Kind.SYSTEM:
+    if isinstance(event, events.MessageEvent):
         left_out = entry.variant.startswith(("out:", "pair:"))
         reasoning = b"" if left_out else reasoning_of(event.data)
     entry.put_text(body, chars, reasoning)

@@ -151,7 +151,9 @@ class Story:
         self.active[offset] = self.newest
         self.mirror.write(self.window)
         request = request_for(self.window, 1)
-        if request is not None and (not self._requests or self._requests[-1] != request):
+        if request is not None and (
+            not self._requests or self._requests[-1].request_id != request.request_id
+        ):
             self._requests.append(request)
         return outcome
 

@@ -4,6 +4,7 @@ at every split point.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
@@ -51,6 +52,16 @@ def test_a_window_loaded_from_the_store_at_any_point_folds_on_as_if_it_never_lef
         window = stored_and_loaded(window)
         apply_with_log(window, offset, event, writer.log[:i])
     assert window.image() == writer.window.image()
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant"])
+def test_a_snapshot_gives_back_the_reasoning_of_every_role(role: str) -> None:
+    parts: list[events.Part] = [events.TextPart("so be it"), events.ReasoningPart("why")]
+    writer = Writer(random.Random(0))
+    writer.append(events.Message(role, parts), tokens=9)
+    snapshot = take_snapshot(writer.window)
+    window = restore(KEY, PARTITION, RULES, snapshot, dict(writer.log))
+    assert window.image() == writer.window.image() and b"why" in window.tail[0].reasoning
 
 
 @given(seeds, st.integers(5, 50))
