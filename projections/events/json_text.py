@@ -133,7 +133,7 @@ def items_of(text: bytes, what: str = "the body") -> list[bytes] | None:
     except RecursionError:
         raise MalformedInput(f"{what} is nested more than {MAX_DEPTH} levels deep") from None
     except msgspec.DecodeError as error:
-        raise MalformedInput(f"{what} is not JSON: {_plain(error)}") from None
+        raise MalformedInput(f"{what} is not JSON: {_explain(text, error)}") from None
 
 
 def _repeated_key(text: bytes, keys: int) -> str | None:

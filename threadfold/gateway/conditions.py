@@ -126,7 +126,23 @@ async def conflict(
 ) -> Conflict:
     """The reason why the fold rejected events with these conditions, by the window as it is now."""
     turns = (await backend.head(make_key(tenant, conversation))).turns
-    token = None if turns is None else turns.token
+    return _conflict(conversation, conditions, None if turns is None else turns.token)
+
+
+def once_opened(conversation: str, conditions: Conditions, opening: str) -> Conditions:
+    """The conditions of events that go into a conversation right after the event that opens it,
+    with the id ``opening``.
+
+    Raises:
+        Conflict: they do not hold in a new conversation.
+    """
+    if conditions.expect or conditions.fence is not None:
+        raise _conflict(conversation, conditions, None)
+    return conditions if conditions.expect is None else Conditions(opening)
+
+
+def _conflict(conversation: str, conditions: Conditions, token: int | None) -> Conflict:
+    """The error for conditions that do not hold, where ``token`` is the active turn's."""
     if conditions.fence is not None and token != conditions.fence:
         return stale_fence(conditions.fence, token)
     reason = (

@@ -82,9 +82,9 @@ async def answered(
     return answer
 
 
-async def begin(caller: Caller, end_user: EndUser, conversation: str) -> None:
-    """Open a conversation that does not exist yet as the end user's own; the fold lets one of
-    several be the first.
+async def begin(caller: Caller, end_user: EndUser, conversation: str, opening: str) -> None:
+    """Open a conversation that does not exist yet as the end user's own, by an event of the id
+    ``opening``; the fold lets one of several be the first.
 
     Raises:
         UnknownConversation: it became somebody else's.
@@ -93,7 +93,7 @@ async def begin(caller: Caller, end_user: EndUser, conversation: str) -> None:
     if not caller.opens:
         return
     backend, tenant, key = caller.backend, caller.tenant, make_key(caller.tenant, conversation)
-    flat = {"type": "conversation.opened", "user": end_user.user}
+    flat = {"type": "conversation.opened", "id": opening, "user": end_user.user}
     appended = await backend.append(tenant, [(conversation, flat)], conditions=Conditions(""))
     caller.charge(appended)
     await backend.wait_applied(tenant, conversation, appended)

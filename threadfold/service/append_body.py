@@ -12,7 +12,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
-from projections.errors import InvalidEvent, InvalidRequest, ThreadfoldError
+from projections.errors import InvalidEvent, InvalidRequest, MalformedInput, ThreadfoldError
 from projections.events.json_text import decode, items_of, values_at_most
 from projections.events.known_fields import Known, explain_unknown, unknown_field, without_unknown
 from projections.events.tokenizer import count_all
@@ -253,7 +253,7 @@ def parts_of(
     pieces = items_of(text[0]) if len(text[0]) > PART_BYTES else None
     if pieces is None:
         check(text[0], f"{noun} 1")
-        yield 0, as_list(decode(text.pop()), noun)
+        yield 0, as_list(_decoded(text.pop(), noun), noun)
         return
     text.clear()
     as_list(pieces, noun)
@@ -268,6 +268,16 @@ def parts_of(
         if size > PART_BYTES or not pieces:
             yield begin, items
             begin, size, items = number, 0, []
+
+
+def _decoded(text: bytes, noun: str) -> Any:
+    """A body, decoded at once; raises as :func:`parts_of`, and names the item that is wrong."""
+    try:
+        return decode(text)
+    except MalformedInput:
+        for number, item in enumerate(items_of(text) or (), 1):
+            decode(item, f"{noun} {number}")
+        raise
 
 
 def _named(number: int, flat: Any) -> tuple[str, Any]:

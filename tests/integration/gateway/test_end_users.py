@@ -96,6 +96,21 @@ async def test_a_token_that_names_conversations_opens_these_alone_and_may_begin_
     is_problem(await world("POST", "/conversations/tenants-own/messages", anyone, body), 404)
 
 
+async def test_a_conversation_is_begun_on_the_condition_that_it_is_new(world: World) -> None:
+    new, said = f"new-{uuid4().hex[:12]}", {"role": "user", "content": "first"}
+    token, path = await world.token("ann", conversations=[new]), f"/conversations/{new}/messages"
+    for headers in ({"Fencing-Token": "3"}, {"If-Match": "0-0"}):
+        found = await world("POST", path, token, said, **headers)
+        is_problem(found, 409, "nothing was changed")
+        is_problem(await world("GET", f"/conversations/{new}/context", token), 404)
+    only_new = {"If-None-Match": "*"}
+    begun = await world("POST", path, token, [said, said], **only_new)
+    assert begun.status_code == 200, begun.text
+    assert [one["status"] for one in begun.json()["events"]] == ["applied"] * 2
+    again = await world("POST", path, token, said, **only_new)
+    is_problem(again, 409, "there are events already")
+
+
 async def test_a_user_lists_the_users_own_conversations(world: World) -> None:
     user, other = f"u-{uuid4().hex[:8]}", f"u-{uuid4().hex[:8]}"
     mine = [await world.begin(user, f"talk {i}") for i in range(3)]

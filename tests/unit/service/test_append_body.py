@@ -29,6 +29,7 @@ from streams.runtime.shared_bytes import SharedBytes
 from threadfold.service.append_body import (
     LOOP_BYTES,
     LOOP_VALUES,
+    PART_BYTES,
     THREAD_BYTES,
     THREAD_VALUES,
     AppendBody,
@@ -151,6 +152,23 @@ def in_parts(monkeypatch: pytest.MonkeyPatch, made: AppendBody, *given: Any) -> 
     with monkeypatch.context() as patched:
         patched.setattr("threadfold.service.append_body.PART_BYTES", 100)
         return made.drafts(drafter(), *given)
+
+
+@pytest.mark.parametrize("size", [1, PART_BYTES // 2], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("item", "why"),
+    [
+        (b'{"role":"user","role":"user"}', "message 3 has the key 'role' twice"),
+        (b'{"a":' + b"[" * 600 + b"]" * 600 + b"}", "message 3 is nested more than"),
+        (b'{"role":"\xff"}', "message 3 is not JSON: it is not UTF-8"),
+        (b'{"role":"\\ud800"}', "the body is not JSON: an escape .* is half of a surrogate pair"),
+    ],
+)
+def test_an_item_that_is_not_json_is_named(item: bytes, why: str, size: int) -> None:
+    said = b'{"role":"user","content":"%s"}' % (b"x " * size)
+    body = AppendBody(b"[%s,%s,%s]" % (said, said, item), Form.OPENAI, "c")
+    with pytest.raises(MalformedInput, match=why):
+        body.drafts(drafter(), None)
 
 
 USE = {"type": "tool_use", "id": "a", "name": "look", "input": {}}

@@ -20,7 +20,7 @@ from threadfold.gateway.answers import (
     AppendedOfSeveral,
     RecordedCall,
 )
-from threadfold.gateway.conditions import Unconditional, conflict, refused_before
+from threadfold.gateway.conditions import Unconditional, conflict, once_opened, refused_before
 from threadfold.gateway.declaration import Answer, Cost, Routes
 from threadfold.gateway.end_users import begin, own_seed
 from threadfold.gateway.examples import CALL, CONVERSATION, POSITION, QUESTION, example_of
@@ -42,7 +42,7 @@ from threadfold.schemas.structs import TIME, TRACEPARENT
 from threadfold.service import append_result as service
 from threadfold.service.append_body import AppendBody, Form, RawBody
 from threadfold.service.documents import check_format
-from threadfold.service.drafts import UNCONDITIONED
+from threadfold.service.drafts import UNCONDITIONED, new_id
 
 routes = Routes("Appending")
 _append_route = partial(routes.add, "POST", scope="append", cost=Cost.APPEND)
@@ -290,15 +290,18 @@ async def post_render(caller: Caller, body: object, conversation: Conversation) 
 
 async def _append_body(caller: Caller, body: AppendBody, options: AppendOptions) -> Response:
     """Append what a body holds to its conversation, and answer for each event."""
-    first = None
+    first, conditions = None, options.conditions
     if caller.end_user is not None:
-        first = partial(begin, caller, caller.end_user, body.conversation)
+        opening = new_id()
+        if caller.opens:
+            conditions = once_opened(body.conversation, conditions, opening)
+        first = partial(begin, caller, caller.end_user, body.conversation, opening)
         body = body._replace(by_user=True)
     _, appended = await caller.backend.append_body(
         caller.tenant,
         body,
         id_seed=own_seed(caller.end_user, options.idempotency_key),
-        conditions=options.conditions,
+        conditions=conditions,
         first=first,
     )
     return await _answer(caller, body.conversation, appended, options)
