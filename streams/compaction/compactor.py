@@ -11,9 +11,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 from projections.errors import InvalidPolicy
 from projections.events import types as events
@@ -25,7 +24,7 @@ from projections.fold.apply import id_hash_of
 from projections.fold.replay import Logged
 from projections.names import Key, Position, parse_position
 from streams.compaction.requests import Asked, CompactionRequest, event_id_of, what_is_asked
-from streams.compaction.span import Span, SpanLost, read_span
+from streams.compaction.span import Span, SpanLost, content_of, read_span, standing_of
 from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
 from streams.compaction.summarizers.registry import Summarizers
 from streams.compaction.summarizers.segments import summarize
@@ -43,25 +42,9 @@ from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-MOST_ANSWERED = 10_000
-"""Answers that are remembered, to be used again where a window did not take them."""
+MOST_MADE = 10_000
+"""Summaries that are remembered, to be used again where a window did not take them."""
 _TRUST = ("user", "model", "tool")
-
-
-@dataclass(frozen=True, slots=True)
-class _UnderWay:
-    """A summary that is being made, on the predecessor at an offset."""
-
-    previous: int | None
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-class _Answered(NamedTuple):
-    """When a question was answered, where the summary stands, and where its predecessor does."""
-
-    at: float
-    offset: int
-    previous: int | None
 
 
 class Compactor:
@@ -102,9 +85,15 @@ class Compactor:
         self._still_due = still_due
         self.metrics = metrics or Metrics()
         self._processor = processor or Here()
-        self._under_way: dict[Asked, _UnderWay] = {}
-        self._answered: dict[Asked, _Answered] = {}
-        """In the order in which it was answered."""
+        self._under_way: set[Asked] = set()
+        self._answered: dict[Asked, tuple[float, int]] = {}
+        """What was asked, by the time at which it was answered, in that order, and the offset of
+        the summary: the fold may not have come to it yet.
+        """
+        self._making: dict[bytes, asyncio.Event] = {}
+        """What texts are being made of, until they are in the log."""
+        self._made: dict[bytes, int] = {}
+        """What texts were made of, by the offset of the summary, in that order."""
 
     def read(self, value: bytes) -> CompactionRequest | None:
         """As :func:`decode_request`."""
@@ -125,47 +114,34 @@ class Compactor:
         What is asked again after a rollback is not made twice: the window takes the first answer,
         or the first one's text is appended again.
         """
-        name = what_is_asked(request)
-        while (other := self._under_way.get(name)) is not None:
-            if other.previous == request.previous_offset:
-                return None
-            # The window will not take that answer, but its text can be used.
-            await other.ended.wait()
-        if self._is_to_come(name, request):
+        name, now = what_is_asked(request), asyncio.get_running_loop().time()
+        while (
+            self._answered
+            and (first := next(iter(self._answered.items())))[1][0]
+            < now - self.settings.summary_time_cap
+        ):
+            del self._answered[first[0]]
+        # A window that has passed the answer did not take it.
+        to_come = name in self._answered and self._answered[name][1] > request.known_to
+        if name in self._under_way or to_come:
             return None
-        mine = self._under_way[name] = _UnderWay(request.previous_offset)
+        self._under_way.add(name)
         try:
             if self._still_due is not None and not await self._still_due(request):
                 self.metrics.add(COMPACTIONS, request.reason, request.summarizer, "not_due")
                 return None
             if allowed is not None:
                 await allowed()
-            position = await self.answer(request)
+            position = await self.answer(request, once=True)
             self._answered.pop(name, None)  # the latest is the last
-            now = asyncio.get_running_loop().time()
-            self._answered[name] = _Answered(now, position.offset, request.previous_offset)
-            if len(self._answered) > MOST_ANSWERED:
-                del self._answered[next(iter(self._answered))]
+            self._answered[name] = asyncio.get_running_loop().time(), position.offset
             return position
         finally:
-            del self._under_way[name]
-            mine.ended.set()
+            self._under_way.discard(name)
 
-    def _is_to_come(self, name: Asked, request: CompactionRequest) -> bool:
-        """Whether it was answered just now, and the window that asks has not come to the answer
-        yet, and may take it.
-        """
-        one = self._answered.get(name)
-        return (
-            one is not None
-            and one.previous == request.previous_offset
-            and one.offset > request.known_to
-            and one.at >= asyncio.get_running_loop().time() - self.settings.summary_time_cap
-        )
-
-    async def answer(self, request: CompactionRequest) -> Position:
+    async def answer(self, request: CompactionRequest, *, once: bool = False) -> Position:
         """Summarise a request's span and append the summary; returns where the summary event
-        stands.
+        stands. ``once``: a text that this compactor makes or made of the same is used again.
 
         Raises:
             ThreadfoldError: nothing was appended (or, for KafkaUnavailable, unknown: the repeat has
@@ -177,14 +153,47 @@ class Compactor:
         traces = (trace_of(event) for _, event in span.summarised)
         how = {"threadfold.reason": request.reason, "threadfold.summarizer": request.summarizer}
         with summary_span(key, request.traceparent, traces, how):
-            return await self._append_summary(request, key, span)
+            previous = await self._previous(request, key)
+            if not once:
+                return await self._append_summary(request, key, span, previous)
+            return await self._append_once(request, key, span, previous)
 
-    async def _append_summary(self, request: CompactionRequest, key: Key, span: Span) -> Position:
-        previous = await self._previous(request, key)
+    async def _append_once(
+        self, request: CompactionRequest, key: Key, span: Span, previous: events.Summary | None
+    ) -> Position:
+        """Requests of other spans and predecessors may come down to the same text."""
+        content = content_of(request, span, previous)
+        while (other := self._making.get(content)) is not None:
+            await other.wait()
+        made = self._making[content] = asyncio.Event()
+        try:
+            position = await self._append_summary(
+                request, key, span, previous, self._made.get(content)
+            )
+            self._made.pop(content, None)  # the latest is the last
+            self._made[content] = position.offset
+            if len(self._made) > MOST_MADE:
+                del self._made[next(iter(self._made))]
+            return position
+        finally:
+            del self._making[content]
+            made.set()
+
+    async def _append_summary(
+        self,
+        request: CompactionRequest,
+        key: Key,
+        span: Span,
+        previous: events.Summary | None,
+        made_at: int | None = None,
+    ) -> Position:
+        """Append the summary of a span. ``made_at`` is where one of the same text may stand."""
         summarizer = self._summarizer(request.summarizer)
         begun = time.perf_counter()
         covers = _span_of(request, span)
-        answer = await self._left_behind(request, key, covers, previous) or await summarize(
+        answer = await self._left_behind(
+            request, key, covers, previous, made_at
+        ) or await summarize(
             summarizer,
             SummaryInput(
                 previous=previous.text if previous else None,
@@ -238,21 +247,20 @@ class Compactor:
         key: Key,
         covers: dict[str, Any],
         previous: events.Summary | None,
+        made_at: int | None,
     ) -> SummaryText | None:
         """The text of an answer that a rollback left behind, or that came after it, if it was made
         of exactly this: it is not paid for again.
         """
-        offsets = absolute(request.left_behind)
-        if (known := self._answered.get(what_is_asked(request))) is not None:
-            offsets.append(known.offset)
-        standing = _standing(covers["positions"], covers["stands"])
+        offsets = absolute(request.left_behind) + ([] if made_at is None else [made_at])
+        standing = standing_of(covers["positions"], covers["stands"])
         async for step in said_at(self.log, key, request.partition, offsets):
             for _, event in step:
                 if (
                     isinstance(event, events.SummaryEvent)
                     and (data := event.data).policy == request.policy
                     # What an operator took out since does not stand any more.
-                    and _standing(data.span.positions, data.span.stands or "") == standing
+                    and standing_of(data.span.positions, data.span.stands or "") == standing
                     and await self._stood_on(data, request, key, previous)
                 ):
                     cost = None if data.cost is None else 0.0
@@ -356,11 +364,6 @@ def _span_of(request: CompactionRequest, span: Span) -> dict[str, Any]:
         **({"kept": request.kept} if request.kept else {}),
         "survives_rollbacks": True,
     }
-
-
-def _standing(positions: list[int], stands: str) -> list[int]:
-    """The offsets of a span's events that were summarised."""
-    return [offset for offset, one in zip(absolute(positions), stands, strict=False) if one == "1"]
 
 
 def _shorten(flat: dict[str, Any], request: CompactionRequest, last: int) -> None:

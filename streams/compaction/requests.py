@@ -51,8 +51,6 @@ class CompactionRequest(msgspec.Struct, omit_defaults=True):
     policy: str
     previous: str | None = None
     previous_offset: int | None = None
-    previous_text: str | None = None
-    """The first 32 hex digits of the SHA-256 of the predecessor's text."""
     known_to: int = -1
     """The last event that the window had folded."""
     rollback: int | None = None
@@ -141,9 +139,6 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
         policy=version,
         previous=previous.summary_id if previous else None,
         previous_offset=previous.offset if previous else None,
-        previous_text=(
-            sha256(previous.text.encode(errors="replace")).hexdigest()[:32] if previous else None
-        ),
         known_to=meta.position,
         rollback=meta.rollback,
         left_behind=_left_behind(window, due.last),
@@ -170,19 +165,19 @@ def piece_offsets(piece: Piece) -> list[int] | None:
     return None if piece.offsets is None else absolute(piece.offsets)
 
 
-Asked = tuple[int, str, str, str, str | int | None, str]
+Asked = tuple[int, str, str, str, int | None, str]
 
 
 def what_is_asked(request: CompactionRequest) -> Asked:
-    """What a summariser is asked: whichever rollbacks the request knows, whatever they abandoned
-    in its span, and under whichever id and place its predecessor's text stands.
+    """What a request asks for, whichever rollbacks it knows, and whatever they abandoned in its
+    span.
     """
     return (
         request.generation,
         request.tenant,
         request.conversation,
         _standing(request),
-        request.previous_text or request.previous_offset,
+        request.previous_offset,
         request.policy,
     )
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from typing import NamedTuple
 
 from projections.errors import ThreadfoldError
 from projections.events.token_cost import trusted_tokens
-from projections.events.types import AnyEvent, MessageEvent, ToolResultEvent, absolute
+from projections.events.types import AnyEvent, MessageEvent, Summary, ToolResultEvent, absolute
 from projections.fold.replay import Logged
 from projections.names import Key
 from projections.window.recent_ids import LIMIT
@@ -117,3 +118,17 @@ def _cut(request: CompactionRequest, last: int) -> int:
         (end for end in ends if end <= last),
         default=min((end for end in ends if end > last), default=request.last),
     )
+
+
+def content_of(request: CompactionRequest, span: Span, previous: Summary | None) -> bytes:
+    """A digest of all that a summary's text is made of."""
+    found = sha256(f"{request.tenant}/{request.conversation}\n{request.policy}\n".encode())
+    found.update(",".join(str(offset) for offset, _ in span.summarised).encode())
+    if previous is not None:
+        found.update(b"\n" + previous.text.encode(errors="surrogatepass"))
+    return found.digest()
+
+
+def standing_of(positions: list[int], stands: str) -> list[int]:
+    """The offsets of a span's events that were summarised."""
+    return [offset for offset, one in zip(absolute(positions), stands, strict=False) if one == "1"]

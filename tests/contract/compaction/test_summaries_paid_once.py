@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
+from projections.events.types import delta
 from projections.events.validation import make_record
 from projections.names import partition_of
 from projections.policy.policy import Rules
 from streams.compaction.compactor import Compactor
-from streams.compaction.requests import CompactionRequest, request_for
+from streams.compaction.requests import CompactionRequest, Piece, request_for
 from streams.compaction.summarizers.base import SummaryInput, SummaryText
 from streams.settings.settings import Settings
 from tests.contract.compaction.test_compactor import RULES, SETTINGS, last, talk
@@ -193,8 +194,8 @@ async def test_a_span_whose_predecessor_was_appended_again_while_it_is_summarise
     request = await asked(log)
     assert request.previous_offset != second.previous_offset
     again = asyncio.create_task(compactor.answer_if_due(request))
-    await asyncio.sleep(0)
-    assert not again.done()
+    await asyncio.sleep(0.05)
+    assert not again.done() and model.calls == 2
     model.gate.set()
     assert await under_way is not None and await again is not None
     _, event = await last(log)
@@ -240,3 +241,22 @@ async def test_a_window_that_passed_an_answer_and_did_not_take_it_gets_its_text_
     assert await compactor.answer_if_due(again) is not None
     _, event = await last(log)
     assert (event.data.summary_id, event.data.cost, model.calls) == ("another", 0.0, 1)
+
+
+async def test_longer_and_shorter_spans_that_the_input_cap_cuts_alike_are_paid_for_once() -> None:
+    log, model = MemoryLog(3), Gated()
+    settings = Settings(kafka="unused", redis="unused", summary_input_tokens=200)
+    compactor = Compactor(settings, log, lambda _: model)
+    await append(log, talk(40))
+    shorter = await asked(log)
+    whole = Piece(0, shorter.last + 6, delta(list(range(shorter.last + 7))))
+    longer = msgspec.structs.replace(
+        shorter, request_id="longer", last=shorter.last + 6, pieces=[whole]
+    )
+    model.gate.clear()
+    answers = [asyncio.create_task(compactor.answer_if_due(one)) for one in (shorter, longer)]
+    await called(model, 1)
+    await asyncio.sleep(0.05)
+    model.gate.set()
+    assert None not in await asyncio.gather(*answers)
+    assert model.calls == 1 and (await fold(log, RULES)).meta.summary is not None
