@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from threadfold_client.adapters.extras import needs_asynchronous, require
@@ -24,6 +25,7 @@ require("langchain_core", "langgraph")
 from langchain_core.messages import BaseMessage, RemoveMessage  # noqa: E402
 from langgraph.graph.message import REMOVE_ALL_MESSAGES  # noqa: E402
 
+from threadfold_client import NotFound  # noqa: E402
 from threadfold_client.adapters.kept import shown_messages  # noqa: E402
 from threadfold_client.adapters.langchain_messages import to_event, to_messages  # noqa: E402
 
@@ -33,9 +35,11 @@ if TYPE_CHECKING:
     from threadfold_client import AsyncClient
 
 MAX_MESSAGES = 500
-"""Messages of a state that are appended again if it is unknown which of them were: their ids make
-the repeats harmless.
+"""Messages in one list. If it is unknown which of a state's were appended, as many are appended
+again: their ids make the repeats harmless. Of more, the log's newest one is looked up first, since
+a window knows the ids of its last 1,024 events only.
 """
+MAX_ID = 256
 MAX_THREADS = 10_000
 
 
@@ -83,19 +87,20 @@ class ThreadfoldMemory:
         return {}
 
     async def append(self, conversation: str, messages: Sequence[BaseMessage]) -> str | None:
-        """Append a state's new messages; returns the last known position, None without any."""
-        fresh = [
-            m for m in self._unsent(conversation, messages) if not (m.id or "").startswith(_WINDOW)
-        ]
-        if not fresh:
-            return self._last.get(conversation, ("", None))[1]
-        answer = await self._client.append(conversation, [_with_id(message) for message in fresh])
-        known, _ = self._last.get(conversation, ("", None))
-        self._last[conversation] = fresh[-1].id or known, answer.position
-        self._last.move_to_end(conversation)
-        if len(self._last) > MAX_THREADS:
-            self._last.popitem(last=False)
-        return answer.position
+        """Append a state's new messages, at most 500 in one list; returns the last known position,
+        None without any.
+        """
+        own = [m for m in messages if not (m.id or "").startswith(_WINDOW)]
+        fresh = await self._unsent(conversation, own)
+        for begin in range(0, len(fresh), MAX_MESSAGES):
+            part = fresh[begin : begin + MAX_MESSAGES]
+            answer = await self._client.append(conversation, [_with_id(m) for m in part])
+            known, _ = self._last.get(conversation, ("", None))
+            self._last[conversation] = part[-1].id or known, answer.position
+            self._last.move_to_end(conversation)
+            if len(self._last) > MAX_THREADS:
+                self._last.popitem(last=False)
+        return self._last.get(conversation, ("", None))[1]
 
     async def window(self, conversation: str, *, after: str | None = None) -> list[BaseMessage]:
         """The bounded window as LangChain's messages. It includes ``after``; by default what was
@@ -109,12 +114,28 @@ class ThreadfoldMemory:
             )
         )
 
-    def _unsent(self, conversation: str, messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
+    async def _unsent(
+        self, conversation: str, messages: Sequence[BaseMessage]
+    ) -> Sequence[BaseMessage]:
         last, _ = self._last.get(conversation, ("", None))
         for i in range(len(messages) - 1, -1, -1):
             if last and messages[i].id == last:
                 return messages[i + 1 :]
-        return messages[-MAX_MESSAGES:]
+        if len(messages) <= MAX_MESSAGES:
+            return messages
+        return messages[await self._logged(conversation, messages) :]
+
+    async def _logged(self, conversation: str, messages: Sequence[BaseMessage]) -> int:
+        """How many of a state's messages are in the log: up to the one that is the newest there."""
+        places = {_event_id(m.id): i for i, m in enumerate(messages) if m.id}
+        types = ("message", "tool.result")
+        try:
+            async for event in self._client.iter_history(conversation, types=types):
+                if event["id"] in places:
+                    return places[event["id"]] + 1
+        except NotFound:
+            pass
+        return 0
 
 
 _WINDOW = "threadfold-window-"
@@ -132,4 +153,12 @@ def _thread(config: RunnableConfig) -> str:
 
 def _with_id(message: BaseMessage) -> dict[str, Any]:
     event = to_event(message)
-    return {**event, "id": f"langgraph-{message.id}"[:256]} if message.id else event
+    return {**event, "id": _event_id(message.id)} if message.id else event
+
+
+def _event_id(message_id: str) -> str:
+    """A message's event id; of a long one with a digest, so that no two become one."""
+    plain = f"langgraph-{message_id}"
+    if len(plain) <= MAX_ID:
+        return plain
+    return f"langgraph-{sha256(message_id.encode('utf-8', 'surrogatepass')).hexdigest()}"
