@@ -114,6 +114,30 @@ async def test_messages_come_back_equal_from_both_halves_of_the_interface(
     assert await both(history) == messages
 
 
+async def test_blocks_of_other_kinds_come_back_and_are_sent_in_every_format(
+    history: ThreadfoldChatMessageHistory, client: Client
+) -> None:
+    image = {"type": "image", "base64": "iVBORw0KGgo=", "mime_type": "image/png"}
+    data = {"type": "json", "json": {"price": 42}}
+    messages: list[BaseMessage] = [
+        HumanMessage([image, data]),
+        AIMessage("", tool_calls=[CALL]),
+        ToolMessage([data, image], tool_call_id="c1"),
+    ]
+    await history.aadd_messages(messages)
+    found = await both(history)
+    assert found[:2] == messages[:2]
+    text = '{"type": "json", "json": {"price": 42}}'
+    assert found[2].content == [
+        {"type": "text", "text": text},
+        {"type": "text", "text": "[an image]"},
+    ]
+    context = await asyncio.to_thread(client.context, history.session_id)
+    said = context.messages[0]["content"]
+    assert said[0]["image_url"]["url"] == "data:image/png;base64,iVBORw0KGgo="
+    assert said[1] == {"type": "text", "text": text}
+
+
 async def test_results_of_parallel_calls_and_late_system_messages_come_back_where_they_were(
     history: ThreadfoldChatMessageHistory,
 ) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from projections.events.validation import make_record
-from projections.names import make_key
+from tests.support.adapted import in_the_window
 from threadfold_client.adapters.agents_items import items_of, to_events, to_items
 
 CALL = {
@@ -106,26 +105,8 @@ CASES: list[list[dict[str, Any]]] = [
         {**OUTPUT, "call_id": "c2", "output": [{"type": "input_text", "text": "seen"}, PICTURE]},
     ],
     [{"type": "item_reference", "id": "msg_9"}],
+    [{"role": "user", "content": [{"type": "input_file", "file_id": "f", "filename": None}]}],
 ]
-
-
-def in_the_window(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Events as the window gives them back: checked by intake, reasoning parts beside the
-    content.
-    """
-    found = []
-    for i, event in enumerate(events):
-        make_record(
-            make_key("t", "c"), event, where=f"event {i}", now="2026-01-01T00:00:00Z", new_id="x"
-        )
-        content = event.get("content")
-        if isinstance(content, list):
-            reasoning = [part for part in content if part["type"] == "reasoning"]
-            rest = [part for part in content if part["type"] != "reasoning"]
-            event = {**event, "content": rest or (None if event.get("tool_calls") else "")}
-            event |= {"reasoning": reasoning} if reasoning else {}
-        found.append(event)
-    return found
 
 
 @pytest.mark.parametrize("items", CASES, ids=range(len(CASES)))

@@ -29,7 +29,7 @@ def to_events(items: Sequence[Any]) -> list[dict[str, Any]]:
         if first.get("type") == "function_call_output":
             output = first.get("output")
             content = (
-                converted(output).content
+                converted(output, complete=True).content
                 if isinstance(output, list)
                 else ""
                 if output is None
@@ -88,7 +88,7 @@ def _groups(items: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def _input(item: dict[str, Any]) -> dict[str, Any]:
-    made = converted(item.get("content"))
+    made = converted(item.get("content"), complete=item["role"] == "user")
     flat = {"type": "message", "role": item["role"], "content": made.content}
     if item["role"] != "user" and not is_text(made.content):
         return {**flat, "content": plain_text(made.content)}

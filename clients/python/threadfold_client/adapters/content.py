@@ -4,7 +4,11 @@ parts, anything else kept whole.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from typing import Any, NamedTuple
+
+from threadfold_client.adapters.media import block_of, medium_of, word_for
 
 _TEXTS = ("input_text", "output_text", "text")
 
@@ -12,14 +16,25 @@ _TEXTS = ("input_text", "output_text", "text")
 class Converted(NamedTuple):
     """``content`` for the event; ``holes``: the original's parts without what is in the content,
     None for a text alone.
+
+    A hole is one of ``{"whole": part}``, of which the content has nothing; ``{"word": part}``, for
+    which a text stands in it; ``{"json": True}``, whose JSON it has; ``{"medium", "at", "rest"}``
+    of an image or file (``threadfold_client.adapters.media.Medium``); or the rest by the kind of
+    its part.
     """
 
     content: str | list[dict[str, Any]]
     holes: list[dict[str, Any]] | None
 
 
-def converted(content: Any) -> Converted:
-    """Divide a content. A part of a kind that events do not have is in the holes only, whole."""
+def converted(content: Any, *, complete: bool = False) -> Converted:
+    """Divide a content.
+
+    Args:
+        complete: a part of a kind that events do not have is in the content as text too, so that
+            every model is sent it. Otherwise it is in the holes only: a model's own output has
+            parts, like reasoning, that are no text.
+    """
     if isinstance(content, str):
         return Converted(content, None)
     parts: list[dict[str, Any]] = []
@@ -27,17 +42,21 @@ def converted(content: Any) -> Converted:
     for given in content or ():
         part = {"type": "text", "text": given} if isinstance(given, str) else dict(given)
         made = _part(part)
-        if made is None:
-            holes.append({"whole": given})
-        else:
+        if made is not None:
             parts.append(made[0])
             holes.append({"text": True} if isinstance(given, str) else {made[0]["type"]: made[1]})
+        elif complete and not _is_empty(part):
+            shown, hole = _shown(part)
+            parts.append(shown)
+            holes.append(hole)
+        else:
+            holes.append({"whole": given})
     return Converted(parts, holes)
 
 
 def restored(content: Any, holes: list[dict[str, Any]] | None) -> Any:
     """The original content, from the event's (parts, or a text) and the holes; raises ValueError
-    if they do not fit.
+    or KeyError if they do not fit.
     """
     if holes is None:
         return plain_text(content)
@@ -47,17 +66,7 @@ def restored(content: Any, holes: list[dict[str, Any]] | None) -> Any:
         else content or []
     )
     parts = iter(texts)
-    found: list[Any] = []
-    for hole in holes:
-        if "whole" in hole:
-            found.append(hole["whole"])
-            continue
-        part = next(parts, None)
-        if part is None or part["type"] not in hole:
-            raise ValueError("the content does not fit what was kept of it")
-        rest = hole[part["type"]]
-        found.append(part["text"] if rest is True else _filled(part, rest))
-    return found
+    return [_restored(hole, parts) for hole in holes]
 
 
 def plain_text(content: Any) -> str:
@@ -83,7 +92,7 @@ def _part(part: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
         return {"type": "text", "text": part["refusal"]}, {
             k: v for k, v in part.items() if k != "refusal"
         }
-    if kind in ("input_image", "image_url"):
+    if kind in ("input_image", "image_url", "computer_screenshot"):
         url = part.get("image_url")
         inner = url if isinstance(url, dict) else {"url": url}
         if isinstance(inner.get("url"), str):
@@ -93,16 +102,49 @@ def _part(part: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
             return {"type": "image_url", "image_url": image}, rest
     if kind == "input_file":
         file = {k: v for k, v in part.items() if k != "type" and v is not None}
-        return (
-            ({"type": "file", "file": file}, {"type": "input_file"})
-            if file and len(file) == len(part) - 1
-            else None
-        )
+        rest = {k: v for k, v in part.items() if k == "type" or v is None}
+        return ({"type": "file", "file": file}, rest) if file else None
     if kind == "file" and isinstance(part.get("file"), dict):
         return {"type": "file", "file": part["file"]}, {
             k: v for k, v in part.items() if k != "file"
         }
     return None
+
+
+def _is_empty(part: dict[str, Any]) -> bool:
+    kind = part.get("type")
+    return part.get("refusal" if kind == "refusal" else "text") == "" and (
+        kind in _TEXTS or kind == "refusal"
+    )
+
+
+def _shown(part: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A part of another kind as one of the event's, and its hole."""
+    medium = medium_of(part)
+    if medium is not None:
+        kind = medium.part["type"]
+        return medium.part, {"medium": kind, "at": medium.at, "rest": medium.rest}
+    word = word_for(part)
+    if word is not None:
+        return {"type": "text", "text": word}, {"word": part}
+    text = json.dumps(part, ensure_ascii=False, default=str)
+    return {"type": "text", "text": text}, {"json": True}
+
+
+def _restored(hole: dict[str, Any], parts: Iterator[dict[str, Any]]) -> Any:
+    if "whole" in hole:
+        return hole["whole"]
+    part = next(parts, None)
+    if part is None:
+        raise ValueError("the content has fewer parts than were kept")
+    if "word" in hole:
+        return hole["word"]
+    if "json" in hole:
+        return json.loads(part["text"])
+    if hole.get("medium") == part["type"]:
+        return block_of(part, hole["at"], hole["rest"])
+    rest = hole[part["type"]]
+    return part["text"] if rest is True else _filled(part, rest)
 
 
 def _filled(part: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:

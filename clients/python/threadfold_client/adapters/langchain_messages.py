@@ -35,15 +35,15 @@ def to_event(message: BaseMessage) -> dict[str, Any]:
     Of a tool's message ``tool_call_id``, ``name``, content and whether it is an error are kept; of
     a system message everything but images and files.
     """
-    made = converted(message.content)
     if isinstance(message, ToolMessage):
-        return _result(message, made.content)
+        return _result(message, converted(message.content, complete=True).content)
     said = message.role if isinstance(message, ChatMessage) else "user"
     role = next((role for kind, role in _ROLES.items() if isinstance(message, kind)), said)
     flat: dict[str, Any] = {
         "type": "message",
         "role": role if role in ("user", "assistant", "system", "developer") else "user",
     }
+    made = converted(message.content, complete=flat["role"] == "user")
     flat["content"] = made.content or ""
     if flat["role"] in ("system", "developer") and not is_text(made.content):
         return {**flat, "content": plain_text(made.content)}
