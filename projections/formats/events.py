@@ -29,7 +29,8 @@ def window_events(window: Window) -> list[dict[str, Any]]:
     rejected events and those of unknown types do not come. Texts are as the window keeps them
     (shortened where it did so).
     """
-    found = [_pinned(window, item) for item in window.state.pinned]
+    systems = {entry.offset: entry for entry in window.tail if entry.kind == Kind.SYSTEM}
+    found = [_pinned(window, item, systems.get(item.offset)) for item in window.state.pinned]
     if window.meta.summary is not None:
         found.append(_summary(window, window.meta.summary))
     for pin in window.state.pins:
@@ -64,8 +65,12 @@ def rendered_events(window: Window, render: Render) -> list[dict[str, Any]]:
     return found
 
 
-def _pinned(window: Window, item: Pinned) -> dict[str, Any]:
-    return _message(item.body, window.position_of(item.offset))
+def _pinned(window: Window, item: Pinned, entry: Entry | None) -> dict[str, Any]:
+    """A pinned message, with its reasoning while its ``entry`` is in the tail."""
+    found = _message(item.body, window.position_of(item.offset))
+    if entry is not None and entry.reasoning:
+        found["reasoning"] = msgspec.json.decode(entry.reasoning)
+    return found
 
 
 def _tail_message(entry: Entry, position: str) -> dict[str, Any]:

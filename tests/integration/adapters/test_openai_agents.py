@@ -168,6 +168,14 @@ async def test_pop_takes_one_item_of_an_answer_of_several(session: ThreadfoldSes
     assert await session.get_items() == [user("q")]
 
 
+async def test_pop_gives_a_late_system_item_as_it_was_added(session: ThreadfoldSession) -> None:
+    late = {"type": "message", "role": "system", "content": "late", "status": "completed"}
+    await session.add_items([user("q"), late])
+    assert (await session.get_items())[-1] == late
+    assert await session.pop_item() == late
+    assert await session.get_items() == [user("q")]
+
+
 async def test_a_cleared_session_is_empty_also_for_others_and_begins_anew(
     session: ThreadfoldSession, client: AsyncClient
 ) -> None:

@@ -65,3 +65,17 @@ def test_a_rendered_message_has_its_own_reasoning_though_others_say_the_same() -
         True,
         None,
     ]
+
+
+@pytest.mark.parametrize("role", ["user", "system", "developer"])
+def test_both_formats_of_events_give_a_messages_reasoning_also_a_system_messages(
+    role: str,
+) -> None:
+    window = Window(KEY, PARTITION, RULES)
+    parts = [events.TextPart("late"), events.ReasoningPart(signature="kept", provider="x")]
+    apply(window, 0, make_event(events.Message("user", "q"), "m0", 5))
+    apply(window, 1, make_event(events.Message(role, parts), "m1", 5))
+    for fmt in ("events", "rendered"):
+        found = json.loads(document(window, fmt))["messages"]
+        (event,) = (event for event in found if event["position"] == "3-1")
+        assert event["reasoning"][0]["signature"] == "kept", fmt
