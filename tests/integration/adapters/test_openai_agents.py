@@ -15,6 +15,7 @@ from streams.settings.settings import Settings
 from tests.support.platform import Platform, running_platform
 from tests.support.worker import until
 from threadfold import AsyncClient
+from threadfold_client import Invalid
 
 POLICY = {
     "model_window": 4000,
@@ -166,6 +167,33 @@ async def test_pop_takes_one_item_of_an_answer_of_several(session: ThreadfoldSes
     assert await session.get_items() == [user("q"), reasoning]
     assert await session.pop_item() == reasoning
     assert await session.get_items() == [user("q")]
+
+
+async def test_a_refused_item_is_named_by_its_number_and_earlier_lists_stay(
+    session: ThreadfoldSession,
+) -> None:
+    wrong = {"role": "king", "content": "x"}
+    with pytest.raises(Invalid, match=r"^item 2: field role: "):
+        await session.add_items([user("a"), wrong])
+    assert await session.get_items() == []
+    with pytest.raises(Invalid, match=r"^item 601: field role: ") as raised:
+        await session.add_items([*(user(str(i)) for i in range(600)), wrong])
+    assert raised.value.detail == str(raised.value)
+    assert (await session.get_items())[-1] == user("498")
+
+
+async def test_an_item_between_outputs_of_parallel_calls_comes_back_after_them(
+    session: ThreadfoldSession,
+) -> None:
+    calls = [
+        {"type": "function_call", "call_id": f"b{i}", "name": "look", "arguments": "{}"}
+        for i in range(2)
+    ]
+    first, second = (
+        {"type": "function_call_output", "call_id": f"b{i}", "output": str(i)} for i in range(2)
+    )
+    await session.add_items([user("go"), *calls, first, user("wait"), second])
+    assert await session.get_items() == [user("go"), *calls, first, second, user("wait")]
 
 
 async def test_pop_gives_a_late_system_item_as_it_was_added(session: ThreadfoldSession) -> None:

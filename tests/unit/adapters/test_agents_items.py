@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.adapted import in_the_window
-from threadfold_client.adapters.agents_items import items_of, to_events, to_items
+from threadfold_client.adapters.agents_items import items_of, names_of, to_events, to_items
 
 CALL = {
     "type": "function_call",
@@ -131,3 +131,8 @@ def test_a_message_whose_text_was_shortened_since_comes_back_plain() -> None:
     assert items_of({**event, "content": []}) == [{"role": "assistant", "content": ""}]
     (called,) = in_the_window(to_events([CALL]))
     assert items_of({**called, "tool_calls": []}) == [{"role": "assistant", "content": ""}]
+
+
+def test_each_event_is_named_by_the_numbers_of_its_items() -> None:
+    items = [{"role": "user", "content": "go"}, REASONING, CALL, OUTPUT]
+    assert names_of(items) == ["item 1", "items 2 to 3", "item 4"]

@@ -45,6 +45,17 @@ def to_events(items: Sequence[Any]) -> list[dict[str, Any]]:
     return events
 
 
+def names_of(items: Sequence[Any]) -> list[str]:
+    """How an error names each event of :func:`to_events`, by its items' numbers from 1."""
+    names = []
+    first = 1
+    for group in _groups([dict(item) for item in items]):
+        last = first + len(group) - 1
+        names.append(f"item {first}" if first == last else f"items {first} to {last}")
+        first = last + 1
+    return names
+
+
 def to_items(flats: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The items of flat messages and results as the window gives them."""
     return [item for flat in flats for item in items_of(flat)]

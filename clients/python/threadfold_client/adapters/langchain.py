@@ -77,7 +77,11 @@ class ThreadfoldChatMessageHistory(BaseChatMessageHistory):  # type: ignore[misc
         return await self._await(self._read())
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Append messages as one list; nothing of others comes in between."""
+        """Append messages. Nothing of others comes in between if they are at most 499.
+
+        Of more, up to 500 go in one list. If a list is refused, those before it stay, and the error
+        names the message by its number.
+        """
         self._run(self._add(messages))
 
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
@@ -99,9 +103,10 @@ class ThreadfoldChatMessageHistory(BaseChatMessageHistory):  # type: ignore[misc
         return to_messages(in_log_order(shown))
 
     async def _add(self, messages: Sequence[BaseMessage]) -> None:
-        events = [to_event(message) for message in messages if not is_invented(message)]
-        if events:
-            await self._log.add(events)
+        own = [(i, m) for i, m in enumerate(messages, 1) if not is_invented(m)]
+        if own:
+            names = [f"message {i}" for i, _ in own]
+            await self._log.add([to_event(message) for _, message in own], names)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if isinstance(self._client, Client):

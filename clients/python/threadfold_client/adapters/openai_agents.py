@@ -14,7 +14,13 @@ from dataclasses import fields
 from typing import Any
 
 from threadfold_client import AsyncClient, Conflict
-from threadfold_client.adapters.agents_items import PROVIDER, items_of, to_events, to_items
+from threadfold_client.adapters.agents_items import (
+    PROVIDER,
+    items_of,
+    names_of,
+    to_events,
+    to_items,
+)
 from threadfold_client.adapters.extras import needs_asynchronous, require
 from threadfold_client.adapters.kept import in_log_order, shown_messages
 from threadfold_client.adapters.sessions import SessionLog
@@ -69,9 +75,13 @@ class ThreadfoldSession:
         return items if most is None else items[-most:] if most > 0 else []
 
     async def add_items(self, items: list[Any]) -> None:
-        """Append items as one list; nothing of others comes in between."""
+        """Append items. Nothing of others comes in between if they are at most 499.
+
+        Of more, up to 500 go in one list. If a list is refused, those before it stay, and the error
+        names the item by its number.
+        """
         if items:
-            await self._log.add(to_events(items))
+            await self._log.add(to_events(items), names_of(items))
 
     async def pop_item(self) -> Any | None:
         """Take the newest item back, by a rollback, and return it; None without any.

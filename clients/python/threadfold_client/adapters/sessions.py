@@ -8,13 +8,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from threadfold_client import Appended, AsyncClient, Conflict, NotFound
+from threadfold_client import Appended, AsyncClient, ClientError, Conflict, NotFound
 
 OPENED = "session-opened"
 """The id of the event that a session's conversation begins with; clearing goes back to it."""
 MAX_ITEMS = 500
 LEFT_OUT = re.compile(r"\[\d+ earlier messages left out: \S+ to (\S+)\]")
 """The line for messages that a window leaves out."""
+_NUMBER = re.compile(r"event (\d+)\b")
 
 
 class SessionLog:
@@ -30,8 +31,15 @@ class SessionLog:
         self._known = False
         self._beginning: str | None = None
 
-    async def add(self, flats: Sequence[dict[str, Any]]) -> None:
+    async def add(self, flats: Sequence[dict[str, Any]], names: Sequence[str] = ()) -> None:
         """Append events and wait until the window holds them.
+
+        At most 500 go in one list, with the event that a session begins with. Nothing of others
+        comes in between those of one list, and of a refused list nothing is appended; the lists
+        before it stay.
+
+        Args:
+            names: how an error names each event, like ``message 3``.
 
         Raises:
             Conflict: the fold rejected one (a turn that is over).
@@ -42,13 +50,18 @@ class SessionLog:
             events.insert(
                 0, {"type": "conversation.opened", "id": OPENED, "channel": self._channel}
             )
+        own = len(events) - len(flats)
         for begin in range(0, len(events), MAX_ITEMS):
-            answer = await self.client.append(
-                self.conversation,
-                events[begin : begin + MAX_ITEMS],
-                wait="applied",
-                fence=self._fence,
-            )
+            try:
+                answer = await self.client.append(
+                    self.conversation,
+                    events[begin : begin + MAX_ITEMS],
+                    wait="applied",
+                    fence=self._fence,
+                )
+            except ClientError as error:
+                _rename(error, names, begin - own)
+                raise
             _check(answer)
             if answer.events[0].id == OPENED:
                 self._beginning = answer.events[0].position
@@ -137,6 +150,17 @@ def _place(event: dict[str, Any]) -> str:
 def _order(position: str) -> int:
     """The order of a position among those of its conversation."""
     return int(position.rpartition("-")[2])
+
+
+def _rename(error: ClientError, names: Sequence[str], before: int) -> None:
+    """Let an error about an event of a list name it as the caller knows it; ``before`` of the
+    caller's were in earlier lists.
+    """
+    number = _NUMBER.match(error.detail)
+    place = before + int(number[1]) - 1 if number else -1
+    if number and 0 <= place < len(names):
+        error.detail = names[place] + error.detail[number.end() :]
+        error.args = (error.detail,)
 
 
 def _check(answer: Appended) -> None:
