@@ -8,8 +8,10 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
+
+_Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 class Authority:
@@ -25,9 +27,17 @@ class Authority:
         self.ca = folder / f"{name}.pem"
         self.ca.write_bytes(_pem(made.sign(self._key, hashes.SHA256())))
 
-    def issue(self, name: str, days: int = 30, host: str = "127.0.0.1") -> tuple[Path, Path]:
-        """The files of a new certificate and of its key, for a server at ``host`` or a client."""
-        key = ec.generate_private_key(ec.SECP256R1())
+    def issue(
+        self, name: str, days: int = 30, host: str = "127.0.0.1", rsa_bits: int = 0
+    ) -> tuple[Path, Path]:
+        """The files of a new certificate and of its key, for a server at ``host`` or a client.
+
+        Args:
+            rsa_bits: the size of an RSA key; 0: an EC key (P-256).
+        """
+        key: _Key = ec.generate_private_key(ec.SECP256R1())
+        if rsa_bits:
+            key = rsa.generate_private_key(65_537, rsa_bits)
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
         builder = self._builder(subject, key, days).add_extension(names, critical=False)
@@ -43,9 +53,7 @@ class Authority:
         )
         return certificate, private
 
-    def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
-    ) -> x509.CertificateBuilder:
+    def _builder(self, subject: x509.Name, key: _Key, days: int) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         return (
             x509.CertificateBuilder()

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
 from threadfold.gateway.connections import Connections
+from threadfold.gateway.tls import Certificate
 
 SECONDS = 30.0
 """Seconds that a handshake may take."""
@@ -30,12 +30,12 @@ class Handshake(asyncio.Protocol):
     def __init__(
         self,
         connections: Connections,
-        context: ssl.SSLContext,
+        certificate: Certificate,
         make: Callable[[], asyncio.Protocol],
     ) -> None:
         self.address = ""
         self._connections = connections
-        self._context = context
+        self._certificate = certificate
         self._make = make
         self._accepted: socket.socket | None = None
         self._task: asyncio.Task[None] | None = None
@@ -73,7 +73,7 @@ class Handshake(asyncio.Protocol):
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: _Done(self._go_on),
                 accepted,
-                ssl=self._context,
+                ssl=self._certificate.context,
                 ssl_handshake_timeout=SECONDS,
             )
         except OSError:  # no TLS, or its client left; ssl.SSLError is one
@@ -105,11 +105,11 @@ class _Done(asyncio.Protocol):
 
 
 def after_handshake(
-    protocol: Callable[..., asyncio.Protocol], connections: Connections, context: ssl.SSLContext
+    protocol: Callable[..., asyncio.Protocol], connections: Connections, certificate: Certificate
 ) -> Callable[..., Handshake]:
     """What a server makes of each connection in place of ``protocol``."""
 
     def made(**arguments: Any) -> Handshake:
-        return Handshake(connections, context, lambda: protocol(**arguments))
+        return Handshake(connections, certificate, lambda: protocol(**arguments))
 
     return made

@@ -182,7 +182,7 @@ def http_protocol(
         protocol = import_module("uvicorn.protocols.http.h11_impl").H11Protocol
     if certificate is None:
         return protocol
-    return after_handshake(protocol, connections, certificate.context)
+    return after_handshake(protocol, connections, certificate)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -16,8 +16,8 @@ INTERVAL = 60.0
 
 
 class Certificate:
-    """The certificate chain and private key in two PEM files. ``context`` is what a server listens
-    with: TLS 1.2 and 1.3, no client certificates.
+    """The certificate chain and private key in two PEM files. ``context`` is what a new
+    connection begins TLS with: TLS 1.2 and 1.3, no client certificates. A renewal replaces it.
 
     Raises:
         InvalidSettings: a file cannot be read, the two do not belong together, or the key has a
@@ -40,9 +40,9 @@ class Certificate:
         times = self._modified()
         if times == self._times:
             return False
-        # A context of its own comes first: half a renewal would leave a certificate without a key.
-        self._loaded()
-        self._load(self.context)
+        # Never into the former context: it holds one certificate for each type of key, so the
+        # former one would stay beside a new one of another type.
+        self.context = self._loaded()
         self._times = times
         return True
 
@@ -71,10 +71,6 @@ class Certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
-        self._load(context)
-        return context
-
-    def _load(self, context: ssl.SSLContext) -> None:
         try:
             context.load_cert_chain(self._certificate, self._private_key, _no_password)
         except OSError as error:  # ssl.SSLError is one
@@ -86,6 +82,7 @@ class Certificate:
                 f" gateway_private_key {self._private_key} do not load ({reason}): give PEM files"
                 " of a certificate chain and of its own key"
             ) from None
+        return context
 
 
 def certificate_of(settings: Settings) -> Certificate | None:

@@ -91,6 +91,28 @@ async def test_a_renewed_certificate_is_shown_to_new_connections(
         assert await shown_by(url, authority) == "second"
 
 
+@pytest.mark.parametrize(("before", "after"), [(0, 2048), (2048, 0)])
+async def test_a_renewed_certificate_may_have_a_key_of_another_type(
+    authority: Authority, before: int, after: int
+) -> None:
+    files = authority.issue("first", rsa_bits=before)
+    certificate = Certificate(*files)
+    second = authority.issue("second", rsa_bits=after)
+    # Clients that understand only one type of key are shown the new certificate or none.
+    only_before = ssl.create_default_context(cafile=str(authority.ca))
+    only_before.maximum_version = ssl.TLSVersion.TLSv1_2
+    only_before.set_ciphers("ECDHE+aRSA" if before else "ECDHE+aECDSA")
+    async with serving(APP, certificate=certificate) as url:
+        assert await shown_by(url, authority) == "first"
+        for new, old in zip(second, files, strict=True):
+            shutil.copy(new, old)
+        assert certificate.renew() is True
+        assert await shown_by(url, authority) == "second"
+        async with httpx.AsyncClient(verify=only_before, trust_env=False) as http:
+            with pytest.raises(httpx.ConnectError):
+                await http.get(url)
+
+
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_connections_that_end_no_handshake_make_way(
     authority: Authority, files: tuple[Path, Path], loop: Callable[[], asyncio.AbstractEventLoop]
