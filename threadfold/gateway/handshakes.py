@@ -1,5 +1,5 @@
 """TLS handshakes within the bounds of connections: one that does not end is a connection that sends
-nothing.
+nothing. Their steps wait in a queue (``threadfold.gateway.handshake_queue``).
 
 A server that is given a certificate tells its protocol of a connection only after the handshake, so
 whoever begins handshakes and does not go on would hold all file descriptors, uncounted.
@@ -8,108 +8,178 @@ whoever begins handshakes and does not go on would hold all file descriptors, un
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections.abc import Callable
 from typing import Any, cast
 
 from threadfold.gateway.connections import Connections
+from threadfold.gateway.handshake_queue import HandshakeQueue
 from threadfold.gateway.tls import Certificate
 
 SECONDS = 30.0
-"""Seconds that a handshake may take."""
+"""Seconds that a handshake may take, its turns included."""
 UNREAD = 64 << 10
-"""Bytes that may wait to be read until the next write waits, as without TLS."""
+"""Bytes that may wait to be read until the next write waits, as without TLS; and bytes of a client
+that may wait for a turn of its handshake.
+"""
 
 
 class Handshake(asyncio.Protocol):
     """A connection until its handshake is done. Then the protocol that ``make`` returns goes on
     with it.
+
+    The event loop's TLS would work on each message as soon as it comes. So until the handshake is
+    done the transport gives all bytes to this protocol, which hands them on when it is its turn.
     """
 
     def __init__(
         self,
         connections: Connections,
+        queue: HandshakeQueue,
         certificate: Certificate,
         make: Callable[[], asyncio.Protocol],
     ) -> None:
         self.address = ""
         self._connections = connections
+        self._queue = queue
         self._certificate = certificate
         self._make = make
-        self._accepted: socket.socket | None = None
+        self._came = b""
+        self._tls: asyncio.BufferedProtocol | None = None
         self._task: asyncio.Task[None] | None = None
+        self._late: asyncio.TimerHandle | None = None
         self._counted = False
+        self._lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        plain = cast("asyncio.Transport", transport)
-        peer = plain.get_extra_info("peername")
+        self._plain = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
         self._counted = self._connections.add(self)
         if self._counted:
-            # A transport of its own: uvloop reads from this one as soon as this call returns,
-            # before a task could begin TLS on it.
-            try:
-                number = os.dup(plain.get_extra_info("socket").fileno())
-            except OSError:  # no descriptor is left
-                self._leave()
-            else:
-                self._accepted = socket.socket(fileno=number)
-                self._task = asyncio.get_running_loop().create_task(self._shake())
-        plain.abort()
+            self._late = asyncio.get_running_loop().call_later(SECONDS, self.end)
+        else:
+            self._plain.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._came += data
+        if len(self._came) > UNREAD:
+            self.end()
+        elif self._tls is not None:
+            self._queue.add(self)
+        elif self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._shake())
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lost = True
+        self._leave()
+        if self._tls is not None:
+            self._tls.connection_lost(error)  # it ends the task
+        elif self._task is not None:
+            self._task.cancel()
 
     def make_way(self) -> None:
         """Close, as there is no room (``threadfold.gateway.connections``)."""
-        assert self._task is not None
         self._counted = False
-        self._task.cancel()
-        if self._accepted is not None:  # the task has not begun
-            self._accepted.close()
+        self.end()
+
+    def end(self) -> None:
+        """Close, and do nothing more of the handshake."""
+        self._queue.remove(self)
+        self._plain.abort()
+
+    def step(self) -> None:
+        """Go on with what the client has sent: it is this handshake's turn."""
+        assert self._tls is not None
+        came, self._came = self._came, b""
+        memoryview(self._tls.get_buffer(len(came)))[: len(came)] = came
+        self._tls.buffer_updated(len(came))
 
     async def _shake(self) -> None:
-        accepted, self._accepted = self._accepted, None
-        assert accepted is not None
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: _Done(self._go_on),
-                accepted,
-                ssl=self._certificate.context,
+        loop = asyncio.get_running_loop()
+        early = _Early()
+        starting = loop.create_task(
+            loop.start_tls(
+                self._plain,
+                early,
+                self._certificate.context,
+                server_side=True,
                 ssl_handshake_timeout=SECONDS,
             )
+        )
+        try:
+            await asyncio.sleep(0)
+            # By now the transport has TLS' protocol, which is told of the connection next.
+            tls = self._plain.get_protocol()
+            self._plain.set_protocol(self)
+            if self._plain.is_closing():
+                return
+            self._tls = cast("asyncio.BufferedProtocol", tls)
+            loop.call_soon(self._await_turn)
+            transport = await starting
         except OSError:  # no TLS, or its client left; ssl.SSLError is one
-            pass
+            self._plain.abort()
+        else:
+            if transport is not None and not self._lost:
+                self._go_on(transport, early)
         finally:
-            self._leave()
+            starting.cancel()
 
-    def _go_on(self, transport: asyncio.Transport) -> None:
+    def _await_turn(self) -> None:
+        if self._came and not self._plain.is_closing():
+            self._queue.add(self)
+
+    def _go_on(self, transport: asyncio.Transport, early: _Early) -> None:
         self._leave()
         transport.set_write_buffer_limits(high=UNREAD)
         protocol = self._make()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
+        early.hand_on(protocol)
+        if self._came:
+            self.step()
+        assert self._tls is not None
+        # uvloop chooses how to read from the protocol that there is when reading begins.
+        self._plain.pause_reading()
+        self._plain.set_protocol(self._tls)
+        self._plain.resume_reading()
 
     def _leave(self) -> None:
+        self._queue.remove(self)
+        if self._late is not None:
+            self._late.cancel()
         if self._counted:
             self._counted = False
             self._connections.remove(self)
 
 
-class _Done(asyncio.Protocol):
-    """What a connection is given to once its handshake is done."""
+class _Early(asyncio.Protocol):
+    """Keeps what comes with the end of a handshake until there is a protocol for it."""
 
-    def __init__(self, then: Callable[[asyncio.Transport], None]) -> None:
-        self._then = then
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._ended = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._then(cast("asyncio.Transport", transport))
+    def data_received(self, data: bytes) -> None:
+        self._pieces.append(data)
+
+    def eof_received(self) -> None:
+        self._ended = True
+
+    def hand_on(self, protocol: asyncio.Protocol) -> None:
+        """Give it to the protocol."""
+        if self._pieces:
+            protocol.data_received(b"".join(self._pieces))
+        if self._ended:
+            protocol.eof_received()
 
 
 def after_handshake(
     protocol: Callable[..., asyncio.Protocol], connections: Connections, certificate: Certificate
 ) -> Callable[..., Handshake]:
     """What a server makes of each connection in place of ``protocol``."""
+    queue = HandshakeQueue()
 
     def made(**arguments: Any) -> Handshake:
-        return Handshake(connections, certificate, lambda: protocol(**arguments))
+        return Handshake(connections, queue, certificate, lambda: protocol(**arguments))
 
     return made

@@ -6,6 +6,8 @@ import asyncio
 import shutil
 import socket
 import ssl
+import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -135,6 +137,127 @@ def test_connections_that_end_no_handshake_make_way(
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(run())
+
+
+def first_message() -> bytes:
+    """What a client sends to begin a handshake."""
+    context, to_send = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.MemoryBIO()
+    client = context.wrap_bio(ssl.MemoryBIO(), to_send, server_hostname="127.0.0.1")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    return to_send.read()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_handshakes_leave_the_event_loop_to_other_requests(
+    authority: Authority, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    files, message = authority.issue("slow", rsa_bits=4096), first_message()
+    stalls: list[float] = []
+
+    async def watch() -> None:
+        before = time.monotonic()
+        while True:
+            await asyncio.sleep(0.001)
+            now = time.monotonic()
+            stalls.append(now - before)
+            before = now
+
+    async def run() -> None:
+        async with serving(APP, certificate=Certificate(*files)) as url:
+            place = httpx.URL(url)
+            clients = [await asyncio.open_connection(place.host, place.port) for _ in range(120)]
+            watching = asyncio.create_task(watch())
+            await asyncio.sleep(0.01)
+            for _, writer in clients:
+                writer.write(message)
+            for reader, writer in clients:
+                assert (await asyncio.wait_for(reader.read(5), 20)).startswith(b"\x16\x03")
+                writer.close()
+            await asyncio.sleep(0.01)  # a stall is measured when it is over
+            watching.cancel()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
+    assert max(stalls) < 0.1
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_nothing_is_done_for_handshakes_whose_clients_have_left(
+    files: tuple[Path, Path],
+    loop: Callable[[], asyncio.AbstractEventLoop],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connections, message, steps = Connections(100, 100), first_message(), 0
+    step = handshakes.Handshake.step
+
+    def slow_step(handshake: handshakes.Handshake) -> None:
+        nonlocal steps
+        steps += 1
+        time.sleep(0.02)
+        step(handshake)
+
+    monkeypatch.setattr(handshakes.Handshake, "step", slow_step)
+
+    async def run() -> None:
+        async with serving(APP, connections, Certificate(*files)) as url:
+            place = httpx.URL(url)
+            clients = [socket.create_connection((place.host, place.port)) for _ in range(40)]
+            await until(lambda: asyncio.sleep(0, len(connections) == 40))
+            for one in clients:
+                one.sendall(message)
+            await until(lambda: asyncio.sleep(0, steps > 0))
+            for one in clients:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                one.close()  # a reset
+            await until(lambda: asyncio.sleep(0, len(connections) == 0))
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
+    assert steps < 10
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_many_clients_at_once_are_all_answered(
+    authority: Authority,
+    files: tuple[Path, Path],
+    loop: Callable[[], asyncio.AbstractEventLoop],
+    version: ssl.TLSVersion,
+) -> None:
+    trusted = ssl.create_default_context(cafile=str(authority.ca))
+    trusted.maximum_version = version
+
+    async def ask(url: str) -> str:
+        place = httpx.URL(url)
+        reader, writer = await asyncio.open_connection(place.host, place.port, ssl=trusted)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        return answer.decode().rpartition("\r\n")[2]
+
+    async def run() -> None:
+        connections = Connections(400, 400)
+        async with serving(APP, connections, Certificate(*files)) as url:
+            assert set(await asyncio.gather(*(ask(url) for _ in range(150)))) == {"https"}
+            await until(lambda: asyncio.sleep(0, len(connections) == 0))
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
+
+
+async def test_a_client_that_sends_much_before_its_turn_is_closed(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes.HandshakeQueue, "add", lambda *_: None)
+    connections = Connections(20, 20)
+    async with serving(APP, connections, Certificate(*files)) as url:
+        place = httpx.URL(url)
+        _, writer = await asyncio.open_connection(place.host, place.port)
+        writer.write(bytes(handshakes.UNREAD + 1))
+        await until(lambda: asyncio.sleep(0, len(connections) == 1))
+        await until(lambda: asyncio.sleep(0, len(connections) == 0))
+        writer.close()
 
 
 async def test_a_handshake_that_takes_too_long_ends(

@@ -1,0 +1,82 @@
+"""TLS handshakes wait in a queue that rests as long as its steps took."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from tests.support.worker import until
+from threadfold.gateway.handshake_queue import HandshakeQueue
+
+
+class Step:
+    """A handshake whose step takes some time."""
+
+    def __init__(self, address: str, done: list[Step], seconds: float = 0.0) -> None:
+        self.address = address
+        self.ended = False
+        self._done = done
+        self._seconds = seconds
+
+    def step(self) -> None:
+        time.sleep(self._seconds)
+        self._done.append(self)
+
+    def end(self) -> None:
+        self.ended = True
+
+
+async def test_it_rests_as_long_as_its_steps_took() -> None:
+    queue, done = HandshakeQueue(), list[Step]()
+    began = time.monotonic()
+    for _ in range(20):
+        queue.add(Step("a", done, 0.01))
+    turns = 0
+    while len(done) < 20:
+        await asyncio.sleep(0.001)
+        turns += 1
+    # 0.2 s of steps, and rests between them in which others had the loop many times.
+    assert time.monotonic() - began > 0.38
+    assert turns > 40
+
+
+async def test_it_rests_also_before_one_that_comes_when_none_waits() -> None:
+    queue, done = HandshakeQueue(), list[Step]()
+    queue.add(Step("a", done, 0.05))
+    await until(lambda: asyncio.sleep(0, len(done) == 1))
+    began = time.monotonic()
+    queue.add(Step("a", done))
+    await until(lambda: asyncio.sleep(0, len(done) == 2))
+    assert time.monotonic() - began > 0.03
+
+
+async def test_addresses_take_turns() -> None:
+    queue, done = HandshakeQueue(), list[Step]()
+    for address in "aaaaabc":
+        queue.add(Step(address, done))
+    await until(lambda: asyncio.sleep(0, len(done) == 7))
+    assert "".join(one.address for one in done) == "abcaaaa"
+
+
+async def test_of_too_many_the_last_one_of_the_address_with_most_of_them_ends() -> None:
+    queue, done = HandshakeQueue(3), list[Step]()
+    first, second, third, other = (Step(address, done) for address in "aaab")
+    for one in (first, second, third, other):
+        queue.add(one)
+    assert third.ended
+    assert len(queue) == 3
+    await until(lambda: asyncio.sleep(0, len(done) == 3))
+    assert done == [first, other, second]
+    assert not any(one.ended for one in done)
+
+
+async def test_one_that_is_removed_has_no_turn() -> None:
+    queue, done = HandshakeQueue(), list[Step]()
+    gone, other = Step("a", done), Step("a", done)
+    queue.add(gone)
+    queue.add(gone)
+    queue.add(other)
+    queue.remove(gone)
+    queue.remove(gone)
+    await until(lambda: asyncio.sleep(0, len(queue) == 0))
+    assert done == [other]

@@ -1,0 +1,101 @@
+"""The queue of TLS handshakes: their steps leave the event loop to others for half of the time.
+
+A step may be an operation with the certificate's private key: a millisecond or more, in the event
+loop. Whoever begins handshakes needs no API key, so without a queue such clients hold up all
+tenants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from typing import Protocol
+
+MOST = 1_024
+"""Handshakes that may wait for their turn."""
+SLICE = 0.002
+"""Seconds of steps after which the queue rests: it ends the step that it has begun."""
+TIMER = 0.001
+"""Seconds of the shortest rest: uvloop's timers count milliseconds, and round."""
+
+
+class Waiting(Protocol):
+    """A handshake that waits for its turn."""
+
+    address: str
+
+    def step(self) -> None:
+        """Go on with what the client has sent."""
+
+    def end(self) -> None:
+        """Close the connection."""
+
+
+class HandshakeQueue:
+    """The handshakes of one server that wait for their turn. After each slice of steps it rests as
+    long as they took. Addresses take turns.
+    """
+
+    def __init__(self, most: int = MOST) -> None:
+        self.most = most
+        self._of: OrderedDict[str, OrderedDict[Waiting, None]] = OrderedDict()
+        self._count = 0
+        self._planned = False
+        self._rests_until = 0.0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, handshake: Waiting) -> None:
+        """Let it wait for its turn, once. If too many wait, the last one of the address that has
+        most of them ends.
+        """
+        if handshake in self._of.get(handshake.address, ()):
+            return
+        self._of.setdefault(handshake.address, OrderedDict())[handshake] = None
+        self._count += 1
+        if self._count > self.most:
+            most = max(self._of, key=lambda address: len(self._of[address]))
+            last = next(reversed(self._of[most]))
+            self.remove(last)
+            last.end()
+        self._plan()
+
+    def remove(self, handshake: Waiting) -> None:
+        """It waits no more, if it did: its client has left, or its connection is to close."""
+        of_address = self._of.get(handshake.address, OrderedDict())
+        if handshake in of_address:
+            del of_address[handshake]
+            self._count -= 1
+            if not of_address:
+                del self._of[handshake.address]
+
+    def _plan(self) -> None:
+        if self._planned or not self._count:
+            return
+        self._planned = True
+        rest = self._rests_until - time.monotonic()
+        loop = asyncio.get_running_loop()
+        if rest > 0:
+            loop.call_later(max(rest, TIMER), self._work)
+        else:
+            loop.call_soon(self._work)
+
+    def _work(self) -> None:
+        self._planned = False
+        began = now = time.monotonic()
+        try:
+            while began >= self._rests_until and self._count and now - began < SLICE:
+                self._next().step()
+                now = time.monotonic()
+        finally:
+            self._rests_until = max(self._rests_until, now + (now - began))
+            self._plan()
+
+    def _next(self) -> Waiting:
+        address, of_address = next(iter(self._of.items()))
+        handshake = next(iter(of_address))
+        self._of.move_to_end(address)
+        self.remove(handshake)
+        return handshake
