@@ -139,10 +139,6 @@ class Writer:
         choices: list[object] = [
             events.Opened(user="u", metadata={"n": rng.randrange(9)}),
             events.Message("system", "rules " * rng.choice([1, 40])),
-            events.Message(
-                rng.choice(["system", "developer", "user", "assistant"]),
-                [events.TextPart("so be it"), events.ReasoningPart("why", provider="a")],
-            ),
             events.Suspension(rng.choice("st"), "approval", tool_call_id=rng.choice(["a", None])),
             events.Resolution(rng.choice("st"), "approved"),
             events.TurnStarted("t1"),
