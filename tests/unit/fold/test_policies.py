@@ -166,7 +166,9 @@ def test_all_ways_to_a_window_give_the_same_one(name: str, seed: int, length: in
     story.assert_replays()
     again = loaded(window)
     for field in SUMS:
-        assert getattr(again, field) == getattr(window, field), field
+        # What is awaited counts in a flat tail alone; beside another one it is left as it was.
+        if field != "awaited" or window.flat:
+            assert getattr(again, field) == getattr(window, field), field
     snapshot, log = take_snapshot(window), dict(story.talks.logs[KEY])
     restored = restore(
         KEY, PARTITION, story.rules, snapshot, {at: log[at] for at in snapshot_offsets(snapshot)}
