@@ -85,7 +85,11 @@ async def no_kafka_client_is_left() -> AsyncIterator[None]:
     async def ended() -> bool:
         return _kafka_tasks() <= before
 
-    await until(ended)
+    try:
+        await until(ended)
+    except TimeoutError:
+        left = "\n".join(str(task) for task in _kafka_tasks() - before)
+        raise AssertionError(f"a client of Kafka was left behind:\n{left}") from None
 
 
 @pytest.fixture(scope="session")

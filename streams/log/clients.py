@@ -289,6 +289,8 @@ async def _knows_a_broker(client: Any, settings: Settings) -> None:
             await client.force_metadata_update()
 
 
+START_GRACE = 0.5
+"""Seconds in which a start that nobody waits for any more may end by itself."""
 _closing: set[asyncio.Future[Any]] = set()
 """Clients that failed to start and are being closed: the event loop holds no task by itself."""
 
@@ -297,17 +299,24 @@ async def start_client(client: Any, settings: Settings, limit: float | None = No
     """Start an aiokafka client within ``limit`` seconds (default: the append time-out); one that
     failed to start is closed.
     """
+    starting = asyncio.ensure_future(client.start())
     try:
         async with asyncio.timeout(limit or settings.append_timeout):
-            await client.start()
+            await asyncio.shield(starting)
     except BaseException:
-        close = getattr(client, "stop", None) or client.close
-        closing = asyncio.ensure_future(close())
+        closing = asyncio.ensure_future(_close(client, starting))
         _closing.add(closing)
         closing.add_done_callback(_closing.discard)
         # Who is cancelled once more meanwhile leaves no client that is closed in part.
         await asyncio.shield(closing)
         raise
+
+
+async def _close(client: Any, starting: asyncio.Future[None]) -> None:
+    # Before it is cut off: aiokafka forgets the connection by which a start asks for the brokers.
+    await asyncio.wait({starting}, timeout=START_GRACE)
+    await end_tasks([starting])
+    await (getattr(client, "stop", None) or client.close)()
 
 
 async def stop_client(client: Any, settings: Settings) -> None:

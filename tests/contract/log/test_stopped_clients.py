@@ -12,8 +12,10 @@ import msgspec
 import pytest
 from aiokafka.client import AIOKafkaClient
 from aiokafka.cluster import ClusterMetadata
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import ProducerClosed, UnknownMemberIdError
 from aiokafka.protocol.commit import OffsetCommitRequest
+from aiokafka.protocol.metadata import MetadataRequest
 
 from streams.log.clients import make_consumer, make_producer, start_client, stop_client
 from streams.log.consumer_group import Commits
@@ -153,3 +155,26 @@ async def test_a_start_that_is_cancelled_twice_leaves_no_client_that_is_closed_i
         await starting
     client.goes_on.set()
     await asyncio.wait_for(client.closed.wait(), 30)
+
+
+async def test_a_start_that_is_cancelled_while_it_asks_for_the_brokers_leaves_no_connection(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, ask, used = asyncio.Event(), AIOKafkaConnection.send, set()
+
+    def send(connection: Any, request: Any, *more: Any, **options: Any) -> Any:
+        used.add(connection)  # what nobody refers to is closed by and by
+        answer = ask(connection, request, *more, **options)
+        if isinstance(request, MetadataRequest):
+            asked.set()
+        return answer
+
+    monkeypatch.setattr(AIOKafkaConnection, "send", send)
+    others = asyncio.all_tasks()
+    starting = asyncio.create_task(start_client(make_consumer(settings), settings))
+    await asked.wait()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert used and not any(connection.connected() for connection in used)
+    await nothing_is_left_but(others)
