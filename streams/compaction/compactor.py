@@ -260,7 +260,7 @@ class Compactor:
                     isinstance(event, events.SummaryEvent)
                     and (data := event.data).policy == request.policy
                     # What an operator took out since does not stand any more.
-                    and standing_of(data.span.positions, data.span.stands or "") == standing
+                    and standing_of(data.span.positions, data.span.stands) == standing
                     and await self._stood_on(data, request, key, previous)
                 ):
                     cost = None if data.cost is None else 0.0

@@ -129,6 +129,8 @@ def content_of(request: CompactionRequest, span: Span, previous: Summary | None)
     return found.digest()
 
 
-def standing_of(positions: list[int], stands: str) -> list[int]:
-    """The offsets of a span's events that were summarised."""
+def standing_of(positions: list[int], stands: str | None) -> list[int] | None:
+    """The offsets of a span's events that were summarised; None where the summary does not say."""
+    if stands is None:
+        return None
     return [offset for offset, one in zip(absolute(positions), stands, strict=False) if one == "1"]
