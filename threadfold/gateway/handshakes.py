@@ -108,7 +108,7 @@ class Handshake(asyncio.Protocol):
         )
         try:
             await asyncio.sleep(0)
-            # By now the transport has TLS' protocol, which is told of the connection next.
+            # By now the transport has the TLS protocol; its connection_made comes next.
             tls = self._plain.get_protocol()
             self._plain.set_protocol(self)
             if self._plain.is_closing():
