@@ -69,9 +69,7 @@ async def test_a_summary_that_rollbacks_left_behind_is_appended_again_and_not_pa
         assert await compactor.answer_if_due(request) is None
         _, event = await last(log)
         assert (event.data.model, event.data.cost) == ("m", 0.0)
-        window = await fold(log, RULES)
-        assert window.meta.summary is not None
-        assert window.meta.summary.summary_id == request.request_id
+        assert await in_force(log) == request.request_id
         await roll_back(log, request.first, end)
     assert model.calls == 1
 
@@ -136,6 +134,12 @@ async def asked(log: MemoryLog, rules: Rules = RULES) -> CompactionRequest:
     return request
 
 
+async def in_force(log: MemoryLog) -> str | None:
+    """The id of the summary that the window stands on."""
+    summary = (await fold(log, RULES)).meta.summary
+    return None if summary is None else summary.summary_id
+
+
 async def called(model: Counted, times: int) -> None:
     await until(lambda: asyncio.sleep(0, model.calls == times), 5)
 
@@ -169,9 +173,7 @@ async def test_a_span_is_paid_for_once_where_an_answer_is_made_again_while_it_is
     assert await asyncio.wait_for(compactor.answer_if_due(again), 5) is None
     model.gate.set()
     assert await under_way is not None
-    window = await fold(log, RULES)
-    assert window.meta.summary is not None
-    assert window.meta.summary.summary_id == request.request_id
+    assert await in_force(log) == request.request_id
     assert model.calls == 1
 
 
@@ -200,9 +202,7 @@ async def test_a_span_whose_predecessor_was_appended_again_while_it_is_summarise
     assert await under_way is not None and await again is not None
     _, event = await last(log)
     assert (event.data.previous, event.data.cost) == (request.previous, 0.0)
-    window = await fold(log, RULES)
-    assert window.meta.summary is not None
-    assert window.meta.summary.summary_id == event.data.summary_id
+    assert await in_force(log) == event.data.summary_id
     assert model.calls == 2
 
 
@@ -222,9 +222,7 @@ async def test_an_answer_whose_span_ended_behind_abandoned_events_is_used_again_
     request = await asked(log)
     assert (request.first, request.last) == (shorter.first, shorter.last)
     assert await compactor.answer_if_due(request) is not None
-    window = await fold(log, RULES)
-    assert window.meta.summary is not None
-    assert window.meta.summary.summary_id == request.request_id
+    assert await in_force(log) == request.request_id
     assert model.calls == 1
 
 

@@ -133,8 +133,8 @@ class ThreadfoldMemory:
             async for event in self._client.iter_history(conversation, types=types):
                 if event["id"] in places:
                     return places[event["id"]] + 1
-        except NotFound:
-            pass
+        except NotFound:  # nothing was said in it yet
+            return 0
         return 0
 
 
