@@ -21,19 +21,17 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
 from benchmarks.harness import Args, Measured, Result, Rounds, rounded, say
 from benchmarks.support.flats import flats
 from benchmarks.support.gateways import running_worker
-from benchmarks.support.grown import GrownLog
+from benchmarks.support.grown import grown_records
 from benchmarks.support.stacks import filled_log, running_stack
-from benchmarks.support.texts import TENANT, Messages
-from projections.events.validation import Record
+from benchmarks.support.texts import TENANT
 from projections.names import Key, partition_of
-from streams.settings.settings import Settings
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
 
@@ -58,7 +56,7 @@ class Deep:
         with running_stack() as bench:
             settings = bench.settings("deep")
             keys = _keys(len(sizes), settings.partitions)
-            async with filled_log(settings, await _grown(settings, keys, sizes)):
+            async with filled_log(settings, await grown_records(settings, keys, sizes)):
                 pass
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(running_worker(bench, settings))
@@ -96,23 +94,6 @@ def _keys(count: int, partitions: int) -> list[Key]:
         found.setdefault(partition_of(key, partitions), key)
         number += 1
     return list(found.values())
-
-
-async def _grown(settings: Settings, keys: list[Key], sizes: tuple[int, ...]) -> list[Record]:
-    messages = Messages()
-
-    def records() -> Iterator[Record]:
-        number = 0
-        for place, (key, size) in enumerate(zip(keys, sizes, strict=True)):
-            for turn in range(size):
-                yield messages.template(turn, place + turn // 4_000).record(key, number)
-                number += 1
-
-    grown = GrownLog(settings)
-    begin = time.perf_counter()
-    await grown.grow(records())
-    say(f"grew {sum(sizes)} events in {time.perf_counter() - begin:.1f} s")
-    return await grown.records()
 
 
 class Talk:

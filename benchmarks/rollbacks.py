@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -26,12 +26,11 @@ import redis as sync_redis
 from benchmarks.harness import Args, Measured, Result, Rounds, percentile, rounded, say
 from benchmarks.support.flats import flats
 from benchmarks.support.gateways import running_worker
-from benchmarks.support.grown import GrownLog
+from benchmarks.support.grown import grown_records
 from benchmarks.support.stacks import Bench, filled_log, running_stack
-from benchmarks.support.texts import TENANT, Messages
+from benchmarks.support.texts import TENANT
 from projections.events.validation import Record
 from projections.names import Key, partition_of
-from streams.settings.settings import Settings
 from threadfold.service.conversations import ConversationService
 
 LONG, SHORT, MANY = 200_000, 2_000, 50
@@ -54,7 +53,8 @@ class Rollbacks:
             settings = bench.settings("rollbacks")
             keys = _keys(TENANT, 0, settings.partitions, many + 1)
             sizes = [long, *[short] * many]
-            records, places = await _grown(settings, keys, sizes)
+            records = await grown_records(settings, keys, sizes)
+            places = _places(records, keys)
             async with filled_log(settings, records):
                 pass
             async with AsyncExitStack() as stack:
@@ -148,28 +148,12 @@ def _keys(tenant: str, partition: int, partitions: int, count: int) -> list[Key]
     return found
 
 
-async def _grown(
-    settings: Settings, keys: list[Key], sizes: list[int]
-) -> tuple[list[Record], list[list[int]]]:
-    """The log, and the offsets of each conversation's messages."""
-    messages = Messages()
-
-    def records() -> Iterator[Record]:
-        number = 0
-        for place, (key, size) in enumerate(zip(keys, sizes, strict=True)):
-            for turn in range(size):
-                yield messages.template(turn, place + turn // 4_000).record(key, number)
-                number += 1
-
-    grown = GrownLog(settings)
-    begin = time.perf_counter()
-    await grown.grow(records())
-    all_ = await grown.records()
-    say(f"grew {len(all_)} events in {time.perf_counter() - begin:.1f} s")
+def _places(records: Sequence[Record], keys: Sequence[Key]) -> list[list[int]]:
+    """The offsets of each conversation's events, in a log of one partition."""
     places: dict[Key, list[int]] = {key: [] for key in keys}
-    for offset, record in enumerate(all_):
+    for offset, record in enumerate(records):
         places[record.key].append(offset)
-    return all_, [places[key] for key in keys]
+    return [places[key] for key in keys]
 
 
 FIGURE = Rollbacks()

@@ -8,8 +8,11 @@ one: a figure that reads windows or logs does not depend on what a summary says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from benchmarks.harness import say
+from benchmarks.support.texts import Messages
 from projections.events.codec import decode_event
 from projections.events.tokenizer import count
 from projections.events.validation import Record
@@ -112,3 +115,26 @@ class GrownLog:
                 tenant, _, conversation = (raw.key or b"").decode().partition("/")
                 found.append(Record(Key(tenant, conversation), "", "", raw.value or b""))
         return found
+
+
+async def grown_records(
+    settings: Settings, keys: Sequence[Key], sizes: Sequence[int]
+) -> list[Record]:
+    """The records of a log in which each of the conversations has as many messages as its size
+    says, one conversation after the other, with their summaries.
+    """
+    messages = Messages()
+
+    def records() -> Iterator[Record]:
+        number = 0
+        for place, (key, size) in enumerate(zip(keys, sizes, strict=True)):
+            for turn in range(size):
+                yield messages.template(turn, place + turn // 4_000).record(key, number)
+                number += 1
+
+    grown = GrownLog(settings)
+    begin = time.perf_counter()
+    await grown.grow(records())
+    all_ = await grown.records()
+    say(f"grew {len(all_)} events in {time.perf_counter() - begin:.1f} s")
+    return all_

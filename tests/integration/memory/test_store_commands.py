@@ -5,11 +5,9 @@ rules, by a model.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
-import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
@@ -17,12 +15,10 @@ from streams.log.clients import admin_client
 from streams.log.topic_copies import extents
 from streams.log.topics import create_topics
 from streams.settings.endpoints import ModelSettings
-from streams.settings.settings import Settings
 from tests.support.commands import Ran, cli
 from tests.support.memory_stack import (
     LocalStack,
     erase,
-    local_stack,
     taught,
     texts_of,
 )
@@ -33,14 +29,6 @@ from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.service.conversations import ConversationService
 from threadfold.service.memories import Memories
-
-
-@pytest.fixture(scope="module")
-async def world(
-    settings: Settings, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[LocalStack]:
-    async with local_stack(settings, tmp_path_factory.mktemp("data")) as stack:
-        yield stack
 
 
 async def test_a_topic_made_anew_from_the_logs_gives_an_equal_store(world: LocalStack) -> None:

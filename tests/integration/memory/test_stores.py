@@ -9,7 +9,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -25,12 +25,10 @@ from streams.memory.store_build import feed_until
 from streams.memory.topic_feed import TopicFeed
 from streams.memory.turns import SqliteTurns
 from streams.runtime.tasks import end_tasks
-from streams.settings.settings import Settings
 from tests.support.memory_stack import (
     LocalStack,
     erase,
     free,
-    local_stack,
     read_on,
     record,
     save,
@@ -42,14 +40,6 @@ from tests.support.worker import until
 from threadfold.service.conversations import ConversationService
 from threadfold.service.memories import Memories, Whose
 from threadfold.service.recall import Question
-
-
-@pytest.fixture(scope="module")
-async def world(
-    settings: Settings, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[LocalStack]:
-    async with local_stack(settings, tmp_path_factory.mktemp("data")) as stack:
-        yield stack
 
 
 async def test_a_store_outlives_its_process_and_is_switched_while_it_is_read(
