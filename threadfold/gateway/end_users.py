@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
-from projections.errors import Erased, Forbidden, ThreadfoldError
+from projections.errors import Erased, Forbidden, InvalidName, ThreadfoldError
 from projections.names import make_key, parse_position
 from threadfold.gateway.access import Caller
 from threadfold.gateway.declaration import Route
 from threadfold.gateway.tokens import EndUser
 from threadfold.service.conversation_reader import unknown
 from threadfold.service.drafts import Conditions
+from threadfold.service.memories import Whose
 from threadfold.streaming.sse_event import SseEvent, comment
 
 _OWNER_MAY_CHANGE = tuple(
@@ -100,6 +101,32 @@ async def begin(caller: Caller, end_user: EndUser, conversation: str, opening: s
     owner = await backend.owner(key)
     if owner is None or owner.user != end_user.user:
         raise unknown(key)
+
+
+def memory_of(
+    caller: Caller, user: str | None, channel: str | None, conversation: str | None, at: str = ""
+) -> Whose:
+    """Whose memory a request reaches: what it names, and of an end user the own alone.
+
+    Args:
+        at: what an error's message begins with, as ``memory 3: ``.
+
+    Raises:
+        Forbidden: an end user names another.
+        InvalidName: the conversation's name cannot be one.
+    """
+    if conversation is not None:
+        try:
+            make_key(caller.tenant, conversation)
+        except InvalidName as error:
+            raise InvalidName(f"{at}{error}") from None
+    end_user = caller.end_user
+    if end_user is None:
+        return Whose(caller.tenant, user, channel, conversation)
+    if user not in (None, end_user.user):
+        raise Forbidden(f"{at}user: an end user reaches the user's own memory")
+    names = end_user.conversations
+    return Whose(caller.tenant, end_user.user, channel, conversation, names, bound=True)
 
 
 def own_seed(end_user: EndUser | None, key: str | None) -> str | None:

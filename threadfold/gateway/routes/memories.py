@@ -11,14 +11,13 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 from starlette.responses import Response
 
-from projections.errors import Forbidden, InvalidRequest
+from projections.errors import InvalidRequest
 from projections.events import types as events
 from projections.events.times import micros_of
-from projections.names import make_key
 from threadfold.gateway import memory_answers as answers
 from threadfold.gateway.access import Caller
 from threadfold.gateway.declaration import Answer, Cost, Routes
-from threadfold.gateway.end_users import own_seed
+from threadfold.gateway.end_users import memory_of, own_seed
 from threadfold.gateway.examples import CONVERSATION, DIGEST
 from threadfold.gateway.memory_bodies import (
     MemorySearch,
@@ -97,7 +96,8 @@ async def post_memories(
     """Save one record, or a list of at most 500. What stands between `<private>` and `</private>`
     is not stored. Saving the same text again confirms the record.
     """
-    items = [(_whose(caller, one), _saved(one)) for one in _several(body)]
+    several = enumerate(_several(body), 1)
+    items = [(_whose(caller, one, f"memory {i}: "), _saved(one)) for i, one in several]
     return await _save(request, caller, items, wait is not None, idempotency_key)
 
 
@@ -330,30 +330,12 @@ def _memories(request: Request, caller: Caller) -> Memories:
     return request.state.memories(caller.backend)
 
 
-def _whose(caller: Caller, body: NewMemory | NewSkill | MemorySearch) -> Whose:
-    return _own(caller, body.user, body.channel, body.conversation)
+def _whose(caller: Caller, body: NewMemory | NewSkill | MemorySearch, at: str = "") -> Whose:
+    return memory_of(caller, body.user, body.channel, body.conversation, at)
 
 
 def _narrowed(caller: Caller, narrow: _Narrow) -> Whose:
-    return _own(caller, narrow.user, narrow.channel, narrow.conversation)
-
-
-def _own(caller: Caller, user: str | None, channel: str | None, conversation: str | None) -> Whose:
-    """Whose memory a request reaches: what it names, and of an end user the own alone.
-
-    Raises:
-        Forbidden: an end user names another.
-        InvalidName: the conversation's name cannot be one.
-    """
-    if conversation is not None:
-        make_key(caller.tenant, conversation)
-    end_user = caller.end_user
-    if end_user is None:
-        return Whose(caller.tenant, user, channel, conversation)
-    if user not in (None, end_user.user):
-        raise Forbidden("user: an end user reaches the user's own memory")
-    names = end_user.conversations
-    return Whose(caller.tenant, end_user.user, channel, conversation, names, bound=True)
+    return memory_of(caller, narrow.user, narrow.channel, narrow.conversation)
 
 
 def _several(body: NewMemory | list[NewMemory]) -> list[NewMemory]:

@@ -61,6 +61,10 @@ async def test_an_end_user_reaches_the_own_memory_alone(world: World, user: str)
     named = {"query": "goats", "user": other}
     is_problem(await world("POST", "/memories/search", named, key=token), 403)
     is_problem(await world("GET", f"/memories?user={other}", key=token), 403)
+    several = [{"text": "Mine."}, {"text": "Theirs.", "user": other}]
+    is_problem(await world("POST", "/memories", several, key=token), 403, "memory 2: user")
+    several[1] = {"text": "Nobody's.", "conversation": "no name"}
+    is_problem(await world("POST", "/memories", several, key=token), 422, "memory 2: conv")
     talk, gone = await world.opened(other), await world.opened(other)
     assert (await world("DELETE", f"/conversations/{gone}")).status_code == 200
     for name in (talk, gone, "never-was"):
