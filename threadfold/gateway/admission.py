@@ -30,6 +30,7 @@ from streams.settings.quotas import NO_QUOTA, Quota
 from threadfold.gateway.access import CREDENTIAL, INSIDE, PRINCIPAL, Caller, Connection
 from threadfold.gateway.back_pressure import BackPressure
 from threadfold.gateway.concurrency import LARGE_ANSWER, ConcurrencyLimit, Limits
+from threadfold.gateway.connections import tell_keyed
 from threadfold.gateway.credentials import bearer, stream_token
 from threadfold.gateway.declaration import Cost, Route
 from threadfold.gateway.end_users import reach
@@ -87,6 +88,7 @@ class Admission:
         path.
         """
         if route.cost is Cost.FREE:
+            tell_keyed(scope, False)
             await (await self._answer(route, parts, scope, receive))(scope, receive, send)
             return
         if INSIDE in scope:
@@ -104,6 +106,7 @@ class Admission:
         except ThreadfoldError as error:
             await problem_of(error)(scope, receive, send)
             return
+        tell_keyed(scope, True)
         scope[PRINCIPAL], scope[CREDENTIAL] = principal, given
         if (current := current_request()) is not None:
             current.tenant = principal.tenant

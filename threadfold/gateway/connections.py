@@ -1,19 +1,28 @@
 """Open connections: how many a server holds, and which one makes way for a new one.
 
-A connection that waits for a request makes way, the longest first; one whose request is being
-answered never does. So a valid request finds room however many connections are open that send
-nothing, or send it slowly.
+The first to make way are connections that asked last for what needs no key, such as ``/readyz``,
+even while they are answered; then those that wait for a request. Of each it is the one that waits
+longest of the address that has most of them. Another whose request is being answered never does. So
+a valid request finds room however many connections without a key are open, whether they send
+nothing, send it slowly, or ask on and on.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import sys
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Protocol
+
+from starlette.types import Scope
 
 RESERVED = 256
 """File descriptors that are not for connections: Kafka, Redis, files, and answers that say why."""
+TELL_KEYED = "threadfold.tell_keyed"
+"""The key of an ASGI scope with the function that tells the server whether the request has a valid
+key.
+"""
 DESCRIPTORS = 65_536
 """File descriptors that a gateway asks the system for, at most."""
 LEAST = 64
@@ -21,6 +30,8 @@ ADDRESS_SHARE = 2
 """One address may hold one part in so many of the connections. It is large because a proxy in
 front of the gateway is one address.
 """
+PREFIX = 64
+"""Bits of an IPv6 address by which connections are counted: one customer has all of the rest."""
 
 
 class Connection(Protocol):
@@ -30,6 +41,48 @@ class Connection(Protocol):
 
     def make_way(self) -> None:
         """Close, as there is no room."""
+
+
+class _InTurn:
+    """Connections that may make way, by address, each address' in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, OrderedDict[Connection, None]] = {}
+        self._by_count: dict[int, OrderedDict[str, None]] = {}
+        """The addresses that have so many of them, in the order in which they came to have."""
+        self._most = 0
+
+    def add(self, connection: Connection) -> None:
+        """Put a connection at the end; one that is there keeps its place."""
+        mine = self._of.setdefault(connection.address, OrderedDict())
+        if connection not in mine:
+            mine[connection] = None
+            self._counted(connection.address, len(mine) - 1, len(mine))
+
+    def discard(self, connection: Connection) -> None:
+        """Take a connection out, if it is there."""
+        mine = self._of.get(connection.address, OrderedDict())
+        if connection in mine:
+            del mine[connection]
+            self._counted(connection.address, len(mine) + 1, len(mine))
+            if not mine:
+                del self._of[connection.address]
+
+    def first(self, address: str | None) -> Connection | None:
+        """The first one of an address; None: of the address that has most."""
+        if address is None:
+            address = next(iter(self._by_count.get(self._most, ())), "")
+        return next(iter(self._of.get(address, ())), None)
+
+    def _counted(self, address: str, before: int, now: int) -> None:
+        if before:
+            del self._by_count[before][address]
+            if not self._by_count[before]:
+                del self._by_count[before]
+        if now:
+            self._by_count.setdefault(now, OrderedDict())[address] = None
+        if now > self._most or self._most not in self._by_count:
+            self._most = now  # counts change by one
 
 
 class Connections:
@@ -47,8 +100,7 @@ class Connections:
         """Connections that are not counted, and are open until they were answered why."""
         self._count: dict[str, int] = {}
         self._total = 0
-        self._waiting: OrderedDict[Connection, None] = OrderedDict()
-        self._waiting_of: dict[str, OrderedDict[Connection, None]] = {}
+        self._keyless, self._waiting = _InTurn(), _InTurn()
 
     def __len__(self) -> int:
         return self._total
@@ -59,13 +111,10 @@ class Connections:
 
         Returns False, and does not count it, when none can.
         """
-        victims: Iterable[Connection] | None = None
-        if self._count.get(connection.address, 0) >= self.most_of_address:
-            victims = self._waiting_of.get(connection.address, ())
-        elif self._total >= self.most:
-            victims = self._waiting
-        if victims is not None:
-            victim = next(iter(victims), None)
+        full_address = self._count.get(connection.address, 0) >= self.most_of_address
+        if full_address or self._total >= self.most:
+            address = connection.address if full_address else None
+            victim = self._keyless.first(address) or self._waiting.first(address)
             if victim is None:
                 return False
             self.remove(victim)
@@ -81,17 +130,20 @@ class Connections:
 
     def waits(self, connection: Connection) -> None:
         """From now on the connection waits for a request: it may make way."""
-        self._waiting[connection] = None
-        self._waiting_of.setdefault(connection.address, OrderedDict())[connection] = None
+        self._keyless.discard(connection)
+        self._waiting.add(connection)
+
+    def needs_no_key(self, connection: Connection) -> None:
+        """From now on the connection is one that asks for what needs no key: it may make way before
+        those that wait.
+        """
+        self._waiting.discard(connection)
+        self._keyless.add(connection)
 
     def is_answered(self, connection: Connection) -> None:
         """From now on a request of the connection is being answered: it makes no way."""
-        if connection in self._waiting:
-            del self._waiting[connection]
-            of_address = self._waiting_of[connection.address]
-            del of_address[connection]
-            if not of_address:
-                del self._waiting_of[connection.address]
+        self._keyless.discard(connection)
+        self._waiting.discard(connection)
 
     def remove(self, connection: Connection) -> None:
         """Count a connection no more that :meth:`add` has counted."""
@@ -102,6 +154,25 @@ class Connections:
             self._count[connection.address] = left
         else:
             del self._count[connection.address]
+
+
+def address_of(host: str) -> str:
+    """The address by which a client's connections are counted: of IPv6 its network of ``PREFIX``
+    bits.
+    """
+    if ":" not in host:
+        return host
+    address = ipaddress.IPv6Address(host)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(address), PREFIX), strict=False))
+
+
+def tell_keyed(scope: Scope, keyed: bool) -> None:
+    """Tell the server whether a request has a valid key; without that it may have one."""
+    tell: Callable[[bool], None] | None = scope.get(TELL_KEYED)
+    if tell is not None:
+        tell(keyed)
 
 
 def descriptors() -> int | None:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from threadfold.gateway.connections import Connections
+from threadfold.gateway.connections import Connections, address_of
 from threadfold.gateway.handshake_queue import HandshakeQueue
 from threadfold.gateway.tls import Certificate
 
@@ -53,7 +53,7 @@ class Handshake(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._plain = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
-        self.address = str(peer[0]) if peer else ""
+        self.address = address_of(str(peer[0])) if peer else ""
         self._counted = self._connections.add(self)
         if self._counted:
             self._late = asyncio.get_running_loop().call_later(SECONDS, self.end)

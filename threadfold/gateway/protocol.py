@@ -13,23 +13,17 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
+from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from threadfold.gateway.connections import Connections
+from threadfold.gateway.connections import TELL_KEYED, Connections, address_of
+from threadfold.gateway.heads import MAX_HEAD, MAX_HEADERS, fault_of_head
 from threadfold.gateway.problems import problem
 from threadfold.gateway.unread_answers import Unread
 
-MAX_HEAD = 64 << 10
-"""At most so many bytes of a head, or of trailers and chunk extensions. A head that comes whole in
-one read of the socket (256 KiB at most) is accepted.
-"""
-MAX_HEADERS = 256
-MAX_ESCAPES = 8_192
-MAX_PARAMETERS = 256
-"""Escapes (``%41``) and parameters of an address: reading them costs far more than their bytes."""
 MAX_WAITING = 64
 """Requests of a connection that may wait for the answers to those before them."""
 NO_ROOM = "the gateway holds as many connections as it may: try again shortly"
@@ -65,6 +59,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _in_head = False
     _in_body = False
     _counted = False
+    _keyless = False
+    """The last request needed no key: the next one is not expected to have one."""
     _explains = False
     _body_from = 0.0
     _body_bytes = 0
@@ -85,7 +81,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._pieces: list[bytes] = []
         self._unread = Unread(self.loop, transport)
-        self.address = self.client[0] if self.client else ""
+        self.address = address_of(self.client[0]) if self.client else ""
         self._counted = self.open_connections.add(self)
         if not self._counted:
             if not self.open_connections.may_explain():
@@ -119,13 +115,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unread.end_soon()
 
     def _place(self) -> None:
-        """Say whether a request is being answered, to a client that reads."""
+        """Say whether a request is being answered that may have a key, to a client that reads."""
         if not self._counted:
             return
-        if self.cycle is None or self.cycle.response_complete or self.flow.write_paused:
+        if self._keyless:
+            self.open_connections.needs_no_key(self)
+        elif self.cycle is None or self.cycle.response_complete or self.flow.write_paused:
             self.open_connections.waits(self)
         else:
             self.open_connections.is_answered(self)
+
+    def _tell_keyed(self, keyed: bool) -> None:
+        self._keyless = not keyed
+        self._place()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -232,6 +234,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = True
         self._coding = b""
         super().on_message_begin()
+        cast("dict[str, object]", self.scope)[TELL_KEYED] = self._tell_keyed
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
@@ -259,15 +262,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._coding:
             self._refuse_coding()
             return
-        hosts = sum(name == b"host" for name, _ in self.headers)
-        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
-            # RFC 9112, 3.2: two servers on the way could each go by another one.
-            self._refuse(400, f"the request has {hosts} Host headers: it needs one")
-            return
-        escapes, parameters = self.url.count(b"%"), self.url.count(b"&")
-        if len(self.url) >= MAX_HEAD or escapes > MAX_ESCAPES or parameters > MAX_PARAMETERS:
-            most = f"{MAX_HEAD} bytes, {MAX_ESCAPES} escapes or {MAX_PARAMETERS} parameters"
-            self._refuse(414, f"the address has over {most}")
+        fault = fault_of_head(self.parser.get_http_version(), self.headers, self.url)
+        if fault is not None:
+            self._refuse(*fault)
             raise _Refused
         if len(self.pipeline) >= MAX_WAITING:
             self._refuse(503, f"{MAX_WAITING} requests wait here for their answers: wait for them")

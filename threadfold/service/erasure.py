@@ -28,6 +28,7 @@ from projections.errors import (
     CallableUnavailable,
     CorruptWindow,
     Healing,
+    InvalidName,
     UnknownConversation,
     UnknownUser,
     WaitTimedOut,
@@ -148,11 +149,14 @@ class Eraser:
         the user.
 
         Raises:
+            InvalidName: the user has no character.
             UnknownUser: no conversation belongs to the user.
             WaitTimedOut, Healing, KafkaUnavailable, RedisUnavailable: some conversations may be
                 erased; repeat the call. While a partition is halted, those that are known in the
                 others are.
         """
+        if not user:  # without a user it would be the tenant's own memory
+            raise InvalidName("user: expected 1 or more characters")
         backend, done = self._backend, dict[str, Receipt]()
         await self._keys.sync()
         late = await self._not_caught_up()

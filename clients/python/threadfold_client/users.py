@@ -46,8 +46,10 @@ class UserCalls:
         """Erase all conversations that belong to this user now; answers a receipt for each.
 
         Raises:
-            Invalid: the user is named ``.`` or ``..``, which a URL cannot carry.
+            Invalid: the user is empty, or named ``.`` or ``..``, which a URL cannot carry.
         """
+        if not user:
+            raise Invalid("user: expected 1 or more characters", status=422, type="invalid-name")
         if user in (".", ".."):
             raise Invalid(
                 f"user {user} cannot be named in a URL: `threadfold erase TENANT --user {user}`"

@@ -40,6 +40,8 @@ export declare function pause(milliseconds: number, signal?: AbortSignal): Promi
  * The path of a conversation; throws Invalid if it is not a name, or one that a URL cannot carry.
  */
 export declare function conversationPath(conversation: string, below?: string): string;
+/** The path of a user; throws Invalid if the user is empty, or one that a URL cannot carry. */
+export declare function userPath(user: string): string;
 /** The conditions of an append. */
 export interface Conditions {
     /** A position; Conflict if anything was appended after it. */

@@ -113,13 +113,21 @@ export function pause(milliseconds: number, signal?: AbortSignal): Promise<void>
  * The path of a conversation; throws Invalid if it is not a name, or one that a URL cannot carry.
  */
 export function conversationPath(conversation: string, below = ""): string {
-  if (!/^(?!\.\.?$)[\w.:-]{1,128}$/.test(conversation)) {
-    throw new Invalid(
-      `conversation '${conversation}' is not a name: 1 to 128 of A-Z a-z 0-9 . _ : -, not . or ..`,
-      { status: 422, type: "invalid-name" },
-    );
-  }
+  check(
+    /^(?!\.\.?$)[\w.:-]{1,128}$/.test(conversation),
+    `conversation '${conversation}' is not a name: 1 to 128 of A-Z a-z 0-9 . _ : -, not . or ..`,
+  );
   return `/conversations/${conversation}${below}`;
+}
+
+/** The path of a user; throws Invalid if the user is empty, or one that a URL cannot carry. */
+export function userPath(user: string): string {
+  check(!/^\.{0,2}$/.test(user), `user '${user}' fits in no URL`);
+  return `/users/${encodeURIComponent(user)}`;
+}
+
+function check(fits: boolean, error: string): void {
+  if (!fits) throw new Invalid(error, { status: 422, type: "invalid-name" });
 }
 
 /** The conditions of an append. */

@@ -5,6 +5,7 @@ import {
   conditions,
   conversationPath,
   fencing,
+  userPath,
   type Conditions,
   type Retries,
 } from "./caller.js";
@@ -339,8 +340,8 @@ export class Client extends MemoryCalls {
   }
 
   /** Erase all conversations that belong to this user now; answers a receipt for each. */
-  eraseUser(user: string): Promise<Receipts> {
-    return this.#caller.delete(`/users/${encodeURIComponent(user)}`);
+  async eraseUser(user: string): Promise<Receipts> {
+    return this.#caller.delete(userPath(user));
   }
 
   /** Mint a token for an end user, with the tenant's key: on your server, never in a page. */

@@ -171,6 +171,36 @@ async def test_valid_requests_are_answered_beside_connections_that_read_no_answe
             one.close()
 
 
+async def test_valid_requests_are_answered_beside_connections_that_ask_on_without_a_key(
+    platform: Platform, small: Small
+) -> None:
+    url, connections, _ = small
+    parts = urlsplit(url)
+    place = (str(parts.hostname), int(parts.port or 0))
+
+    async def ask_on() -> None:
+        while True:
+            with contextlib.suppress(ConnectionError):
+                reader, writer = await asyncio.open_connection(*place)
+                try:
+                    writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n" * 32)
+                    while await reader.read(1 << 16):
+                        writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+                finally:
+                    writer.close()
+            await asyncio.sleep(0.2)
+
+    tasks = [asyncio.create_task(ask_on()) for _ in range(ROOM + 4)]
+    try:
+        await until(lambda: asyncio.sleep(0, len(connections) >= ROOM))
+        for _ in range(10):
+            await served(url, platform.key)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def test_large_answers_are_sent_at_a_rate_and_count_for_their_tenant_until_they_are_read(
     platform: Platform, small: Small
 ) -> None:

@@ -42,7 +42,7 @@ from tests.support.gateway_process import Served, serving
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway
 from threadfold.gateway.declaration import EVENT_STREAM, PROBLEM
-from threadfold.gateway.protocol import MAX_ESCAPES
+from threadfold.gateway.heads import MAX_ESCAPES
 
 EXAMPLES_RENDER = "AAAAAwAAAAAAAAARkDcrvJ9jZJbB"
 ASKED = os.environ.get("THREADFOLD_SCHEMATHESIS", "")

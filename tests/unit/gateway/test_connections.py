@@ -7,9 +7,12 @@ import resource
 import socket
 import threading
 import time
+from collections import Counter
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
 from tests.support.worker import until
@@ -18,6 +21,7 @@ from threadfold.gateway.connections import (
     LEAST,
     RESERVED,
     Connections,
+    address_of,
     descriptors,
     most_connections,
     raise_descriptors,
@@ -60,6 +64,81 @@ def test_a_connection_whose_request_is_being_answered_never_makes_way() -> None:
     connections.remove(busy[0])
     opened(connections, "c")
     assert len(connections) == 2
+
+
+def test_a_connection_that_asks_without_a_key_makes_way_before_one_that_waits() -> None:
+    connections = Connections(3, 3)
+    waits, asks, asked = opened(connections, "a", "b", "c")
+    for one in (asked, asks):
+        connections.needs_no_key(one)
+    connections.needs_no_key(asked)
+    opened(connections, "d", "e")
+    assert [waits.made_way, asks.made_way, asked.made_way] == [False, True, True]
+    opened(connections, "f")
+    assert waits.made_way
+
+
+def test_the_address_with_most_connections_makes_way_before_one_that_waits_longer() -> None:
+    connections = Connections(6, 6)
+    own = opened(connections, "a")[0]
+    others = opened(connections, *"bbccc")
+    opened(connections, "d")
+    assert [one.made_way for one in others] == [False, False, True, False, False]
+    opened(connections, "d", "e")
+    assert sum(one.made_way for one in others) == 3
+    assert not own.made_way
+
+
+@given(st.lists(st.tuples(st.sampled_from("wnarx"), st.integers(0, 8)), max_size=80))
+def test_whoever_makes_way_is_the_first_of_its_kind_of_an_address_with_most_of_them(
+    steps: list[tuple[str, int]],
+) -> None:
+    connections = Connections(5, 5)
+    held: dict[int, Open] = {}
+    since: dict[Open, tuple[str, int]] = {}
+    kinds = {
+        "w": connections.waits,
+        "n": connections.needs_no_key,
+        "a": connections.is_answered,
+    }
+    for at, (step, number) in enumerate(steps):
+        one = held.get(number)
+        if one is None:
+            one = Open("abc"[number % 3])
+            of_kind = [k for k in "nw" if any(since[x][0] == k for x in held.values())]
+            full = len(held) == 5
+            assert connections.add(one) == (not full or bool(of_kind))
+            if full and of_kind:
+                (gone,) = [n for n, x in held.items() if x.made_way]
+                victim = held.pop(gone)
+                mine = [x for x in [victim, *held.values()] if since[x][0] == of_kind[0]]
+                assert victim in mine
+                own = [x for x in mine if x.address == victim.address]
+                assert len(own) == max(Counter(x.address for x in mine).values())
+                assert victim is min(own, key=since.__getitem__)
+            if not full or of_kind:
+                held[number], since[one] = one, ("w", at)
+        elif step == "x":
+            connections.remove(held.pop(number))
+        elif step in kinds:
+            kinds[step](one)
+            since[one] = (step, since[one][1] if since[one][0] == step else at)
+        assert len(connections) == len(held)
+        assert not any(x.made_way for x in held.values())
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("10.1.2.3", "10.1.2.3"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("::ffff:10.1.2.3", "10.1.2.3"),
+        ("::1", "::/64"),
+        ("fe80::1%lo", "fe80::/64"),
+    ],
+)
+def test_an_ipv6_network_counts_as_one_address(host: str, address: str) -> None:
+    assert address_of(host) == address
 
 
 def test_an_address_with_its_share_makes_way_for_itself() -> None:

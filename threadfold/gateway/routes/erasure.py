@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from threadfold.gateway.access import Caller
 from threadfold.gateway.declaration import Answer, Routes
@@ -40,7 +40,9 @@ async def delete_conversation(
 
 @_erase("/v1/users/{user:path}", "Erase a user's conversations", Receipts)
 async def delete_user(
-    request: Request, caller: Caller, user: Annotated[str, Path(example="u-7")]
+    request: Request,
+    caller: Caller,
+    user: Annotated[str, Path(example="u-7"), Meta(min_length=1)],
 ) -> Receipts:
     """Erase all conversations that belong to this `user` now: those whose last
     `conversation.opened` with a `user` names it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,9 +76,11 @@ def to_message(flat: dict[str, Any]) -> BaseMessage:
             (message,) = messages_from_dict([document])
         except (ValueError, KeyError, TypeError):
             return _plain(flat)
+        if not isinstance(message, AIMessage):
+            return message
         # A call that was left out has no result any more: no provider takes it.
-        calls = len(getattr(message, "tool_calls", ()))
-        return message if calls == len(flat.get("tool_calls") or ()) else _plain(flat)
+        calls = flat.get("tool_calls") or ()
+        return _renamed(message, calls) if len(message.tool_calls) == len(calls) else _plain(flat)
     return _plain(flat)
 
 
@@ -100,6 +103,43 @@ def is_invented(message: BaseMessage) -> bool:
     """
     made = message.additional_kwargs.get(_STORED) is False
     return made and isinstance(message, ToolMessage | HumanMessage)
+
+
+def _renamed(message: AIMessage, calls: Sequence[dict[str, Any]]) -> AIMessage:
+    """The message with the ids and names of its rendered calls, everywhere it names them: results
+    are rendered with these.
+    """
+    changes: dict[str, deque[tuple[str, str, str]]] = {}
+    for mine, its in zip(message.tool_calls, calls, strict=True):
+        # An own call without an id stays so: its result had to be given some id.
+        changes.setdefault(mine["id"] or "", deque()).append((mine["name"], its["id"], its["name"]))
+    if all(
+        not old or (id_, name) == (old, before)
+        for old, several in changes.items()
+        for before, id_, name in several
+    ):
+        return message
+    raw = message.additional_kwargs.get("tool_calls")
+    for places in (message.tool_calls, message.content, raw):
+        left = {old: deque(several) for old, several in changes.items() if old}
+        for place in places if isinstance(places, list) else ():
+            if isinstance(place, dict):
+                _rename(place, left)
+    return message
+
+
+def _rename(place: dict[str, Any], left: dict[str, deque[tuple[str, str, str]]]) -> None:
+    """Give the next new id and name to what names a call: a call, a block of the content, or a call
+    as a provider wrote it.
+    """
+    key = "call_id" if "call_id" in place else "id"
+    several = left.get(place.get(key) or "")
+    if not several:
+        return
+    before, place[key], name = several.popleft()
+    for named in (place, place.get("function")):
+        if isinstance(named, dict) and named.get("name") == before:
+            named["name"] = name
 
 
 def _of_model(message: AIMessage) -> dict[str, Any]:

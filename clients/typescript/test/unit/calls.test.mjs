@@ -207,6 +207,9 @@ test("a name that a URL cannot carry, and an address that is none, are refused",
   for (const name of ["", ".", "..", "a/b", "ä", "x".repeat(129)]) {
     await assert.rejects(client.append(name, SAY), { name: "Invalid", status: 422 });
   }
+  for (const user of ["", ".", ".."]) {
+    await assert.rejects(client.eraseUser(user), { name: "Invalid", status: 422 });
+  }
   await assert.rejects(client.append("c", SAY, { idempotencyKey: "a\nb" }), { name: "Invalid" });
   assert.throws(() => new threadfold.Client("localhost:8080", "key"), { name: "Invalid" });
 });

@@ -343,6 +343,14 @@ async def test_a_users_own_log_is_no_conversation_and_is_erased_with_the_user(
     is_problem(await world("POST", "/memories", among), 410, "memory 2")
 
 
+async def test_without_a_user_nothing_is_erased(world: World, user: str) -> None:
+    (own,) = await world.save({"text": f"The office of {user} closes at six."})
+    is_problem(await world("DELETE", "/users/"), 422, "user")
+    kept = await world.ok("GET", f"/memories/{own['id']}")
+    assert kept["text"] == f"The office of {user} closes at six."
+    await world.save({"text": f"The office of {user} opens at nine."})
+
+
 async def test_a_memory_of_an_erased_user_who_came_back_can_be_deleted(
     world: World, user: str
 ) -> None:

@@ -1,0 +1,73 @@
+"""A model's calls come back with the ids and names that their results have in the window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip(
+    "langchain_core", reason="langchain-core is not installed (the extra langchain)"
+)
+from langchain_core.messages import AIMessage
+
+from tests.support.adapted import in_the_window
+from threadfold_client.adapters.langchain_messages import to_event, to_message
+
+
+def call(id_: str | None, name: str = "my tool") -> dict[str, Any]:
+    return {"name": name, "args": {"a": 1}, "id": id_, "type": "tool_call"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"id": "run-1"}, {"additional_kwargs": {"x": 1}}, {"response_metadata": {"model": "m"}}],
+)
+def test_renamed_calls_come_back_as_their_results_name_them(fields: dict[str, Any]) -> None:
+    said = AIMessage(content="", tool_calls=[call("c1"), call("c1"), call("c2", "f")], **fields)
+    (flat,) = in_the_window([to_event(said)])
+    flat["tool_calls"][0]["name"] = flat["tool_calls"][1]["name"] = "my_tool"
+    flat["tool_calls"][1]["id"] = "c1-2"
+    back = to_message(flat)
+    assert isinstance(back, AIMessage)
+    assert [(one["id"], one["name"]) for one in back.tool_calls] == [
+        ("c1", "my_tool"),
+        ("c1-2", "my_tool"),
+        ("c2", "f"),
+    ]
+    assert [one["args"] for one in back.tool_calls] == [{"a": 1}] * 3
+    assert (back.id, back.additional_kwargs) == (said.id, said.additional_kwargs)
+
+
+def test_what_a_provider_wrote_of_a_renamed_call_is_renamed_with_it() -> None:
+    blocks: list[str | dict[str, Any]] = [
+        {"type": "text", "text": "I look.", "id": "t"},
+        {"type": "tool_use", "id": "c1", "name": "look", "input": {"a": 1}},
+        {"type": "function_call", "call_id": "c1", "id": "fc", "name": "look"},
+    ]
+    raw = [{"id": "c1", "function": {"name": "look", "arguments": "{}"}, "type": "function"}] * 2
+    said = AIMessage(
+        content=blocks,
+        tool_calls=[call("c1", "look"), call("c1", "look")],
+        additional_kwargs={"tool_calls": raw, "refusal": None},
+    )
+    (flat,) = in_the_window([to_event(said)])
+    flat["tool_calls"][0]["id"], flat["tool_calls"][1]["id"] = "c1-3", "c1-4"
+    back = to_message(flat)
+    assert isinstance(back, AIMessage) and isinstance(back.content, list)
+    assert [one["id"] for one in back.tool_calls] == ["c1-3", "c1-4"]
+    assert back.content[0] == blocks[0]
+    assert back.content[1] == {"type": "tool_use", "id": "c1-3", "name": "look", "input": {"a": 1}}
+    assert back.content[2] == {
+        "type": "function_call",
+        "call_id": "c1-4",
+        "id": "fc",
+        "name": "look",
+    }
+    assert [one["id"] for one in back.additional_kwargs["tool_calls"]] == ["c1-3", "c1-4"]
+
+
+def test_calls_that_kept_their_ids_and_names_come_back_equal() -> None:
+    said = AIMessage(content="", id="run-1", tool_calls=[call("c1"), call(None), call("c1")])
+    (flat,) = in_the_window([to_event(said)])
+    assert to_message(flat) == said
