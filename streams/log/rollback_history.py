@@ -70,12 +70,27 @@ Fetch = Callable[[Log, Window, Outcome, Copies], Awaitable[History]]
 async def fetch_needed(
     log: Log, window: Window, outcome: Outcome, copies: Copies = NO_COPIES
 ) -> History:
-    """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to; raises
-    ``KafkaUnavailable``.
+    """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to.
+
+    Raises:
+        KafkaUnavailable: and ``LogTruncated``, as :func:`fetch_history`.
     """
     if outcome.target is not None:
         return await fetch_history(log, window, outcome.target, copies)
-    return History(texts=dict(await read_events(log, window.key, window.partition, outcome.texts)))
+    texts = dict(await read_events(log, window.key, window.partition, outcome.texts))
+    lost = [offset for offset in outcome.texts if offset not in texts]
+    begin = await _beginning(log, window.partition) if lost else 0
+    if any(offset < begin for offset in lost):
+        first = Position(window.partition, min(lost))
+        _refuse_lost(
+            log,
+            window.partition,
+            begin,
+            f"what a rollback or a late summary of {window.key.shown} makes whole again, from"
+            f" {first} on, is gone",
+            "it stays shortened",
+        )
+    return History(texts=texts)
 
 
 async def fetch_history(log: Log, window: Window, target: int, kept: Copies = NO_COPIES) -> History:
@@ -199,7 +214,7 @@ async def _check_beginning(
     Raises:
         LogTruncated: it has lost some, and that is not accepted.
     """
-    begin = (await log.beginning_offsets()).get(seen.partition, 0)
+    begin = await _beginning(log, seen.partition)
     if begin <= above + 1:
         return
     firsts = [*offsets, *(e.start for e in seen.tail if e.offset > seen.covered_to)]
@@ -213,17 +228,29 @@ async def _check_beginning(
         at = _before(event)
     if not any(above < first < begin for first in firsts):
         return
-    partition = seen.partition
-    gone = (
-        f"partition {partition} of the log begins at offset {begin}: a rollback of {seen.key.shown}"
-        f" to {Position(partition, target)} needs events before that, which are gone"
+    _refuse_lost(
+        log,
+        seen.partition,
+        begin,
+        f"a rollback of {seen.key.shown} to {Position(seen.partition, target)} needs events before"
+        " that, which are gone",
+        "the conversation begins with what is left",
     )
+
+
+async def _beginning(log: Log, partition: int) -> int:
+    return (await log.beginning_offsets()).get(partition, 0)
+
+
+def _refuse_lost(log: Log, partition: int, begin: int, gone: str, then: str) -> None:
+    """Raise :class:`LogTruncated`; where that is accepted, log what is gone and what then is."""
+    lost = f"partition {partition} of the log begins at offset {begin}: {gone}"
     if not log.accepts_lost_beginning:
         raise LogTruncated(
-            f"{gone}: restore them, or accept it with THREADFOLD_ACCEPT_TRUNCATED_LOG=true, and"
+            f"{lost}: restore them, or accept it with THREADFOLD_ACCEPT_TRUNCATED_LOG=true, and"
             " retry the event, or drop it"
         )
-    logger.warning("%s, which is accepted: the conversation begins with what is left", gone)
+    logger.warning("%s, which is accepted: %s", lost, then)
 
 
 def _begun(

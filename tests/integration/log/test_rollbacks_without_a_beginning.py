@@ -38,15 +38,14 @@ async def said(backend: ConversationService, name: str, count: int) -> list[str]
         {"type": "message", "role": ("user", "assistant")[i % 2], "content": f"Parcel {i} is at sea. " * 8}
         for i in range(count)
     ]  # fmt: skip
-    appended = await backend.append("acme", [(name, flat) for flat in flats])
-    await backend.wait_applied("acme", name, appended)
+    places = await appended(backend, name, flats)
 
     async def summarised() -> bool:
         window = await backend.window("acme", name)
         return window.meta.summary is not None and window.meta.due is None
 
     await until(summarised)
-    return [str(one.position) for one in appended]
+    return places
 
 
 async def messages(backend: ConversationService, name: str) -> list[dict[str, Any]]:
@@ -55,8 +54,8 @@ async def messages(backend: ConversationService, name: str) -> list[dict[str, An
 
 
 async def rolled_back(backend: ConversationService, name: str, to: str) -> str:
-    (appended,) = await backend.append("acme", [(name, {"type": "rollback", "to": to})])
-    (done,) = await backend.wait_applied("acme", name, [appended])
+    (one,) = await backend.append("acme", [(name, {"type": "rollback", "to": to})])
+    (done,) = await backend.wait_applied("acme", name, [one])
     return done.status
 
 
@@ -86,3 +85,62 @@ async def test_a_rollback_that_needs_what_the_log_has_lost_is_parked_and_its_win
         window = await backend.window("acme", "short")
         assert window.meta.quarantine is None
         assert "Parcel 4" in str(await messages(backend, "short"))
+
+
+async def test_a_rollback_within_its_window_that_needs_the_text_of_what_is_lost_is_parked(
+    settings: Settings,
+) -> None:
+    opened = {"type": "conversation.opened", "policy": TRIMMING}
+    start = [opened, {"type": "message", "role": "user", "content": "go"}]
+    async with running_worker(settings), ConversationService(settings) as backend:
+        begun = await appended(backend, "trimmed", [*start, *called(0), *called(1)])
+        whole = await messages(backend, "trimmed")
+        later = [flat for i in range(2, 9) for flat in called(i)]
+        await appended(backend, "trimmed", later)
+        shown = await messages(backend, "trimmed")
+        window = await backend.window("acme", "trimmed")
+        target = int(begun[-1].split("-")[1])
+        assert window.tail[0].offset <= target and whole[1:] != shown[1 : len(whole)]
+        await eaten(settings, {NUMBER: target + 1})
+        await rolled_back(backend, "trimmed", begun[-1])
+        window = await backend.window("acme", "trimmed")
+        assert window.meta.quarantine is not None
+        assert "is gone" in window.meta.quarantine.cause
+        assert await messages(backend, "trimmed") == shown
+    accepting = but(settings, accept_truncated_log=True)
+    async with running_worker(accepting), ConversationService(accepting) as backend:
+        env = {**environment(settings), "THREADFOLD_ACCEPT_TRUNCATED_LOG": "true"}
+        retried = await cli("dead-letters", "retry", "acme/trimmed", env=env)
+        assert retried.code == 0 and "continues" in retried.out, retried.out + retried.err
+        line, *_ = await messages(backend, "trimmed")
+        assert line["content"] == f"[6 earlier messages left out: {begun[2]} to {begun[-1]}]"
+
+
+TRIMMING = {
+    "working_budget": 300,
+    "keep_recent_tokens": 100,
+    "min_messages": 200,
+    "soft_trim_chars": 60,
+    "hard_clear_chars": 100_000,
+    "protect_recent": 1,
+    "compaction": False,
+}
+
+
+def called(i: int) -> list[dict[str, Any]]:
+    """A tool's call, its long result, and the answer after it."""
+    call = {"id": f"k{i}", "name": "f", "arguments": "{}"}
+    return [
+        {"type": "message", "role": "assistant", "content": None, "tool_calls": [call]},
+        {"type": "tool.result", "tool_call_id": f"k{i}", "content": f"R{i} " + "word " * 60},
+        {"type": "message", "role": "assistant", "content": f"answer {i}"},
+    ]
+
+
+async def appended(
+    backend: ConversationService, name: str, flats: list[dict[str, Any]]
+) -> list[str]:
+    """The positions of these events, once the window has them."""
+    done = await backend.append("acme", [(name, flat) for flat in flats])
+    await backend.wait_applied("acme", name, done)
+    return [str(one.position) for one in done]
