@@ -28,6 +28,7 @@ from projections.window.window import Window
 _outcome: partial[Outcome] = partial(tuple.__new__, Outcome)
 # A member of an enumeration takes as long to find as a call does.
 _APPLIED = Status.APPLIED
+_NOTHING_MORE = Outcome(_APPLIED, 0)[2:]
 
 
 def apply(
@@ -63,7 +64,7 @@ def apply(
         if refused is not None:
             return _reject(window, offset, id_hash, refused)
     if type(event) is events.MessageEvent and _append_text(window, offset, event, id_hash):
-        return _outcome((_APPLIED, offset, None, None, (), (), (), None, None, ()))
+        return _outcome((_APPLIED, offset, *_NOTHING_MORE))
     handler = HANDLERS[type(event)]
     beyond = out_of_bounds(event.data) if handler.bounded else None
     if beyond is not None:
@@ -72,7 +73,7 @@ def apply(
     if isinstance(outcome, str):
         return _reject(window, offset, id_hash, outcome)
     if outcome is None:
-        outcome = _outcome((_APPLIED, offset, None, None, (), (), (), None, None, ()))
+        outcome = _outcome((_APPLIED, offset, *_NOTHING_MORE))
     elif outcome.status is Status.NEEDS_HISTORY:
         return outcome
     window.count_event(offset, id_hash, handler.visible(event))

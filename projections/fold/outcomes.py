@@ -46,7 +46,8 @@ class Outcome(NamedTuple):
     ``accepted`` and ``voided`` are summary ids that came into force or lost it, in order: the live
     generation announces them. ``loop`` is what it appends as ``loop.detected``. ``taught`` is what
     it announces to the long-term memory. ``closes`` are where sessions were closed that a rollback
-    brought back.
+    brought back. ``needs_all_texts``: of a ``NEEDS_HISTORY`` with ``texts`` that is not answered
+    without all of them; else what the log has lost of them stays shortened.
     """
 
     status: Status
@@ -59,6 +60,7 @@ class Outcome(NamedTuple):
     loop: events.LoopDetected | None = None
     taught: Taught | None = None
     closes: tuple[int, ...] = ()
+    needs_all_texts: bool = False
 
 
 def id_hash_of(event_id: str) -> bytes:

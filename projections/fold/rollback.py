@@ -38,7 +38,7 @@ def roll_back(
         late = made_since(window, target, -1)
         late = tuple(o for o in late if o <= target)
         if late and history is None:
-            return Outcome(Status.NEEDS_HISTORY, offset, texts=late)
+            return Outcome(Status.NEEDS_HISTORY, offset, texts=late, needs_all_texts=True)
         _go_back(window, offset, target, at, history.texts if history else {})
         taught = _taught(window, target)
         return None if taught is None else Outcome(Status.APPLIED, offset, taught=taught)

@@ -90,16 +90,20 @@ def past_of(window: Window) -> Past:
 
 
 def why_lost(before: Past, after: Window) -> str | None:
-    """Why a fold lacks what another one's summary holds: its own reaches less far, and a message up
-    to where that one reaches is not shown. None where it lacks nothing.
+    """Why a fold lacks what another one's window holds; None where it lacks nothing.
 
-    ``after`` is folded as far or further. A log that lost its first events gives a fold of fewer
-    events: it lacks them.
+    It is of fewer events, because an event fails under its rules, or the log lost the first ones;
+    or its summary reaches less far, and a message up to where the other's reaches is not shown.
+    ``after`` is folded as far or further.
     """
-    if after.meta.erased or after.covered_to >= before.reach:
+    if after.meta.erased:
         return None
     if past_of(after).events < before.events:
+        if after.meta.quarantine is not None:
+            return "it would be parked: an event fails under the other rules"
         return "the log does not hold all its events"
+    if after.covered_to >= before.reach:
+        return None
     try:
         shown = set(render_openai(after).offsets)
     except DoesNotFit:

@@ -43,7 +43,7 @@ from streams.settings.settings import Settings
 logger = logging.getLogger(__name__)
 
 MOST_MADE = 10_000
-"""Summaries that are remembered, to be used again where a window did not take them."""
+"""Summaries that are remembered, to be used again."""
 _TRUST = ("user", "model", "tool")
 
 
@@ -191,9 +191,8 @@ class Compactor:
         summarizer = self._summarizer(request.summarizer)
         begun = time.perf_counter()
         covers = _span_of(request, span)
-        answer = await self._left_behind(
-            request, key, covers, previous, made_at
-        ) or await summarize(
+        left = await self._left_behind(request, key, covers, previous, made_at)
+        answer = left or await summarize(
             summarizer,
             SummaryInput(
                 previous=previous.text if previous else None,
@@ -250,7 +249,7 @@ class Compactor:
         made_at: int | None,
     ) -> SummaryText | None:
         """The text of an answer that a rollback left behind, or that came after it, if it was made
-        of exactly this: it is not paid for again.
+        of exactly this by whom is asked: it is not paid for again.
         """
         offsets = absolute(request.left_behind) + ([] if made_at is None else [made_at])
         standing = standing_of(covers["positions"], covers["stands"])
@@ -259,6 +258,8 @@ class Compactor:
                 if (
                     isinstance(event, events.SummaryEvent)
                     and (data := event.data).policy == request.policy
+                    # Extractive ones stand in for others, and not the other way round.
+                    and request.summarizer in (data.summarizer, EXTRACTIVE)
                     # What an operator took out since does not stand any more.
                     and standing_of(data.span.positions, data.span.stands) == standing
                     and await self._stood_on(data, request, key, previous)

@@ -121,8 +121,9 @@ def _cut(request: CompactionRequest, last: int) -> int:
 
 
 def content_of(request: CompactionRequest, span: Span, previous: Summary | None) -> bytes:
-    """A digest of all that a summary's text is made of."""
-    found = sha256(f"{request.tenant}/{request.conversation}\n{request.policy}\n".encode())
+    """A digest of all that a summary's text is made of, and who is asked for it."""
+    who = f"{request.tenant}/{request.conversation}\n{request.policy}\n{request.summarizer}\n"
+    found = sha256(who.encode())
     found.update(",".join(str(offset) for offset, _ in span.summarised).encode())
     if previous is not None:
         found.update(b"\n" + previous.text.encode(errors="surrogatepass"))

@@ -79,17 +79,14 @@ async def fetch_needed(
         return await fetch_history(log, window, outcome.target, copies)
     texts = dict(await read_events(log, window.key, window.partition, outcome.texts))
     lost = [offset for offset in outcome.texts if offset not in texts]
-    begin = await _beginning(log, window.partition) if lost else 0
-    if any(offset < begin for offset in lost):
-        first = Position(window.partition, min(lost))
-        _refuse_lost(
-            log,
-            window.partition,
-            begin,
-            f"what a rollback or a late summary of {window.key.shown} makes whole again, from"
-            f" {first} on, is gone",
-            "it stays shortened",
-        )
+    if lost and outcome.needs_all_texts:
+        begin = await _beginning(log, window.partition)
+        if min(lost) < begin:
+            first = Position(window.partition, min(lost))
+            gone = (
+                f"what a rollback of {window.key.shown} makes whole again, from {first} on, is gone"
+            )
+            _refuse_lost(log, window.partition, begin, gone, "it stays shortened")
     return History(texts=texts)
 
 

@@ -17,7 +17,7 @@ from streams.stack import open_stack
 
 class GenerationTask(msgspec.Struct, frozen=True):
     """What to do with which generation. ``accept_loss``: switch even where conversations lose what
-    their summaries hold.
+    their windows hold.
     """
 
     doing: Literal["build", "switch", "drop"]

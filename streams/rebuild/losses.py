@@ -1,8 +1,8 @@
-"""What a switch would lose: conversations whose live window has a summary of what the other
-generation's window neither summarises nor shows.
+"""What a switch would lose: conversations whose live window is of events that the other
+generation's is not of, or has a summary of what that neither summarises nor shows.
 
-All stored windows are compared. Of most only is read how far their summaries reach; where the new
-one reaches less far, the windows are read whole.
+All stored windows are compared. Of most only is read of how many events they are, and how far their
+summaries reach; where that is less in the new one, the windows are read whole.
 """
 
 from __future__ import annotations
@@ -148,7 +148,9 @@ async def _caught_up(
 async def _suspect(
     store: WindowStore, live: Side, other: Side, partition: int, key: Key
 ) -> _Suspect | None:
-    """The past that the live window holds, where the other one's summary reaches less far."""
+    """The past that the live window holds, where the other one is of fewer events, or its summary
+    reaches less far.
+    """
     (checkpoint, old), (_, new) = await asyncio.gather(
         *(store.fields(side.number, partition, key, [HEAD, BASE, STUB]) for side in (live, other))
     )
@@ -158,10 +160,12 @@ async def _suspect(
         head = decode_head(new[HEAD]) if HEAD in new else None
         if HEAD in old:
             mine = decode_head(old[HEAD])
-            reach = _reach(old)
-            if mine.erased or reach <= (-1 if head is None else _reach(new)):
+            past = Past(_reach(old), _events(mine))
+            if mine.erased or (
+                head is not None and past.reach <= _reach(new) and past.events <= _events(head)
+            ):
                 return None
-            return _Suspect(Past(reach, mine.count + mine.skipped), *partition_is)
+            return _Suspect(past, *partition_is)
         asleep = old.get(STUB)
         if asleep is None or (head is not None and _holds_all(head, decode_stub(asleep).count)):
             return None
@@ -172,6 +176,10 @@ async def _suspect(
 def _holds_all(head: Head, count: int) -> bool:
     """Whether a window took every summary that a sleeping one of ``count`` events took."""
     return head.erased or (head.read_header.omitted is None and head.count >= count)
+
+
+def _events(head: Head) -> int:
+    return head.count + head.skipped
 
 
 def _reach(fields: Fields) -> int:

@@ -32,7 +32,7 @@ NAMED = 5
 
 
 class WouldLose(ThreadfoldError):
-    """A switch would make conversations forget what their summaries hold."""
+    """A switch would make conversations forget what their windows hold."""
 
     exit_code = 1
     problem = 409
@@ -70,7 +70,7 @@ async def rebuild(
     Args:
         number: build this one instead, which was begun before: it is brought up to where the live
             one is.
-        accept_loss: switch even where a conversation would lose what its summary holds.
+        accept_loss: switch even where a conversation would lose what its window holds.
         jobs: how many processes fold; 1 is this one. Of what runs there only ``settings`` is known:
             another log or store is not.
         progress: called with the records folded, and how many there were to fold when it began;
@@ -160,7 +160,7 @@ async def _check_losses(
         more = "; …" if len(lost) > NAMED else ""
         raise WouldLose(
             f"generation {generation.number} is not made live: {len(lost)} conversations would lose"
-            f" what their summaries hold ({named}{more}): accept the loss (--accept-loss) to"
+            f" what their windows hold ({named}{more}): accept the loss (--accept-loss) to"
             " switch anyway"
         )
 

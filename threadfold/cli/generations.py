@@ -280,7 +280,7 @@ def switch(number: int, accept_loss: bool, jobs: int | None, data: Path | None) 
     """Make an existing generation live: a new one that is ready, or the previous one.
 
     The command first folds it up to the live one's position, under its own rules. It ends with exit
-    code 1 if conversations would lose what their summaries hold.
+    code 1 if conversations would lose what their windows hold.
     """
     run_interruptibly(
         _rebuild(

@@ -39,7 +39,7 @@ EVERY = 10.0
 
 class TaskReport(msgspec.Struct):
     """What is or was done with a generation, since when, and why it failed. ``would_lose``: a
-    switch was refused because conversations would forget what their summaries hold.
+    switch was refused because conversations would forget what their windows hold.
     """
 
     generation: int

@@ -258,3 +258,36 @@ async def test_longer_and_shorter_spans_that_the_input_cap_cuts_alike_are_paid_f
     model.gate.set()
     assert None not in await asyncio.gather(*answers)
     assert model.calls == 1 and (await fold(log, RULES)).meta.summary is not None
+
+
+async def test_what_another_summariser_left_behind_is_used_where_an_extractive_one_is_asked() -> (
+    None
+):
+    log = MemoryLog(3)
+    models = {name: Counted() for name in ("cheap", "other")}
+    for name, model in models.items():
+        model.name = name
+    compactor = Compactor(SETTINGS, log, lambda name: models[name])
+    await append(log, talk(40))
+    asked = request_for(await fold(log, RULES), 1)
+    assert asked is not None
+    end = (await log.end_offsets())[asked.partition] - 1
+    cheap = msgspec.structs.replace(asked, summarizer="cheap")
+    assert await compactor.answer_if_due(cheap) is not None
+    for name, calls in (("other", 1), ("cheap", 1)):
+        await roll_back(log, asked.first, end)
+        request = request_for(await fold(log, RULES), 1)
+        assert request is not None
+        request = msgspec.structs.replace(request, summarizer=name)
+        assert await compactor.answer_if_due(request) is not None
+        _, event = await last(log)
+        assert event.data.summarizer == name
+        assert models[name].calls == calls
+    # An extractive text stands in for a model's: what a model wrote is no worse.
+    models["extractive"] = Counted()
+    await roll_back(log, asked.first, end)
+    request = request_for(await fold(log, RULES), 1)
+    assert request is not None and request.summarizer == "extractive"
+    assert await compactor.answer_if_due(request) is not None
+    _, event = await last(log)
+    assert event.data.summarizer in ("cheap", "other") and models["extractive"].calls == 0

@@ -16,6 +16,7 @@ from projections.names import Key
 from projections.policy.policy import Rules
 from projections.render.differences import past_of, why_lost
 from projections.storage.records import NOTHING, Checkpoint, write_of
+from projections.window.meta import Quarantine
 from projections.window.window import Window
 from streams.rebuild.losses import Side, find_losses
 from streams.rebuild.preview import Preview
@@ -94,6 +95,31 @@ async def test_a_log_that_lost_its_beginning_loses_what_its_summaries_hold() -> 
     missing = await stored(talk.window)
     await missing.apply(2, 0, Checkpoint("", talk.window.meta.position, 0, "d"), [])
     assert await losses(missing, talk.rules, Rules(BOUNDED)) == ({KEY: GONE}, 1)
+
+
+async def test_a_log_that_lost_events_of_a_window_without_a_summary_loses_them() -> None:
+    talk = Talk(BOUNDED)
+    talk.chat(2)
+    after = under(BOUNDED, talk.log[1:])
+    assert talk.window.meta.summary is None and why_lost(past_of(talk.window), after) == GONE
+    assert why_lost(past_of(after), talk.window) is None
+    store = await stored(talk.window, after)
+    assert await losses(store, talk.rules, Rules(BOUNDED)) == ({KEY: GONE}, 1)
+    missing = await stored(talk.window)
+    await missing.apply(2, 0, Checkpoint("", talk.window.meta.position, 0, "d"), [])
+    assert await losses(missing, talk.rules, Rules(BOUNDED)) == ({KEY: GONE}, 1)
+
+
+async def test_a_window_that_an_event_stops_under_the_other_rules_is_lost() -> None:
+    talk = Talk(BOUNDED)
+    talk.chat(2)
+    after = under(BOUNDED, talk.log[:1])
+    after.meta.quarantine = Quarantine(talk.log[1][0], "it fails", last=talk.log[1][0])
+    store = await stored(talk.window)
+    done = Checkpoint("", talk.window.meta.position, 0, "d")
+    await store.apply(2, 0, done, [write_of(after, NOTHING)])
+    found, _ = await losses(store, talk.rules, Rules(BOUNDED))
+    assert "an event fails under the other rules" in found[KEY]
 
 
 async def test_a_refused_summary_loses_nothing_while_all_its_messages_are_shown() -> None:

@@ -87,7 +87,7 @@ class Begun(Struct):
 
 
 class Switch(Struct, forbid_unknown_fields=True):
-    """`accept_loss`: switch even if conversations lose what their summaries hold."""
+    """`accept_loss`: switch even if conversations lose what their windows hold."""
 
     accept_loss: bool = False
 
@@ -336,7 +336,7 @@ async def post_switch(
     request: Request, caller: Caller, body: Switch, number: _At
 ) -> dict[str, Any]:
     """Make a generation live: a new one, or an earlier one. It is first folded up to the live one's
-    position. If conversations would lose what their summaries hold, the task fails with
+    position. If conversations would lose what their windows hold, the task fails with
     `would_lose`, unless the loss is accepted.
     """
     found = _number(number)
