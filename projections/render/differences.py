@@ -86,7 +86,7 @@ class Past(NamedTuple):
 
 def past_of(window: Window) -> Past:
     """What a window holds of the past."""
-    return Past(window.covered_to, window.meta.count + window.meta.skipped)
+    return Past(window.covered_to, window.meta.events)
 
 
 def why_lost(before: Past, after: Window) -> str | None:

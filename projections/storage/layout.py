@@ -319,7 +319,7 @@ def load_window(
         at += len(entries)
         tail += entries
     del tail[: head.skip]
-    ids = load_recent_ids(id_blocks, head.count + head.skipped)
+    ids = load_recent_ids(id_blocks, head.events)
     if len(ids) != min(ids.added, LIMIT):
         raise ValueError(f"it has {len(ids)} recent ids, not those of {ids.added} events")
     window = Window(key, partition, rules, meta, tail, ids)

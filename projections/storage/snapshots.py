@@ -218,5 +218,5 @@ def _window(key: Key, partition: int, rules: Rules, parts: _Parts) -> Window:
         rules,
         meta,
         parts.tail,
-        RecentIds(parts.recent_ids, meta.count + meta.skipped),
+        RecentIds(parts.recent_ids, meta.events),
     )

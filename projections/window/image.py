@@ -56,5 +56,5 @@ def decode_image(value: bytes) -> tuple[Meta, list[Entry], RecentIds]:
     """The parts of an image; raises :class:`msgspec.DecodeError` when it is not one."""
     parts = _decode_parts(value)
     meta = decode_meta(parts.meta)
-    recent_ids = RecentIds(parts.recent_ids, meta.count + meta.skipped)
+    recent_ids = RecentIds(parts.recent_ids, meta.events)
     return meta, [_decode_entry(entry) for entry in parts.tail], recent_ids

@@ -73,6 +73,11 @@ class Counters(Struct, array_like=True):
     skipped: int
     erased: bool
 
+    @property
+    def events(self) -> int:
+        """Of how many different events the window is, those that were refused included."""
+        return self.count + self.skipped
+
 
 class Progress(Counters, array_like=True, kw_only=True):
     """How far a window is in its log, and what holds it up.

@@ -45,7 +45,7 @@ from streams.settings.settings import Settings
 logger = logging.getLogger(__name__)
 # Each connection would say that SASL/PLAIN does not encrypt the password: the documentation does.
 logging.getLogger("aiokafka.conn").addFilter(lambda record: "in the clear" not in str(record.msg))
-CLOSE_LIMIT = 5.0
+CLOSE_LIMIT = 3.0
 """Seconds that a client has to flush and to close; a service that ends closes several, and is
 killed if it takes too long.
 """

@@ -160,9 +160,9 @@ async def _suspect(
         head = decode_head(new[HEAD]) if HEAD in new else None
         if HEAD in old:
             mine = decode_head(old[HEAD])
-            past = Past(_reach(old), _events(mine))
+            past = Past(_reach(old), mine.events)
             if mine.erased or (
-                head is not None and past.reach <= _reach(new) and past.events <= _events(head)
+                head is not None and past.reach <= _reach(new) and past.events <= head.events
             ):
                 return None
             return _Suspect(past, *partition_is)
@@ -176,10 +176,6 @@ async def _suspect(
 def _holds_all(head: Head, count: int) -> bool:
     """Whether a window took every summary that a sleeping one of ``count`` events took."""
     return head.erased or (head.read_header.omitted is None and head.count >= count)
-
-
-def _events(head: Head) -> int:
-    return head.count + head.skipped
 
 
 def _reach(fields: Fields) -> int:

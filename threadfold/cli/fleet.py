@@ -199,9 +199,10 @@ def _metrics_at(port: int | None) -> list[str]:
     return ["--metrics-port", str(port)] if port else []
 
 
-def _on_its_port(server: EmbeddedServer) -> Callable[[], None]:
-    def start() -> None:
+def _on_its_port(server: EmbeddedServer) -> Callable[[], str]:
+    def start() -> str:
         server.wanted_port = server.port
         server.start()
+        return server.note
 
     return start

@@ -36,12 +36,13 @@ SIGNALLED = 128
 class Kept:
     """One process and what became of it.
 
-    ``launch`` starts it: it may take long, raises when it cannot, and is called in a thread of the
-    pool. ``poll`` returns its exit code, None while it runs. For one thread.
+    ``launch`` starts it: it may take long, raises when it cannot, is called in a thread of the
+    pool, and returns what is to be said of the start, if anything. ``poll`` returns its exit code,
+    None while it runs. For one thread.
     """
 
     def __init__(
-        self, name: str, log: Path, launch: Callable[[], None], poll: Callable[[], int | None]
+        self, name: str, log: Path, launch: Callable[[], str | None], poll: Callable[[], int | None]
     ) -> None:
         self.name = name
         self.log = log
@@ -53,7 +54,7 @@ class Kept:
         self._poll = poll
         self._started = time.monotonic()
         self._again_at: float | None = None
-        self._starting: Future[None] | None = None
+        self._starting: Future[str | None] | None = None
         self._since = self._size()
 
     @property
@@ -73,7 +74,7 @@ class Kept:
 
     def look(self, pool: Executor) -> str | None:
         """Start it again when its pause is over; returns one sentence when it ended or could not be
-        started, with the cause and what is done about it.
+        started, with the cause and what is done about it, or what its start says.
         """
         now = time.monotonic()
         if self._starting is not None:
@@ -95,12 +96,12 @@ class Kept:
             f" in {pause:g} s"
         )
 
-    def _look_at_start(self, starting: Future[None], now: float) -> str | None:
+    def _look_at_start(self, starting: Future[str | None], now: float) -> str | None:
         self._starting = None
         error = starting.exception()
         if error is None:
             self._started = now
-            return None
+            return starting.result() or None
         if not isinstance(error, ThreadfoldError | OSError):
             raise error
         pause = self._pause(now)

@@ -183,6 +183,9 @@ def _start(stack: EmbeddedStack, base: Settings, data: Path, port: int) -> Setti
             " Kafka, 43 MB)"
         )
     stack.start()
+    for server in stack.servers:
+        if server.note:
+            say(server.note)
     url = f"{'https' if base.gateway_certificate else 'http'}://{HOST}:{port}"
     changes = {
         **stack.addresses,

@@ -19,6 +19,14 @@ MINIMUM = (6, 2)
 VARIABLE = "THREADFOLD_REDIS_SERVER"
 NAMES = ("redis-server", "valkey-server")
 _CONFIG_FILE = "redis.conf"
+_FILES = "appendonlydir"
+_DAMAGED = re.compile(
+    "Bad file format reading the append only file|Invalid AOF manifest|Wrong RDB checksum"
+    "|Internal error in RDB|Short read or OOM loading DB|Wrong signature trying to load DB"
+)
+"""What servers say of files that they cannot read, as a power cut leaves them. An error of the disk
+has other words.
+"""
 
 
 def find_server(*, skip_system: bool = False) -> Path:
@@ -81,8 +89,10 @@ class EmbeddedRedis(EmbeddedServer):
     """Redis or Valkey on 127.0.0.1 with its data and ``redis.log`` in ``data``.
 
     Never evicts (``noeviction``). ``persist``: an append-only file synced every second, so a killed
-    server loses nothing and a power cut about a second; False: nothing is kept. ``port``: a free
-    one if None. ``server``: that executable, else as :func:`find_server`.
+    server loses nothing and a power cut about a second; False: nothing is kept. Files that the
+    server cannot read are set aside, and it begins empty: what it held is in the log.
+
+    ``port``: a free one if None. ``server``: that executable, else as :func:`find_server`.
     """
 
     name = "redis"
@@ -140,6 +150,18 @@ class EmbeddedRedis(EmbeddedServer):
         process = GuardedProcess(command, log=self.log, cwd=self.data, pass_fds=self.hold)
         process.start()
         return chosen, process
+
+    def _mend(self, said: str) -> bool:
+        files, aside = self.data / _FILES, self.data / f"{_FILES}.damaged"
+        if not _DAMAGED.search(said) or not files.exists():
+            return False
+        shutil.rmtree(aside, ignore_errors=True)
+        files.rename(aside)
+        self.note = (
+            f"Redis could not read its files (see {self.log}): it begins empty, and the windows"
+            f" come back from the log; the files are in {aside}: delete them, they hold chat text"
+        )
+        return True
 
     def _answers(self, port: int, process: GuardedProcess) -> bool:
         return redis_pid(HOST, port, self.password) == process.pid

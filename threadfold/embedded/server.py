@@ -54,6 +54,8 @@ class EmbeddedServer(Lifecycle):
         self.timeout = timeout
         self.password = password
         self.port: int | None = None
+        self.note = ""
+        """What the last start did that whoever runs the server should know; mostly empty."""
         self._process: GuardedProcess | None = None
         self._stopped = threading.Event()
 
@@ -100,6 +102,7 @@ class EmbeddedServer(Lifecycle):
         if self._process is not None and self._process.poll() is None:
             return
         self._stopped.clear()
+        self.note = ""
         try:
             make_private(self.data)
             rotate_log(self.log)
@@ -109,12 +112,7 @@ class EmbeddedServer(Lifecycle):
             for attempt in range(1, ATTEMPTS + 1):
                 before = self.log.stat().st_size if self.log.exists() else 0
                 self.port, self._process = self._launch(self.wanted_port)
-                if self._wait(
-                    self.port,
-                    self._process,
-                    before,
-                    last=self.wanted_port is not None or attempt == ATTEMPTS,
-                ):
+                if self._wait(self.port, self._process, before, last=attempt == ATTEMPTS):
                     return
         except BaseException as error:
             self.stop()
@@ -129,14 +127,18 @@ class EmbeddedServer(Lifecycle):
         )
 
     def _wait(self, port: int, process: GuardedProcess, before: int, *, last: bool) -> bool:
-        """Wait for an answer; False when another process has the port and there is another try."""
+        """Wait for an answer; False when it ended, and another try may help: another process had
+        the free port, or the server's data were mended.
+        """
         deadline = time.monotonic() + self.timeout
         while not self._answers(port, process):
             if self._stopped.is_set():
                 raise EmbeddedUnavailable(f"The embedded {self.name} was stopped while it started.")
             code = process.poll()
             if code is not None:
-                if not last and "Address already in use" in self._written_since(before):
+                said = self._written_since(before)
+                taken = self.wanted_port is None and "Address already in use" in said
+                if not last and (taken or self._mend(said)):
                     return False
                 raise EmbeddedUnavailable(
                     f"The embedded {self.name} ended with exit code {code} while starting."
@@ -148,6 +150,11 @@ class EmbeddedServer(Lifecycle):
                 )
             time.sleep(POLL)
         return True
+
+    def _mend(self, said: str) -> bool:
+        """Do what helps a server that ended with these words in its log; False: nothing does."""
+        del said
+        return False
 
     def stop(self) -> None:
         """Stop the server, after ``grace`` seconds by force; a no-op if it does not run."""

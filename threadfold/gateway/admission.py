@@ -102,6 +102,8 @@ class Admission:
             if route.streams:
                 found = stream_token(scope, cookies=self._origins.may_use_cookie(scope))
                 given = given or found
+            # It may wait for the keys of a token that somebody made up.
+            tell_keyed(scope, False)
             principal = await self._connection.credentials.identify(given, self._state)
         except ThreadfoldError as error:
             await problem_of(error)(scope, receive, send)

@@ -82,6 +82,18 @@ def problem(status: int, name: str, detail: str, headers: dict[str, str] | None 
     return Response(msgspec.json.encode(body), status, headers, "application/problem+json")
 
 
+def last_answer(status: int, detail: str) -> bytes:
+    """A problem as the last answer of a connection, in bytes."""
+    known = HTTPStatus(status)
+    name = known.phrase.title().replace(" ", "")
+    answer = problem(status, name, detail, {"Connection": "close"})
+    lines = [
+        f"HTTP/1.1 {status} {known.phrase}".encode(),
+        *(header + b": " + value for header, value in answer.raw_headers),
+    ]
+    return b"\r\n".join([*lines, b"", bytes(answer.body)])
+
+
 def problem_of(error: ThreadfoldError) -> Response:
     """The problem of one of threadfold's own errors: the status of its class, and its message."""
     headers = {}

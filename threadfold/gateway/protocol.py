@@ -12,7 +12,6 @@ Needs httptools.
 from __future__ import annotations
 
 import asyncio
-from http import HTTPStatus
 from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -21,8 +20,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from threadfold.gateway.connections import TELL_KEYED, Connections, address_of
 from threadfold.gateway.heads import MAX_HEAD, MAX_HEADERS, fault_of_head
-from threadfold.gateway.problems import problem
+from threadfold.gateway.problems import last_answer
 from threadfold.gateway.unread_answers import Unread
+from threadfold.gateway.unread_requests import has_unread
 
 MAX_WAITING = 64
 """Requests of a connection that may wait for the answers to those before them."""
@@ -83,14 +83,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unread = Unread(self.loop, transport)
         self.address = address_of(self.client[0]) if self.client else ""
         self._counted = self.open_connections.add(self)
-        if not self._counted:
-            if not self.open_connections.may_explain():
-                transport.abort()
-                return
-            self._explains = True
-            self.open_connections.explaining += 1
-        seconds = HEAD_SECONDS if self._counted else REFUSED_SECONDS
-        self._late = self.loop.call_later(seconds, self._too_late)
+        if self._counted:
+            self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
+        elif self.open_connections.may_explain():
+            self._explain()
+        else:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._in_time()
@@ -106,13 +104,25 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def make_way(self) -> None:
-        """Close, as there is no room (``threadfold.gateway.connections``)."""
+        """Close, as there is no room (``threadfold.gateway.connections``). A request that has come
+        is answered so, also one that was not read yet.
+        """
         self._counted = False
         if self._in_head:
             self._refuse(503, NO_ROOM)
+        elif has_unread(self.transport) and self.open_connections.may_explain():
+            self._explain()
+            return
         else:
             self.transport.close()
         self._unread.end_soon()
+
+    def _explain(self) -> None:
+        """Hold a connection that is not counted, until its request is answered why."""
+        self._explains = True
+        self.open_connections.explaining += 1
+        self._in_time()
+        self._late = self.loop.call_later(REFUSED_SECONDS, self._too_late)
 
     def _place(self) -> None:
         """Say whether a request is being answered that may have a key, to a client that reads."""
@@ -358,15 +368,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._refusal is not None:
             return
         self._in_time()
-        known = HTTPStatus(status)
-        answer = problem(
-            status, known.phrase.title().replace(" ", ""), detail, {"Connection": "close"}
-        )
-        lines = [
-            f"HTTP/1.1 {status} {known.phrase}".encode(),
-            *(name + b": " + value for name, value in answer.raw_headers),
-        ]
-        self._read_no_more(b"\r\n".join([*lines, b"", bytes(answer.body)]))
+        self._read_no_more(last_answer(status, detail))
 
     def _read_no_more(self, last: bytes) -> None:
         """Answer the whole requests, then say ``last`` in place of the one that is not whole, and

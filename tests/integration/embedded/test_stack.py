@@ -195,6 +195,32 @@ async def test_killed_redis_keeps_what_it_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("damage", ["zeros", "manifest"])
+async def test_redis_whose_files_are_damaged_begins_empty_and_says_so(
+    tmp_path: Path, damage: str
+) -> None:
+    redis = EmbeddedRedis(tmp_path)
+    redis.start()
+    try:
+        assert redis.note == ""
+        redis.kill()
+        name = "*.incr.aof" if damage == "zeros" else "*.manifest"
+        (file,) = (tmp_path / "appendonlydir").glob(name)
+        with file.open("ab") as there:
+            there.write(b"\0" * 4_096 if damage == "zeros" else b"no line of it\n")
+        for port in (redis.port, None):  # as a restart does, and as a new start
+            redis.wanted_port = port
+            redis.start()
+            client = Redis.from_url(redis.url)
+            assert await client.dbsize() == 0
+            await client.aclose()
+            assert ("begins empty" in redis.note) == (port is not None)
+            redis.stop()
+        assert list((tmp_path / "appendonlydir.damaged").glob(name))
+    finally:
+        redis.stop()
+
+
 async def test_producing_to_an_unknown_topic_fails_and_does_not_create_it(
     kafka: EmbeddedKafka,
 ) -> None:

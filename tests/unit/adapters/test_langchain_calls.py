@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip(
     "langchain_core", reason="langchain-core is not installed (the extra langchain)"
 )
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, AIMessageChunk
 
 from tests.support.adapted import in_the_window
 from threadfold_client.adapters.langchain_messages import to_event, to_message
@@ -71,3 +71,35 @@ def test_calls_that_kept_their_ids_and_names_come_back_equal() -> None:
     said = AIMessage(content="", id="run-1", tool_calls=[call("c1"), call(None), call("c1")])
     (flat,) = in_the_window([to_event(said)])
     assert to_message(flat) == said
+
+
+def test_a_call_whose_arguments_are_no_json_is_a_call_with_a_result() -> None:
+    bad = {"name": "t", "args": "{bad", "id": "i1", "error": None, "type": "invalid_tool_call"}
+    said = AIMessage(content="", tool_calls=[call("c1", "t")], invalid_tool_calls=[bad])
+    (flat,) = in_the_window([to_event(said)])
+    assert [(one["id"], one["arguments"]) for one in flat["tool_calls"]] == [
+        ("c1", '{"a": 1}'),
+        ("i1", "{bad"),
+    ]
+    assert to_message(flat) == said
+    flat["tool_calls"][1]["id"] = "i1-2"
+    back = to_message(flat)
+    assert isinstance(back, AIMessage) and back.invalid_tool_calls[0]["id"] == "i1-2"
+
+
+def test_a_streamed_answers_pieces_are_renamed_with_its_calls() -> None:
+    said = AIMessageChunk(
+        content="",
+        id="run-1",
+        tool_call_chunks=[
+            {"name": "my tool", "args": "{}", "id": "a", "index": 0, "type": "tool_call_chunk"}
+        ],
+    )
+    (flat,) = in_the_window([to_event(said)])
+    flat["tool_calls"][0] |= {"name": "my_tool", "id": "a-2"}
+    back = to_message(flat)
+    assert isinstance(back, AIMessageChunk)
+    again = back + AIMessageChunk(content="")
+    for message in (back, again):
+        (made,) = message.tool_calls
+        assert (made["name"], made["id"]) == ("my_tool", "a-2")

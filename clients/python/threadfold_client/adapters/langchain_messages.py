@@ -80,7 +80,7 @@ def to_message(flat: dict[str, Any]) -> BaseMessage:
             return message
         # A call that was left out has no result any more: no provider takes it.
         calls = flat.get("tool_calls") or ()
-        return _renamed(message, calls) if len(message.tool_calls) == len(calls) else _plain(flat)
+        return _renamed(message, calls) if len(_calls(message)) == len(calls) else _plain(flat)
     return _plain(flat)
 
 
@@ -110,9 +110,10 @@ def _renamed(message: AIMessage, calls: Sequence[dict[str, Any]]) -> AIMessage:
     are rendered with these.
     """
     changes: dict[str, deque[tuple[str, str, str]]] = {}
-    for mine, its in zip(message.tool_calls, calls, strict=True):
+    for mine, its in zip(_calls(message), calls, strict=True):
         # An own call without an id stays so: its result had to be given some id.
-        changes.setdefault(mine["id"] or "", deque()).append((mine["name"], its["id"], its["name"]))
+        before = mine["name"] or its["name"]
+        changes.setdefault(mine["id"] or "", deque()).append((before, its["id"], its["name"]))
     if all(
         not old or (id_, name) == (old, before)
         for old, several in changes.items()
@@ -120,12 +121,18 @@ def _renamed(message: AIMessage, calls: Sequence[dict[str, Any]]) -> AIMessage:
     ):
         return message
     raw = message.additional_kwargs.get("tool_calls")
-    for places in (message.tool_calls, message.content, raw):
+    chunks = getattr(message, "tool_call_chunks", None)
+    for places in (_calls(message), message.content, raw, chunks):
         left = {old: deque(several) for old, several in changes.items() if old}
         for place in places if isinstance(places, list) else ():
             if isinstance(place, dict):
                 _rename(place, left)
     return message
+
+
+def _calls(message: AIMessage) -> list[Any]:
+    """A model's calls; last those whose arguments are no JSON, which get results, too."""
+    return [*message.tool_calls, *message.invalid_tool_calls]
 
 
 def _rename(place: dict[str, Any], left: dict[str, deque[tuple[str, str, str]]]) -> None:
@@ -145,14 +152,14 @@ def _rename(place: dict[str, Any], left: dict[str, deque[tuple[str, str, str]]])
 def _of_model(message: AIMessage) -> dict[str, Any]:
     """Calls, the model's name, and what it reported of its usage."""
     found: dict[str, Any] = {}
-    if message.tool_calls:
+    if calls := _calls(message):
         found["tool_calls"] = [
             {
                 "id": call["id"] or f"call-{i}",
-                "name": call["name"],
-                "arguments": json.dumps(call["args"], ensure_ascii=False),
+                "name": call["name"] or "unknown",
+                "arguments": _text_of(call["args"]),
             }
-            for i, call in enumerate(message.tool_calls)
+            for i, call in enumerate(calls)
         ]
     usage = {
         name: value for name, value in (message.usage_metadata or {}).items() if name in _USAGE
@@ -163,6 +170,13 @@ def _of_model(message: AIMessage) -> dict[str, Any]:
     if isinstance(model, str):
         found["model"] = model
     return found
+
+
+def _text_of(arguments: Any) -> str:
+    """A call's arguments, which are text where they are no JSON."""
+    if isinstance(arguments, str):
+        return arguments
+    return json.dumps(arguments or {}, ensure_ascii=False)
 
 
 def _result(message: ToolMessage, content: Any) -> dict[str, Any]:
