@@ -22,7 +22,6 @@ from threadfold.gateway.connections import TELL_KEYED, Connections, address_of
 from threadfold.gateway.heads import MAX_HEAD, MAX_HEADERS, fault_of_head
 from threadfold.gateway.problems import last_answer
 from threadfold.gateway.unread_answers import Unread
-from threadfold.gateway.unread_requests import has_unread
 
 MAX_WAITING = 64
 """Requests of a connection that may wait for the answers to those before them."""
@@ -83,12 +82,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unread = Unread(self.loop, transport)
         self.address = address_of(self.client[0]) if self.client else ""
         self._counted = self.open_connections.add(self)
-        if self._counted:
-            self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
-        elif self.open_connections.may_explain():
-            self._explain()
-        else:
-            transport.abort()
+        if not self._counted:
+            if not self.open_connections.may_explain():
+                transport.abort()
+                return
+            self._explains = True
+            self.open_connections.explaining += 1
+        seconds = HEAD_SECONDS if self._counted else REFUSED_SECONDS
+        self._late = self.loop.call_later(seconds, self._too_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._in_time()
@@ -104,25 +105,13 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def make_way(self) -> None:
-        """Close, as there is no room (``threadfold.gateway.connections``). A request that has come
-        is answered so, also one that was not read yet.
-        """
+        """Close, as there is no room (``threadfold.gateway.connections``)."""
         self._counted = False
         if self._in_head:
             self._refuse(503, NO_ROOM)
-        elif has_unread(self.transport) and self.open_connections.may_explain():
-            self._explain()
-            return
         else:
             self.transport.close()
         self._unread.end_soon()
-
-    def _explain(self) -> None:
-        """Hold a connection that is not counted, until its request is answered why."""
-        self._explains = True
-        self.open_connections.explaining += 1
-        self._in_time()
-        self._late = self.loop.call_later(REFUSED_SECONDS, self._too_late)
 
     def _place(self) -> None:
         """Say whether a request is being answered that may have a key, to a client that reads."""
