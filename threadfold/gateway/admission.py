@@ -30,10 +30,11 @@ from streams.settings.quotas import NO_QUOTA, Quota
 from threadfold.gateway.access import CREDENTIAL, INSIDE, PRINCIPAL, Caller, Connection
 from threadfold.gateway.back_pressure import BackPressure
 from threadfold.gateway.concurrency import LARGE_ANSWER, ConcurrencyLimit, Limits
-from threadfold.gateway.connections import tell_keyed
+from threadfold.gateway.connections import client_of, tell_keyed
 from threadfold.gateway.credentials import bearer, stream_token
 from threadfold.gateway.declaration import Cost, Route
 from threadfold.gateway.end_users import reach
+from threadfold.gateway.keyless_turns import KeylessTurns
 from threadfold.gateway.origins import Origins
 from threadfold.gateway.problems import problem_of
 from threadfold.gateway.request import announced_length
@@ -80,6 +81,7 @@ class Admission:
         self._answer = answer
         self._back_pressure = BackPressure(limits.refusals)
         self._turns_to_send = KeyedLimit(1)
+        self._keyless_turns = KeylessTurns()
 
     async def serve(
         self, route: Route, parts: Sequence[str], scope: Scope, receive: Receive, send: Send
@@ -89,7 +91,11 @@ class Admission:
         """
         if route.cost is Cost.FREE:
             tell_keyed(scope, False)
-            await (await self._answer(route, parts, scope, receive))(scope, receive, send)
+            address = client_of(scope)
+            await self._keyless_turns.take(address)
+            response = await self._answer(route, parts, scope, receive)
+            await self._keyless_turns.take(address)
+            await response(scope, receive, send)
             return
         if INSIDE in scope:
             try:

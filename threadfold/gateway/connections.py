@@ -168,6 +168,12 @@ def address_of(host: str) -> str:
     return str(ipaddress.IPv6Network((int(address), PREFIX), strict=False))
 
 
+def client_of(scope: Scope) -> str:
+    """The address by which a request's connection is counted; empty where it has none."""
+    client = scope.get("client")
+    return address_of(client[0]) if client else ""
+
+
 def tell_keyed(scope: Scope, keyed: bool) -> None:
     """Tell the server whether a request has a valid key; without that it may have one."""
     tell: Callable[[bool], None] | None = scope.get(TELL_KEYED)

@@ -23,7 +23,7 @@ from threadfold.gateway.heads import MAX_HEAD, MAX_HEADERS, fault_of_head
 from threadfold.gateway.problems import last_answer
 from threadfold.gateway.unread_answers import Unread
 
-MAX_WAITING = 64
+MAX_WAITING = 32
 """Requests of a connection that may wait for the answers to those before them."""
 NO_ROOM = "the gateway holds as many connections as it may: try again shortly"
 HEAD_SECONDS = 30.0

@@ -1,0 +1,37 @@
+"""Requests without a key begin a few in each step of the event loop, addresses in turn."""
+
+from __future__ import annotations
+
+import asyncio
+
+from threadfold.gateway.keyless_turns import KeylessTurns
+
+
+async def test_a_few_begin_in_each_step_and_addresses_take_turns() -> None:
+    turns, begun, step = KeylessTurns(2), list[tuple[int, str]](), 0
+
+    async def ask(address: str) -> None:
+        await turns.take(address)
+        begun.append((step, address))
+
+    tasks = [asyncio.create_task(ask("many")) for _ in range(20)]
+    tasks += [asyncio.create_task(ask("one"))]
+    while len(begun) < len(tasks):
+        step += 1
+        await asyncio.sleep(0)
+    by_step = [[address for at, address in begun if at == n] for n in range(step + 1)]
+    assert max(map(len, by_step)) <= 4  # those of one step, and those whose turn it made
+    assert step >= 9
+    assert [address for _, address in begun].index("one") <= 4
+
+
+async def test_who_leaves_before_the_turn_takes_none() -> None:
+    turns = KeylessTurns(1)
+    await turns.take("a")
+    gone, stays = (asyncio.create_task(turns.take("a")) for _ in range(2))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.wait_for(stays, 5)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    await asyncio.wait_for(turns.take("b"), 5)
