@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import replace
 
-from projections.errors import Healing
+from projections.errors import CorruptWindow, Healing
 from projections.fold.timers import next_timer, timed
 from projections.names import Key, Position
 from projections.policy.policy import Rules
@@ -45,9 +45,10 @@ async def repair_windows(
     keys: Collection[Key],
     topic: SnapshotTopic | None = None,
     failed: Container[Key] = (),
-) -> None:
+) -> set[Key]:
     """Write the windows of these conversations as the log gives them; one that the log does not
-    have is deleted.
+    have is deleted. Returns those that are left as they are: the log has lost its first events, and
+    the stored window is of more of them.
 
     Args:
         topic: gets the windows' snapshots, too: what was wrong in the store may have been wrong
@@ -61,9 +62,35 @@ async def repair_windows(
             the repair may be repeated.
     """
     folded = ShadowFold(log, partition, rules, set(keys))
-    order = sorted(keys)
+    order, kept = sorted(keys), set[Key]()
+    truncated = (await log.beginning_offsets()).get(partition, 0) > 0
     for i in range(0, len(order), AT_ONCE):
-        await _repair_group(folded, store, generation, order[i : i + AT_ONCE], topic, failed)
+        group = order[i : i + AT_ONCE]
+        if truncated:
+            kept |= await _of_more_events(folded, store, generation, group)
+            group = [key for key in group if key not in kept]
+        await _repair_group(folded, store, generation, group, topic, failed)
+    return kept
+
+
+async def _of_more_events(
+    folded: ShadowFold, store: WindowStore, generation: int, keys: list[Key]
+) -> set[Key]:
+    """The conversations whose stored window is whole, and of more events than the log has."""
+    number, found = folded.partition, set[Key]()
+    for key in keys:
+        try:
+            checkpoint, (stored,) = await store.reader.read(generation, number, [key])
+            window = None if stored is None else stored.load(key, number, folded.rules)
+        except CorruptWindow:
+            continue
+        if checkpoint is None or window is None:
+            continue
+        await folded.advance(checkpoint.offset)
+        ours = folded.windows.get(key)
+        if window.meta.events > (0 if ours is None else ours.meta.events):
+            found.add(key)
+    return found
 
 
 async def _repair_group(

@@ -59,7 +59,8 @@ class VerifyReport:
 
     ``repaired`` are those that were repaired and found right afterwards. ``failures`` says, by
     conversation and callable of its policy, what the callable could not do here: the default
-    template was used, and the window was not repaired.
+    template was used, and the window was not repaired. ``kept`` are those that were left as they
+    are because the log has lost events of them.
     """
 
     verified: int = 0
@@ -68,6 +69,7 @@ class VerifyReport:
     differences: list[Difference] = field(default_factory=list)
     repaired: list[str] = field(default_factory=list)
     failures: Failures = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -241,7 +243,7 @@ class _Verify:
         """Repair what differs, and look again at just that."""
         for number, keys in found.items():
             if keys:
-                await repair_windows(
+                kept = await repair_windows(
                     self.log,
                     self.store,
                     self.number,
@@ -251,6 +253,7 @@ class _Verify:
                     self.topic,
                     self.report.failures,
                 )
+                self.report.kept += map(str, sorted(kept))
                 verified, events = self.report.verified, self.report.events
                 self.deep = True
                 still = await self.partition(number, set(keys), ends[number], lambda _: None)

@@ -58,6 +58,8 @@ def verify(
     failed = set(map(str, report.failures))
     for name in report.differing if repair else ():
         why = " (a callable of its policy failed here)" if name in failed else ""
+        if name in report.kept:
+            why = " (the log has lost events of it: its window is all there is)"
         done = name in report.repaired
         click.echo(f"repaired: {name}" if done else f"not repaired: {name}{why}")
     click.echo(f"verified: {report.verified}, differing: {len(report.differing)}")

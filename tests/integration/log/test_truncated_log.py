@@ -402,3 +402,24 @@ async def test_events_that_were_eaten_before_they_were_folded_hold_the_partition
 
         await until(held)
     await log.stop()
+
+
+async def test_a_repair_leaves_windows_that_the_log_cannot_give_back(settings: Settings) -> None:
+    log = KafkaLog(settings, settings.partitions)
+    accepting = but(settings, accept_truncated_log=True)
+    async with running_worker(accepting, compact=False) as runtime:
+        await log.append(messages(random.Random(5), 0, 60))
+        await all_applied(settings, log, runtime.store)
+        await eaten(settings, await log.end_offsets())
+        await log.append(messages(random.Random(5), 60, 4))
+        await all_applied(settings, log, runtime.store)
+        async with ConversationService(accepting) as backend:
+            before = [(await backend.window("acme", key.conversation)).image() for key in KEYS]
+            env = {**environment(settings), "THREADFOLD_ACCEPT_TRUNCATED_LOG": "true"}
+            ran = await cli("verify", "--deep", "--repair", env=env)
+            after = [(await backend.window("acme", key.conversation)).image() for key in KEYS]
+    assert ran.code == 1, ran.out + ran.err
+    left = [line for line in ran.lines if line.startswith("not repaired: ")]
+    assert len(left) == len(KEYS) and all("the log has lost events of it" in one for one in left)
+    assert before == after
+    await log.stop()
