@@ -78,6 +78,15 @@ async def losses(store: MemoryStore, before: Rules, after: Rules) -> tuple[dict[
     return await find_losses(store, Side(1, before), Side(2, after), 1, catch_up), rounds
 
 
+async def loses_events(talk: Talk, after: Window) -> None:
+    """A switch to ``after``, or to no window at all, loses events of the talk."""
+    assert why_lost(past_of(talk.window), after) == GONE
+    missing = await stored(talk.window)
+    await missing.apply(2, 0, Checkpoint("", talk.window.meta.position, 0, "d"), [])
+    for store in (await stored(talk.window, after), missing):
+        assert await losses(store, talk.rules, Rules(BOUNDED)) == ({KEY: GONE}, 1)
+
+
 async def test_a_smaller_budget_and_a_limit_lose_nothing() -> None:
     talk = await summarised(BOUNDED)
     after = under(SMALLER, talk.log)
@@ -89,25 +98,17 @@ async def test_a_smaller_budget_and_a_limit_lose_nothing() -> None:
 async def test_a_log_that_lost_its_beginning_loses_what_its_summaries_hold() -> None:
     talk = await summarised(BOUNDED)
     after = under(BOUNDED, talk.log[3:])
-    assert after.meta.summary is None and why_lost(past_of(talk.window), after) == GONE
-    store = await stored(talk.window, after)
-    assert await losses(store, talk.rules, Rules(BOUNDED)) == ({KEY: GONE}, 1)
-    missing = await stored(talk.window)
-    await missing.apply(2, 0, Checkpoint("", talk.window.meta.position, 0, "d"), [])
-    assert await losses(missing, talk.rules, Rules(BOUNDED)) == ({KEY: GONE}, 1)
+    assert after.meta.summary is None
+    await loses_events(talk, after)
 
 
 async def test_a_log_that_lost_events_of_a_window_without_a_summary_loses_them() -> None:
     talk = Talk(BOUNDED)
     talk.chat(2)
     after = under(BOUNDED, talk.log[1:])
-    assert talk.window.meta.summary is None and why_lost(past_of(talk.window), after) == GONE
+    assert talk.window.meta.summary is None
     assert why_lost(past_of(after), talk.window) is None
-    store = await stored(talk.window, after)
-    assert await losses(store, talk.rules, Rules(BOUNDED)) == ({KEY: GONE}, 1)
-    missing = await stored(talk.window)
-    await missing.apply(2, 0, Checkpoint("", talk.window.meta.position, 0, "d"), [])
-    assert await losses(missing, talk.rules, Rules(BOUNDED)) == ({KEY: GONE}, 1)
+    await loses_events(talk, after)
 
 
 async def test_a_window_that_an_event_stops_under_the_other_rules_is_lost() -> None:
