@@ -91,11 +91,12 @@ class State:
 @dataclass
 class Conversation:
     """The events of one conversation, in the log's order, gone through once. ``taken`` are the ids
-    of summaries that were accepted.
+    of summaries that were accepted; ``rules`` the policy of the last one that threadfold made.
     """
 
     partition: int
     taken: frozenset[str]
+    rules: str = ""
     events: dict[int, Logged] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)
     """Where each id counted first, by id."""
@@ -157,7 +158,8 @@ class Conversation:
         name = data["summary_id"]
         why = self._why_not(data)
         if name not in self.taken:
-            if why is None and self._knows(data):
+            # A policy that came meanwhile may keep other events.
+            if why is None and self._knows(data) and data.get("policy", "") in ("", self.rules):
                 self.complaints.append(
                     f"summary {name} at {event.offset} could be taken and was not"
                 )

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from tests.chaos.evidence import Ack, Evidence, Findings, Flat, Row, Seen, is_garbage
-from tests.chaos.model import SPEAKING, Conversation, offset_of
+from tests.chaos.model import SPEAKING, Conversation, logged, offset_of
 from tests.chaos.spans import check_chain
 from threadfold.demo.openai_checker import problems
 
@@ -28,13 +28,15 @@ def judge(evidence: Evidence) -> Findings:
     """Check everything; pure."""
     findings = Findings(len({(ack.key, ack.id) for ack in evidence.acks}))
     rows = {(row.partition, row.offset): row for row in evidence.log}
-    taken = _summaries_topic(evidence, findings)
+    taken, rules = _summaries_topic(evidence, findings), _last_rules(evidence)
     conversations: dict[str, Conversation] = {}
     for row in sorted(evidence.log, key=lambda row: (row.partition, row.offset)):
         if is_garbage(row):
             continue
         if row.key not in conversations:
-            conversations[row.key] = Conversation(row.partition, taken.get(row.key, frozenset()))
+            conversations[row.key] = Conversation(
+                row.partition, taken.get(row.key, frozenset()), rules.get(row.key, "")
+            )
         conversations[row.key].add(row)
     _acknowledged(evidence.acks, rows, conversations, findings)
     _orders(evidence.acks, conversations, findings)
@@ -54,6 +56,15 @@ def judge(evidence: Evidence) -> Findings:
 
 # -- the log
 # ------------------------------------------------------------------------------------------
+
+
+def _last_rules(evidence: Evidence) -> dict[str, str]:
+    """The policy of the last summary that threadfold made of each conversation."""
+    found: dict[str, str] = {}
+    for row in sorted(evidence.log, key=lambda row: row.offset):
+        if not is_garbage(row) and (event := logged(row)).type == "summary":
+            found[row.key] = event.data.get("policy") or found.get(row.key, "")
+    return found
 
 
 def _acknowledged(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,13 +21,15 @@ VARIABLE = "THREADFOLD_REDIS_SERVER"
 NAMES = ("redis-server", "valkey-server")
 _CONFIG_FILE = "redis.conf"
 _FILES = "appendonlydir"
-_DAMAGED = re.compile(
-    "Bad file format reading the append only file|Invalid AOF manifest|Wrong RDB checksum"
-    "|Internal error in RDB|Short read or OOM loading DB|Wrong signature trying to load DB"
+_LOADING = re.compile("AOF|RDB|append only file|append log file")
+"""What servers say while they load their files, and of files that they cannot load."""
+_NOT_DAMAGED = re.compile(
+    "No space left|Permission denied|Read-only file system|Input/output error"
+    "|[Oo]ut [Oo]f [Mm]emory|Cannot allocate memory|Too many open files"
 )
-"""What servers say of files that they cannot read, as a power cut leaves them. An error of the disk
-has other words.
-"""
+"""What prevents a server from loading its files and is no fault of theirs."""
+_ENDED = (128 + signal.SIGKILL, 128 + signal.SIGTERM, 128 + signal.SIGINT)
+"""Exit codes of a server that somebody ended."""
 
 
 def find_server(*, skip_system: bool = False) -> Path:
@@ -151,9 +154,14 @@ class EmbeddedRedis(EmbeddedServer):
         process.start()
         return chosen, process
 
-    def _mend(self, said: str) -> bool:
+    def _mend(self, code: int, said: str) -> bool:
         files, aside = self.data / _FILES, self.data / f"{_FILES}.damaged"
-        if not _DAMAGED.search(said) or not files.exists():
+        if (
+            code in _ENDED
+            or not files.exists()
+            or not _LOADING.search(said)
+            or _NOT_DAMAGED.search(said)
+        ):
             return False
         shutil.rmtree(aside, ignore_errors=True)
         files.rename(aside)

@@ -138,7 +138,7 @@ class EmbeddedServer(Lifecycle):
             if code is not None:
                 said = self._written_since(before)
                 taken = self.wanted_port is None and "Address already in use" in said
-                if not last and (taken or self._mend(said)):
+                if not last and (taken or self._mend(code, said)):
                     return False
                 raise EmbeddedUnavailable(
                     f"The embedded {self.name} ended with exit code {code} while starting."
@@ -151,9 +151,11 @@ class EmbeddedServer(Lifecycle):
             time.sleep(POLL)
         return True
 
-    def _mend(self, said: str) -> bool:
-        """Do what helps a server that ended with these words in its log; False: nothing does."""
-        del said
+    def _mend(self, code: int, said: str) -> bool:
+        """Do what helps a server that ended with this exit code and these words in its log; False:
+        nothing does.
+        """
+        del code, said
         return False
 
     def stop(self) -> None:

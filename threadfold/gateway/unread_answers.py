@@ -24,17 +24,20 @@ class Unread:
         self._loop = loop
         self._transport = transport
         self._next: asyncio.TimerHandle | None = None
+        self._ends = False
 
     def watch(self) -> None:
         """Nothing is added from now on: see to it that what there is is read."""
         left = self._transport.get_write_buffer_size()
-        if left and self._next is None:
+        if left and self._next is None and not self._ends:
             self._next = self._loop.call_later(SECONDS, self._look, left)
 
     def end_soon(self) -> None:
-        """The connection is being closed, and somebody else needs its place."""
-        self.forget()
-        self._next = self._loop.call_later(FLUSH, self._transport.abort)
+        """Somebody else needs the connection's place: whatever is read of it, it ends."""
+        if not self._ends:
+            self.forget()
+            self._ends = True
+            self._loop.call_later(FLUSH, self._transport.abort)
 
     def forget(self) -> None:
         """All is read, or the connection is gone."""

@@ -195,19 +195,31 @@ async def test_killed_redis_keeps_what_it_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("damage", ["zeros", "manifest"])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("*.incr.aof", "zeros"),
+        ("*.incr.aof", "unknown command"),
+        ("*.incr.aof", "gone"),
+        ("*.manifest", "emptied"),
+    ],
+)
 async def test_redis_whose_files_are_damaged_begins_empty_and_says_so(
-    tmp_path: Path, damage: str
+    tmp_path: Path, name: str, damage: str
 ) -> None:
     redis = EmbeddedRedis(tmp_path)
     redis.start()
     try:
         assert redis.note == ""
         redis.kill()
-        name = "*.incr.aof" if damage == "zeros" else "*.manifest"
         (file,) = (tmp_path / "appendonlydir").glob(name)
-        with file.open("ab") as there:
-            there.write(b"\0" * 4_096 if damage == "zeros" else b"no line of it\n")
+        if damage == "gone":
+            file.unlink()
+        elif damage == "emptied":
+            file.write_bytes(b"")
+        else:
+            with file.open("ab") as there:
+                there.write(b"\0" * 4_096 if damage == "zeros" else b"*1\r\n$5\r\nWRONG\r\n")
         for port in (redis.port, None):  # as a restart does, and as a new start
             redis.wanted_port = port
             redis.start()
@@ -216,7 +228,7 @@ async def test_redis_whose_files_are_damaged_begins_empty_and_says_so(
             await client.aclose()
             assert ("begins empty" in redis.note) == (port is not None)
             redis.stop()
-        assert list((tmp_path / "appendonlydir.damaged").glob(name))
+        assert (tmp_path / "appendonlydir.damaged").is_dir()
     finally:
         redis.stop()
 

@@ -1,63 +1,28 @@
-"""How long an answer may stay unread."""
+"""Connections whose answers are not read end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import asyncio
 
-from threadfold.gateway.unread_answers import FLUSH, RATE, SECONDS, Unread
+from tests.support.worker import until
+from threadfold.gateway.unread_answers import Unread
 
 
-class Connection:
-    """A connection's loop and its transport: what is not read yet, and what is due later."""
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-        self.aborted = False
-        self.due: list[tuple[float, Callable[[], Any]]] = []
-        self.unread = Unread(self, self)  # type: ignore[arg-type]
-
-    def call_later(self, seconds: float, call: Callable[..., Any], *args: Any) -> Connection:
-        self.due = [(seconds, lambda: call(*args))]
-        return self
-
-    def cancel(self) -> None:
-        self.due = []
+class Transport(asyncio.Transport):
+    aborted = False
 
     def get_write_buffer_size(self) -> int:
-        return self.left
+        return 1_000
 
     def abort(self) -> None:
         self.aborted = True
 
-    def later(self, read: int) -> float:
-        """The client has read so many bytes when it is time to look; returns after how long."""
-        ((seconds, call),) = self.due
-        self.due, self.left = [], self.left - read
-        call()
-        return seconds
 
-
-def test_a_client_that_reads_nothing_or_a_byte_now_and_then_loses_its_connection() -> None:
-    for read in (0, 1, int(SECONDS * RATE) - 1):
-        connection = Connection(100_000)
-        connection.unread.watch()
-        assert connection.later(read) == SECONDS and connection.aborted
-
-
-def test_a_client_that_reads_slowly_keeps_its_connection_until_it_has_read_all() -> None:
-    connection = Connection(100_000)
-    connection.unread.watch()
-    while connection.left:
-        connection.later(min(connection.left, int(SECONDS * RATE)))
-        connection.unread.watch()
-    assert not connection.aborted and not connection.due
-
-
-def test_who_reads_on_is_forgotten_and_who_makes_way_ends_soon() -> None:
-    connection = Connection(100_000)
-    connection.unread.watch()
-    connection.unread.forget()
-    assert not connection.due
-    connection.unread.end_soon()
-    assert connection.later(99_999) == FLUSH and connection.aborted
+async def test_a_connection_that_makes_way_ends_although_its_client_begins_to_read() -> None:
+    transport = Transport()
+    unread = Unread(asyncio.get_running_loop(), transport)
+    unread.watch()
+    unread.end_soon()
+    unread.forget()  # as when writing goes on
+    unread.watch()
+    await until(lambda: asyncio.sleep(0, transport.aborted), 5)
