@@ -90,11 +90,9 @@ class Admission:
         path.
         """
         if route.cost is Cost.FREE:
-            tell_keyed(scope, False)
-            address = client_of(scope)
-            await self._keyless_turns.take(address)
+            await self.keyless_turn(scope)
             response = await self._answer(route, parts, scope, receive)
-            await self._keyless_turns.take(address)
+            await self.keyless_turn(scope)
             await response(scope, receive, send)
             return
         if INSIDE in scope:
@@ -135,6 +133,11 @@ class Admission:
             if not held or announced_length(scope) > SMALL_BODY:
                 refusal.headers["Connection"] = "close"
             await refusal(scope, receive, send)
+
+    async def keyless_turn(self, scope: Scope) -> None:
+        """Wait for the turn of a request that needs no key."""
+        tell_keyed(scope, False)
+        await self._keyless_turns.take(client_of(scope))
 
     async def caller(self, route: Route, scope: Scope, parts: Sequence[str]) -> Caller:
         """Whom an admitted request is from.

@@ -37,7 +37,6 @@ from threadfold.gateway import problems
 from threadfold.gateway.access import INSIDE, Caller, Connection, GatewayState
 from threadfold.gateway.admission import Admission
 from threadfold.gateway.concurrency import LIMITS, UNLIMITED, Limits
-from threadfold.gateway.connections import tell_keyed
 from threadfold.gateway.declaration import Cost, Route
 from threadfold.gateway.end_users import answered
 from threadfold.gateway.key_sets import check_source
@@ -131,7 +130,7 @@ class Gateway:
         send = self._origins.answering(scope, send)
         answered = self._origins.answer(route, scope)
         if answered is not None:
-            tell_keyed(scope, False)
+            await self._admission.keyless_turn(scope)
             await answered(scope, receive, send)
         else:
             await self._admission.serve(route, parts, scope, receive, send)

@@ -19,8 +19,12 @@ from projections.errors import (
     WaitTimedOut,
 )
 from streams.runtime.current_request import current_request
+from streams.runtime.throttle_logs import ThrottledLogs
 
 logger = logging.getLogger(__name__)
+keyless_log = logging.getLogger(f"{__name__}.keyless")
+"""Logs the errors of requests without a key, each once in a while."""
+keyless_log.addFilter(ThrottledLogs(by_form=False))
 RETRY_AFTER = 1
 """Seconds a caller is asked to wait after a 503: healing and reconnecting take about that long when
 all is well.
@@ -107,7 +111,12 @@ def problem_of(error: ThreadfoldError) -> Response:
         headers["Allow"] = error.allowed
     text = str(error)
     if error.problem >= 500:
-        logger.warning("%s: %s%s", type(error).__name__, text, of_request())
+        current = current_request()
+        if current is not None and current.tenant is None:
+            # Whoever has no key could fill the disk with lines.
+            keyless_log.warning("%s: %s", type(error).__name__, text)
+        else:
+            logger.warning("%s: %s%s", type(error).__name__, text, of_request())
         # Where the deployment's servers are is for its operators, who have the log.
         text = _PLACES.sub("", text)
     return problem(error.problem, type(error).__name__, text, headers)

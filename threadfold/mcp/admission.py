@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from projections.errors import RequestTooLarge, ThreadfoldError, Unauthorized
+from threadfold.gateway.connections import client_of
 from threadfold.gateway.credentials import bearer
 from threadfold.gateway.problems import MethodNotAllowed, disconnected, problem_of
 from threadfold.gateway.request import MAX_BODY, body_chunks, refuse_coded
@@ -55,7 +56,7 @@ class Admission:
             raise Unauthorized(NO_CREDENTIAL)
         if scope["path"] == PATH and scope["method"] != "POST":
             raise MethodNotAllowed("there are no sessions: send each message by POST", "POST")
-        await self._callers.check(given)
+        await self._callers.check(given, client_of(scope))
         refuse_coded(scope)
         try:
             return b"".join([chunk async for chunk in body_chunks(scope, receive, MAX_BODY)])

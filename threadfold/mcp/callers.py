@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -36,9 +36,10 @@ The gateway checks each call of a tool by itself.
 """
 CHECKS = 64
 UNKNOWN = 256
+OF_ADDRESS = 48
 """Credentials that the gateway is asked about at once: fewer than the file descriptors that the
-server keeps back. And those that may wait for that without having been valid before: a request that
-waits holds a place among the connections.
+server keeps back. And those that may wait for that without having been valid before, in all and of
+one address: a request that waits holds a place among the connections.
 """
 NO_CREDENTIAL = (
     "no credential: send the header `Authorization: Bearer KEY` with a tenant's key or an end"
@@ -70,12 +71,13 @@ class Callers:
         self._known: OrderedDict[bytes, float] = OrderedDict()
         self._checks = HttpTransport(url, None, timeout=CONNECT)
         self._turns = asyncio.Semaphore(CHECKS)
-        self._asking = 0
+        self._asking = Counter[str]()
+        """How many are asked about, by the address that sent them."""
         if key is not None:
             self._open[digest_of(key)] = _Open(AsyncClient(url, key, retries=PATIENCE))
 
-    async def check(self, key: str) -> None:
-        """Check that the gateway accepts a credential.
+    async def check(self, key: str, address: str = "") -> None:
+        """Check that the gateway accepts a credential, which came from an address.
 
         Raises:
             Unauthorized: it does not.
@@ -85,13 +87,16 @@ class Callers:
         digest = digest_of(key)
         if self._known.get(digest, 0.0) > time.monotonic():
             return
-        if digest not in self._known and self._asking >= UNKNOWN:
+        full = self._asking[address] >= OF_ADDRESS or self._asking.total() >= UNKNOWN
+        if digest not in self._known and full:
             raise Overloaded("many unknown credentials are checked now: try again shortly")
-        self._asking += 1
+        self._asking[address] += 1
         try:
             await self._ask(key)
         finally:
-            self._asking -= 1
+            self._asking[address] -= 1
+            if not self._asking[address]:
+                del self._asking[address]
         self._known[digest] = time.monotonic() + KNOWN_FOR
         self._known.move_to_end(digest)
         if len(self._known) > KNOWN:
