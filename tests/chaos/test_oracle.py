@@ -292,3 +292,15 @@ def test_what_is_wrong_is_reported(
     wrong(evidence)
     findings = judge(evidence)
     assert any(words in found for found in getattr(findings, kind)), findings
+
+
+@pytest.mark.parametrize(("policy", "reported"), [("new", True), ("old", False)])
+def test_a_summary_that_another_policy_refuses_is_no_fault(policy: str, reported: bool) -> None:
+    evidence = honest()
+    first = {**summary(), "policy": policy}
+    later = {**summary(), "summary_id": "s2", "policy": "new", "previous": "s1"}
+    evidence.log[SUMMARY] = row(SUMMARY, "summary-s1", "summary", first)
+    evidence.log.append(row(10, "summary-s2", "summary", later))
+    evidence.summaries = []
+    found = [one for one in judge(evidence).differing if "could be taken and was not" in one]
+    assert bool(found) == reported, found
