@@ -162,7 +162,10 @@ def address_of(host: str) -> str:
     """
     if ":" not in host:
         return host
-    address = ipaddress.IPv6Address(host)
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:  # what another server calls its client
+        return host
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(ipaddress.IPv6Network((int(address), PREFIX), strict=False))

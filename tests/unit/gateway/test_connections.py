@@ -135,6 +135,7 @@ def test_whoever_makes_way_is_the_first_of_its_kind_of_an_address_with_most_of_t
         ("::ffff:10.1.2.3", "10.1.2.3"),
         ("::1", "::/64"),
         ("fe80::1%lo", "fe80::/64"),
+        ("10.1.2.3:8080", "10.1.2.3:8080"),
     ],
 )
 def test_an_ipv6_network_counts_as_one_address(host: str, address: str) -> None:
