@@ -112,7 +112,7 @@ def problem_of(error: ThreadfoldError) -> Response:
     text = str(error)
     if error.problem >= 500:
         current = current_request()
-        if current is not None and current.tenant is None:
+        if current is None or current.tenant is None:
             # Whoever has no key could fill the disk with lines.
             keyless_log.warning("%s: %s", type(error).__name__, text)
         else:

@@ -59,6 +59,8 @@ Outcome = Literal["deleted", "opaque", "kept"]
 CLEANER = timedelta(hours=1)
 """Added to ``max.compaction.lag.ms``, for the next segment to begin and the cleaner to run."""
 USER_PAGE = 500
+PASSES = 3
+"""How often a user's conversations are listed: the user may open others meanwhile, without end."""
 ATTEMPTS = 5
 
 
@@ -146,7 +148,7 @@ class Eraser:
         return their receipts by name. One that was given to another user is that user's.
 
         Conversations erased earlier on behalf of the user are included; an erasure keeps a hash of
-        the user.
+        the user. Of those that are opened meanwhile some may be erased, too.
 
         Raises:
             InvalidName: the user has no character.
@@ -170,7 +172,10 @@ class Eraser:
         with suppress(UnknownConversation):
             done[own.conversation] = await self._erase(own, user)
         halted = set[str]()
-        while names := [name for name in names if name not in done and name not in halted]:
+        for _ in range(PASSES):
+            names = [name for name in names if name not in done and name not in halted]
+            if not names:
+                break
             for name in names:
                 try:
                     done[name] = await self.conversation(tenant, name, user=user)

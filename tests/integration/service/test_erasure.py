@@ -204,3 +204,22 @@ async def test_all_conversations_of_a_user_are_erased_and_a_repeat_answers_the_s
     assert not any(
         b"bob/1" in (value or b"") + key for key, value in await raw_records(made, "keys")
     )
+
+
+async def test_a_user_who_opens_on_and_on_meanwhile_does_not_hold_up_the_erasure(
+    made: Settings,
+) -> None:
+    async with stack(made) as (_, backend):
+        opened = 0
+
+        async def open_another(_: object = None) -> None:
+            nonlocal opened
+            opened += 1
+            event = {"type": "conversation.opened", "user": "zoe"}
+            (one,) = await backend.append("sealed", [(f"z{opened}", event)])
+            await backend.wait_applied("sealed", f"z{opened}", [one])
+
+        await open_another()
+        receipts = await asyncio.wait_for(Eraser(backend, open_another).user("sealed", "zoe"), 60)
+        erased = [receipt.conversation for receipt in receipts]
+        assert erased[0] == "z1" and len(erased) < opened
