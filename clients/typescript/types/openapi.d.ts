@@ -1675,7 +1675,7 @@ export interface paths {
         /**
          * Switch to a generation
          * @description Make a generation live: a new one, or an earlier one. It is first folded up to the live one's
-         *     position. If conversations would lose what their summaries hold, the task fails with
+         *     position. If conversations would lose what their windows hold, the task fails with
          *     `would_lose`, unless the loss is accepted.
          *
          *     Scope: `admin`.
@@ -5053,7 +5053,7 @@ export interface components {
         };
         /**
          * Switch
-         * @description `accept_loss`: switch even if conversations lose what their summaries hold.
+         * @description `accept_loss`: switch even if conversations lose what their windows hold.
          */
         Switch: {
             /** @default false */
