@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from projections.errors import ThreadfoldError
@@ -29,6 +29,10 @@ ATTEMPTS = 3
 """Ends of one service before the stack is ready at which ``up`` gives up."""
 GRACE = 20.0
 """Seconds for a service to stop: a worker finishes its batch and leaves its consumer group."""
+HEAD_START = 3.0
+"""Seconds after which the workers are stopped although the gateway has not ended: it hangs, as with
+Kafka, and all is to end soon.
+"""
 
 
 def status_of(url: str, seconds: float) -> int | None:
@@ -173,14 +177,21 @@ class Fleet:
                 )
 
     def stop(self) -> None:
-        """Stop the gateway first, so that it accepts nothing more, then all workers at once."""
+        """Stop the gateway first, so that it accepts nothing more; all workers at once when it has
+        ended, or does not end soon.
+        """
         self._end_starts()
-        for services in ([self.gateway], self.workers):
-            running = [service.process for service in services if service.process is not None]
-            if running:
-                with ThreadPoolExecutor(len(running)) as pool:
-                    for task in [pool.submit(process.stop, GRACE) for process in running]:
-                        task.result()
+        with ThreadPoolExecutor(1 + len(self.workers)) as pool:
+            tasks: list[Future[object]] = []
+            for services in ([self.gateway], self.workers):
+                tasks += [
+                    pool.submit(service.process.stop, GRACE)
+                    for service in services
+                    if service.process is not None
+                ]
+                wait(tasks, HEAD_START)
+            for task in tasks:
+                task.result()
 
     def _end_starts(self) -> None:
         """Let nothing be started any more; a server that just starts is stopped."""

@@ -167,7 +167,8 @@ class EmbeddedRedis(EmbeddedServer):
         files.rename(aside)
         self.note = (
             f"Redis could not read its files (see {self.log}): it begins empty, and the windows"
-            f" come back from the log; the files are in {aside}: delete them, they hold chat text"
+            f" come back from the log; the files are in {aside}: delete them after that, they hold"
+            " chat text"
         )
         return True
 
