@@ -249,8 +249,7 @@ class Compactor:
         made_at: int | None,
     ) -> SummaryText | None:
         """The text of an answer that a rollback left behind, or that came after it, if it was made
-        of exactly this by whom is asked: it is not paid for again.
-        """
+        of exactly this, by whom is asked."""
         offsets = absolute(request.left_behind) + ([] if made_at is None else [made_at])
         standing = standing_of(covers["positions"], covers["stands"])
         async for step in said_at(self.log, key, request.partition, offsets):
