@@ -98,7 +98,7 @@ def why_lost(before: Past, after: Window) -> str | None:
     """
     if after.meta.erased:
         return None
-    if past_of(after).events < before.events:
+    if after.meta.events < before.events:
         if after.meta.quarantine is not None:
             return "it would be parked: an event fails under the other rules"
         return "the log does not hold all its events"

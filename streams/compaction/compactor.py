@@ -248,8 +248,7 @@ class Compactor:
         previous: events.Summary | None,
         made_at: int | None,
     ) -> SummaryText | None:
-        """The text of an answer that a rollback left behind, or that came after it, if it was made
-        of exactly this, by whom is asked."""
+        """An earlier answer's text, if it was made of exactly this by the summariser asked now."""
         offsets = absolute(request.left_behind) + ([] if made_at is None else [made_at])
         standing = standing_of(covers["positions"], covers["stands"])
         async for step in said_at(self.log, key, request.partition, offsets):

@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from projections.errors import ThreadfoldError
@@ -182,15 +182,9 @@ class Fleet:
         """
         self._end_starts()
         with ThreadPoolExecutor(1 + len(self.workers)) as pool:
-            tasks: list[Future[object]] = []
-            for services in ([self.gateway], self.workers):
-                tasks += [
-                    pool.submit(service.process.stop, GRACE)
-                    for service in services
-                    if service.process is not None
-                ]
-                wait(tasks, HEAD_START)
-            for task in tasks:
+            tasks = _stopped([self.gateway], pool)
+            wait(tasks, HEAD_START)
+            for task in [*tasks, *_stopped(self.workers, pool)]:
                 task.result()
 
     def _end_starts(self) -> None:
@@ -204,6 +198,12 @@ class Fleet:
                 if kept.is_starting:
                     server.stop()
             ending.join(POLL)
+
+
+def _stopped(services: Sequence[Service], pool: Executor) -> list[Future[int | None]]:
+    """Begin to stop those that run."""
+    processes = [service.process for service in services if service.process is not None]
+    return [pool.submit(process.stop, GRACE) for process in processes]
 
 
 def _metrics_at(port: int | None) -> list[str]:
