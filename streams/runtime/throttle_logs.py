@@ -22,6 +22,8 @@ OWN = (
     "streams.partition.log_identity",
 )
 """Modules of ours that log it for each partition, each time they try again."""
+SERVER = "uvicorn.error"
+"""The logger with a line for each request that is no HTTP, which anybody can send."""
 
 CHATTER = ("aiokafka.consumer.subscription_state", "aiokafka.conn")
 """Loggers of aiokafka that tell of each look at the brokers, at INFO: an idle worker looks every
@@ -77,5 +79,5 @@ def throttle_logs() -> None:
         chatter = logging.getLogger(name)
         if chatter.getEffectiveLevel() == logging.INFO:
             chatter.setLevel(logging.WARNING)
-    for name in OWN:
+    for name in (*OWN, SERVER):
         logging.getLogger(name).addFilter(_OURS)

@@ -18,10 +18,13 @@ class Written(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.bytes = b""
-        self.paused = self.closed = False
+        self.paused = self.closed = self.aborted = False
 
     def close(self) -> None:
         self.closed = True
+
+    def abort(self) -> None:
+        self.closed = self.aborted = True
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -46,11 +49,15 @@ async def answer_empty(send: Any) -> None:
     await send({"type": "http.response.body"})
 
 
-def connected(app: Any) -> tuple[Any, Written]:
-    """The protocol of a new connection to an application, and what it writes to."""
+def connected(app: Any, connections: Connections | None = None) -> tuple[Any, Written]:
+    """The protocol of a new connection to an application, and what it writes to.
+
+    ``connections``: those of its server.
+    """
     config = Config(app, http="httptools", ws="none", lifespan="off", log_config=None)
     config.load()
     transport = Written()
-    connection = bounded(Connections(2))(config=config, server_state=ServerState(), app_state={})
+    server = bounded(Connections(2) if connections is None else connections)
+    connection = server(config=config, server_state=ServerState(), app_state={})
     connection.connection_made(transport)
     return connection, transport

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 import socket
+import time
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -30,6 +32,11 @@ from threadfold.gateway.tls import certificate_of
 DEMO_TENANT = "demo"
 MASTER_KEYS = "master.keys"
 MEMORIES = "memories"
+END = 20.0
+"""Seconds from SIGTERM to the end of everything, as far as that can be had."""
+PROMPT = 6.0
+"""Seconds in which services end whose servers answer."""
+LEAST_GRACE = 3.0
 
 
 class _Stop(BaseException):
@@ -116,11 +123,19 @@ def up(port: int | None, data: Path, workers: int, metrics_port: int | None) -> 
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
+        since = time.monotonic()
         if fleet is not None:
             fleet.stop()
         if stack is not None:
-            stack.stop()
+            stack.stop(grace_after(time.monotonic() - since))
         folder.release()
+
+
+def grace_after(spent: float) -> float:
+    """Seconds that the servers have to end after the services took so many. Services that end late
+    waited for servers that hang; and one that is killed loses nothing that it wrote.
+    """
+    return math.inf if spent < PROMPT else max(LEAST_GRACE, END - spent)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

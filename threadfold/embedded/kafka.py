@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import os
 import uuid
 from collections.abc import Sequence
@@ -107,11 +108,13 @@ class EmbeddedKafka(EmbeddedServer):
             self._settle(tidy=False)
             raise
 
-    def stop(self) -> None:
-        """Stop Kafka in about half a second; the first time it also writes the class archive."""
+    def stop(self, within: float = math.inf) -> None:
+        """Stop Kafka in about half a second; the first time it also writes the class archive. See
+        :meth:`EmbeddedServer.stop`.
+        """
         training = self._archive is not None and self._archive.is_training
         self.grace = TRAINING_GRACE if training and self.poll() is None else type(self).grace
-        super().stop()
+        super().stop(within)
         self._settle(tidy=self.poll() in (0, 143))  # 143: ended by SIGTERM, as the JVM says it
 
     def kill(self) -> None:

@@ -4,6 +4,7 @@ answers, stopped in order.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from abc import abstractmethod
@@ -158,11 +159,13 @@ class EmbeddedServer(Lifecycle):
         del code, said
         return False
 
-    def stop(self) -> None:
-        """Stop the server, after ``grace`` seconds by force; a no-op if it does not run."""
+    def stop(self, within: float = math.inf) -> None:
+        """Stop the server, after ``grace`` seconds, or ``within`` if that is less, by force; a
+        no-op if it does not run.
+        """
         self._stopped.set()
         if self._process is not None:
-            self._process.stop(self.grace)
+            self._process.stop(min(self.grace, within))
 
     def kill(self) -> None:
         """End the server with SIGKILL, as a crash would; for tests of what a crash does."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from secrets import token_urlsafe
@@ -121,13 +122,15 @@ class EmbeddedStack(Lifecycle):
                     server.stop()
                 raise
 
-    def stop(self) -> None:
-        """Stop what was started here and release the folder. It can be repeated."""
+    def stop(self, within: float = math.inf) -> None:
+        """Stop what was started here, after ``within`` seconds by force, and release the folder. It
+        can be repeated.
+        """
         try:
             servers = self.servers
             if servers:
                 with ThreadPoolExecutor(len(servers)) as pool:
-                    for task in [pool.submit(server.stop) for server in servers]:
+                    for task in [pool.submit(server.stop, within) for server in servers]:
                         task.result()
         finally:
             self.embedded_kafka = None

@@ -110,6 +110,7 @@ class Admission:
             tell_keyed(scope, False)
             principal = await self._connection.credentials.identify(given, self._state)
         except ThreadfoldError as error:
+            await self.keyless_turn(scope)
             await problem_of(error)(scope, receive, send)
             return
         tell_keyed(scope, True)

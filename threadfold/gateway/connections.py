@@ -17,6 +17,9 @@ from typing import Protocol
 
 from starlette.types import Scope
 
+from threadfold.gateway.arrivals import READ_SECONDS
+from threadfold.gateway.keyless_turns import KeylessTurns
+
 RESERVED = 256
 """File descriptors that are not for connections: Kafka, Redis, files, and answers that say why."""
 TELL_KEYED = "threadfold.tell_keyed"
@@ -29,6 +32,11 @@ LEAST = 64
 ADDRESS_SHARE = 2
 """One address may hold one part in so many of the connections. It is large because a proxy in
 front of the gateway is one address.
+"""
+MAX_WAITING = 32
+MANY_WAITING = 2_048
+"""Requests of one connection that may wait for the answers to those before them; and of all, from
+which on one may of a connection that has shown no valid key: each takes a few KiB.
 """
 PREFIX = 64
 """Bits of an IPv6 address by which connections are counted: one customer has all of the rest."""
@@ -96,8 +104,11 @@ class Connections:
     def __init__(self, most: int, most_of_address: int = 0) -> None:
         self.most = most
         self.most_of_address = most_of_address or max(1, most // ADDRESS_SHARE)
+        self.reading = KeylessTurns(READ_SECONDS)
         self.explaining = 0
         """Connections that are not counted, and are open until they were answered why."""
+        self.requests_waiting = 0
+        """Requests that wait for the answers to those before them on their connection."""
         self._count: dict[str, int] = {}
         self._total = 0
         self._keyless, self._waiting = _InTurn(), _InTurn()
@@ -127,6 +138,13 @@ class Connections:
     def may_explain(self) -> bool:
         """Whether there is a descriptor left for a connection that is not counted."""
         return self.explaining < RESERVED // 2
+
+    def may_wait(self, *, keyed: bool) -> int:
+        """How many requests of one connection may wait for the answers to those before them.
+
+        Args: ``keyed``: it has shown a valid key.
+        """
+        return MAX_WAITING if keyed or self.requests_waiting < MANY_WAITING else 1
 
     def waits(self, connection: Connection) -> None:
         """From now on the connection waits for a request: it may make way."""

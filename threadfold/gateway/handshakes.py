@@ -73,9 +73,7 @@ class Handshake(asyncio.Protocol):
         self._lost = True
         self._leave()
         if self._tls is not None:
-            self._tls.connection_lost(error)  # it ends the task
-        elif self._task is not None:
-            self._task.cancel()
+            asyncio.get_running_loop().call_soon(self._end_tls)
 
     def make_way(self) -> None:
         """Close, as there is no room (``threadfold.gateway.connections``)."""
@@ -94,7 +92,17 @@ class Handshake(asyncio.Protocol):
         memoryview(self._tls.get_buffer(len(came)))[: len(came)] = came
         self._tls.buffer_updated(len(came))
 
+    def _end_tls(self) -> None:
+        """Let nothing remain of a handshake whose client has left: its timer would keep it for as
+        long as a handshake may take.
+        """
+        assert self._tls is not None
+        self._tls.eof_received()  # ends the timer
+        self._tls.connection_lost(None)  # ends the task
+
     async def _shake(self) -> None:
+        if self._lost:
+            return
         loop = asyncio.get_running_loop()
         early = _Early()
         starting = loop.create_task(
@@ -111,10 +119,8 @@ class Handshake(asyncio.Protocol):
             # By now the transport has the TLS protocol; its connection_made comes next.
             tls = self._plain.get_protocol()
             self._plain.set_protocol(self)
-            if self._plain.is_closing():
-                return
             self._tls = cast("asyncio.BufferedProtocol", tls)
-            loop.call_soon(self._await_turn)
+            loop.call_soon(self._end_tls if self._lost else self._await_turn)
             transport = await starting
         except OSError:  # no TLS, or its client left; ssl.SSLError is one
             self._plain.abort()
@@ -123,6 +129,7 @@ class Handshake(asyncio.Protocol):
                 self._go_on(transport, early)
         finally:
             starting.cancel()
+            del starting  # its error refers to this frame, which would refer to it
 
     def _await_turn(self) -> None:
         if self._came and not self._plain.is_closing():

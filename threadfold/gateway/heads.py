@@ -29,4 +29,26 @@ def fault_of_head(
     if len(url) >= MAX_HEAD or escapes > MAX_ESCAPES or parameters > MAX_PARAMETERS:
         most = f"{MAX_HEAD} bytes, {MAX_ESCAPES} escapes or {MAX_PARAMETERS} parameters"
         return 414, f"the address has over {most}"
+    return fault_of_coding(headers)
+
+
+def fault_of_coding(headers: Iterable[tuple[bytes, bytes]]) -> tuple[int, str] | None:
+    """The status and the words to refuse a request with whose body is in a transfer coding that
+    nobody here decodes, or None.
+    """
+    for name, value in headers:
+        if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            shown = value[:40].decode("latin-1")
+            return 501, f"transfer coding {shown!r} is not known: the only one is chunked"
     return None
+
+
+def without_upgrade(
+    method: bytes, url: bytes, version: str, headers: Iterable[tuple[bytes, bytes]]
+) -> bytes:
+    """The head of a request that asks for an upgrade, without that."""
+    lines = [
+        b"%s %s HTTP/%s" % (method, url, version.encode()),
+        *(b"%s: %s" % header for header in headers if header[0] != b"upgrade"),
+    ]
+    return b"\r\n".join([*lines, b"", b""])

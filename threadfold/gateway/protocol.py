@@ -18,21 +18,24 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from threadfold.gateway.arrivals import Arrivals
+from threadfold.gateway.body_pace import BodyPace
 from threadfold.gateway.connections import TELL_KEYED, Connections, address_of
-from threadfold.gateway.heads import MAX_HEAD, MAX_HEADERS, fault_of_head
+from threadfold.gateway.heads import (
+    MAX_HEAD,
+    MAX_HEADERS,
+    fault_of_coding,
+    fault_of_head,
+    without_upgrade,
+)
 from threadfold.gateway.problems import last_answer
 from threadfold.gateway.unread_answers import Unread
 
-MAX_WAITING = 32
-"""Requests of a connection that may wait for the answers to those before them."""
 NO_ROOM = "the gateway holds as many connections as it may: try again shortly"
 HEAD_SECONDS = 30.0
 """Seconds from the start of a connection, or the first byte of a head, to the end of the head."""
 REFUSED_SECONDS = 5.0
 """The same, for a connection there is no room for."""
-BODY_GRACE = 20.0
-BODY_RATE = 4_096
-"""A body has ``BODY_GRACE`` seconds, and one more for each ``BODY_RATE`` bytes that have come."""
 HALF_CLOSED = 2.0
 """Seconds in which a client that has shut its writing side is answered. One that has left looks the
 same: nobody may hold a place for longer.
@@ -58,15 +61,13 @@ class BoundedProtocol(HttpToolsProtocol):
     _in_head = False
     _in_body = False
     _counted = False
-    _keyless = False
-    """The last request needed no key: the next one is not expected to have one."""
+    _keyed: bool | None = None
+    """Whether the last request had a valid key, as the next one is expected to; None: not known."""
     _explains = False
-    _body_from = 0.0
-    _body_bytes = 0
+    _waiting = 0
+    _pace = BodyPace(0.0)
     _late: asyncio.TimerHandle | None = None
     address = ""
-    _coding = b""
-    """A transfer coding of the request that nobody here decodes."""
     _answered: RequestResponseCycle | None = None
     """The request that is being answered. ``cycle`` is the one that came last."""
     _coming: RequestResponseCycle | None = None
@@ -81,19 +82,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self._pieces: list[bytes] = []
         self._unread = Unread(self.loop, transport)
         self.address = address_of(self.client[0]) if self.client else ""
+        self._arrivals = Arrivals(
+            self.open_connections.reading, self.address, transport, self.flow, self._read
+        )
         self._counted = self.open_connections.add(self)
-        if not self._counted:
-            if not self.open_connections.may_explain():
-                transport.abort()
-                return
-            self._explains = True
-            self.open_connections.explaining += 1
+        if not self._counted and not self._may_explain():
+            return
         seconds = HEAD_SECONDS if self._counted else REFUSED_SECONDS
         self._late = self.loop.call_later(seconds, self._too_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._in_time()
         self._unread.forget()
+        self._arrivals.forget()
         if self._counted:
             self._counted = False
             self.open_connections.remove(self)
@@ -103,10 +104,29 @@ class BoundedProtocol(HttpToolsProtocol):
             self._answered.disconnected = True
             self._answered.message_event.set()
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        # What refers to itself would stay until the collector looks, which it does seldom.
+        del self._arrivals
+        self.pipeline.clear()
+        self._count_waiting()
+        self.scope = self.cycle = self._answered = self._coming = None  # type: ignore[assignment]
+
+    def _may_explain(self) -> bool:
+        """Whether a connection that is not counted may stay until it was answered why; it is gone
+        if not.
+        """
+        self._explains = self.open_connections.may_explain()
+        if self._explains:
+            self.open_connections.explaining += 1
+        else:
+            self.transport.abort()
+        return self._explains
 
     def make_way(self) -> None:
         """Close, as there is no room (``threadfold.gateway.connections``)."""
         self._counted = False
+        if not self._may_explain():
+            return
         if self._in_head:
             self._refuse(503, NO_ROOM)
         else:
@@ -117,15 +137,19 @@ class BoundedProtocol(HttpToolsProtocol):
         """Say whether a request is being answered that may have a key, to a client that reads."""
         if not self._counted:
             return
-        if self._keyless:
+        if self._keyed is False:
             self.open_connections.needs_no_key(self)
         elif self.cycle is None or self.cycle.response_complete or self.flow.write_paused:
             self.open_connections.waits(self)
         else:
             self.open_connections.is_answered(self)
 
+    def _count_waiting(self) -> None:
+        self.open_connections.requests_waiting += len(self.pipeline) - self._waiting
+        self._waiting = len(self.pipeline)
+
     def _tell_keyed(self, keyed: bool) -> None:
-        self._keyless = not keyed
+        self._keyed = keyed
         self._place()
 
     def pause_writing(self) -> None:
@@ -149,8 +173,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unread.watch()
 
     def data_received(self, data: bytes) -> None:
-        self._progress = False
         self._unset_keepalive_if_required()
+        self._arrivals.add(data, at_once=self._keyed is True)
+
+    def _read(self, data: bytes) -> None:
+        self._progress = False
         if self._refusal is not None:
             self._pass_over(data)
             return
@@ -174,7 +201,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._in_head:
                 self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
             elif self._in_body:
-                self._body_from, self._body_bytes = self.loop.time(), 0
+                self._pace = BodyPace(self.loop.time())
                 self._late = self.loop.call_later(CHECK, self._check_body)
 
     def _pass_over(self, data: bytes) -> None:
@@ -185,6 +212,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Answer what has come whole, and close after that."""
+        if self.scheme == "https":
+            self._arrivals.forget()  # after the end of TLS nothing can be answered
+        else:
+            self._arrivals.now()
         if self._refusal is None:
             if self._in_head or self._in_body:
                 self._read_no_more(b"")
@@ -210,7 +241,8 @@ class BoundedProtocol(HttpToolsProtocol):
                 if self._tunnels():
                     return
                 data = data[upgrade.args[0] :]
-                head = self._head_without_upgrade()
+                version = self.parser.get_http_version()
+                head = without_upgrade(self.parser.get_method(), self.url, version, self.headers)
                 # The old parser takes nothing more after a request that closes the connection.
                 self.parser = HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -219,19 +251,10 @@ class BoundedProtocol(HttpToolsProtocol):
     def _tunnels(self) -> bool:
         return self.parser.get_method() == b"CONNECT"
 
-    def _head_without_upgrade(self) -> bytes:
-        version = self.parser.get_http_version().encode()
-        lines = [
-            b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version),
-            *(b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"),
-        ]
-        return b"\r\n".join([*lines, b"", b""])
-
     def on_message_begin(self) -> None:
         if self._refusal is not None:
             raise _Refused
         self._in_head = True
-        self._coding = b""
         super().on_message_begin()
         cast("dict[str, object]", self.scope)[TELL_KEYED] = self._tell_keyed
 
@@ -242,8 +265,6 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.headers) > MAX_HEADERS:
             self._refuse(431, f"the request has over {MAX_HEADERS} headers")
             raise _Refused
-        if name.lower() == b"transfer-encoding" and value.strip().lower() != b"chunked":
-            self._coding = value
 
     def on_headers_complete(self) -> None:
         if self._refusal is not None:
@@ -258,23 +279,22 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._tunnels():
             self._refuse(501, "method CONNECT is not supported")
             return
-        if self._coding:
-            self._refuse_coding()
-            return
         fault = fault_of_head(self.parser.get_http_version(), self.headers, self.url)
         if fault is not None:
             self._refuse(*fault)
             raise _Refused
-        if len(self.pipeline) >= MAX_WAITING:
-            self._refuse(503, f"{MAX_WAITING} requests wait here for their answers: wait for them")
+        most = self.open_connections.may_wait(keyed=self._keyed is True)
+        if len(self.pipeline) >= most:
+            self._refuse(503, f"{most} requests wait here for their answers: wait for them")
             raise _Refused
         super().on_headers_complete()
+        self._count_waiting()
         self._place()
         self._coming = self.cycle
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
-        self._body_bytes += len(body)
+        self._pace.add(len(body))
         self._pieces.append(body)
 
     def _hand_on(self) -> None:
@@ -300,6 +320,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         last = not self.pipeline
         super().on_response_complete()
+        self._count_waiting()
         if self.transport.is_closing():
             self._unread.watch()
         if self._refusal is not None:
@@ -310,14 +331,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._place()
 
     def send_400_response(self, msg: str) -> None:
-        if self._coding:
-            self._refuse_coding()
-        else:
-            self._refuse(400, "this is not a valid HTTP request")
-
-    def _refuse_coding(self) -> None:
-        shown = self._coding[:40].decode("latin-1")
-        self._refuse(501, f"transfer coding {shown!r} is not known: the only one is chunked")
+        fault = fault_of_coding(self.headers) if self._in_head else None
+        self._refuse(*fault or (400, "this is not a valid HTTP request"))
 
     def _in_time(self) -> None:
         if self._late is not None:
@@ -339,14 +354,10 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self.flow.read_paused:
-            self._body_from += CHECK
-        allowed = BODY_GRACE + self._body_bytes / BODY_RATE
-        if self.loop.time() - self._body_from > allowed:
-            self._refuse(
-                408,
-                f"the request's body comes too slowly: it has {BODY_GRACE:g} s and a second more"
-                f" for each {BODY_RATE} bytes",
-            )
+            self._pace.give(CHECK)
+        fault = self._pace.fault(self.loop.time())
+        if fault is not None:
+            self._refuse(408, fault)
         else:
             self._late = self.loop.call_later(CHECK, self._check_body)
 

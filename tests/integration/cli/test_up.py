@@ -11,6 +11,7 @@ import re
 import signal
 import socket
 import ssl
+import time
 import tomllib
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -23,7 +24,7 @@ from redis.exceptions import AuthenticationError
 from tests.support.certificates import Authority
 from tests.support.commands import cli, ok, start
 from tests.support.ports import own_port
-from tests.support.processes import alive
+from tests.support.processes import alive, freeze
 from tests.support.up import request, running
 from tests.support.worker import until
 from threadfold.embedded.probe import kafka_cluster
@@ -245,6 +246,35 @@ def binds(listener: socket.socket, address: str) -> bool:
     except OSError:
         return False
     return True
+
+
+@pytest.mark.long
+async def test_up_ends_soon_and_loses_nothing_though_its_servers_hang(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with running(data) as up:
+        url = await up.ready()
+        key = up.lines[0].split()[-1]
+        sent = await request(f"{url}/v1/conversations/c/events?wait=applied", key, HELLO)
+        assert sent["events"][0]["status"] == "applied"
+        family = up.children()
+        hung = [
+            pid
+            for pid, args in family.items()
+            if "guard.py" not in args
+            if args.split()[0].endswith("/java") or "valkey" in args or "redis-server" in args
+        ]
+        assert len(hung) == 2
+        for pid in hung:
+            freeze(pid)
+        since = time.monotonic()
+        code, said = await up.end()
+        assert code == 0, said
+        assert time.monotonic() - since < 27  # 20 for all; where the gateway hangs, 3 more
+        assert not [args for pid, args in family.items() if alive(pid)]
+    async with running(data) as again:
+        await again.ready()
+        ran = await ok("context", "demo", "c", "--data", data)
+        assert json.loads(ran.out)["messages"][0]["content"] == HELLO["content"]
 
 
 @pytest.mark.long

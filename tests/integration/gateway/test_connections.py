@@ -17,7 +17,7 @@ from streams.settings.settings import Settings
 from tests.support.platform import Platform, running_platform
 from tests.support.serving import serving
 from tests.support.worker import until
-from threadfold.gateway import create_gateway, protocol
+from threadfold.gateway import body_pace, create_gateway, protocol
 from threadfold.gateway.admission import ANSWER_RATE
 from threadfold.gateway.app import Gateway
 from threadfold.gateway.concurrency import Limits
@@ -251,7 +251,7 @@ async def test_a_request_without_a_key_is_answered_401_and_its_connection_closed
 async def test_a_body_that_comes_too_slowly_is_answered_408(
     platform: Platform, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "BODY_GRACE", 0.5)
+    monkeypatch.setattr(body_pace, "BODY_GRACE", 0.5)
     monkeypatch.setattr(protocol, "CHECK", 0.1)
     slow = Dribble(small.url, head(platform.key))
     await slow.begin(3)
@@ -263,7 +263,7 @@ async def test_a_body_that_comes_too_slowly_is_answered_408(
 async def test_a_body_at_the_least_rate_is_accepted(
     platform: Platform, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "BODY_GRACE", 1.0)
+    monkeypatch.setattr(body_pace, "BODY_GRACE", 1.0)
     monkeypatch.setattr(protocol, "CHECK", 0.1)
     body = b'{"role":"user","content":"' + b"x" * 20_000 + b'"}'
     parts = urlsplit(small.url)

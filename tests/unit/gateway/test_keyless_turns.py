@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+from streams.settings.settings import Settings
+from threadfold.gateway import create_gateway
 from threadfold.gateway.keyless_turns import KeylessTurns
 
 
@@ -35,3 +38,27 @@ async def test_who_leaves_before_the_turn_takes_none() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
     await asyncio.wait_for(turns.take("b"), 5)
+
+
+async def test_requests_whose_key_is_refused_are_answered_a_few_in_a_step() -> None:
+    app = create_gateway(Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0"))
+    step, answered = 0, list[int]()
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            assert message["status"] == 401
+            answered.append(step)
+
+    scope = {"type": "http", "method": "GET", "path": "/v1/me", "query_string": b"", "headers": []}
+    tasks = [
+        asyncio.create_task(app({**scope, "client": ("10.0.0.1", 1)}, receive, send))
+        for _ in range(100)
+    ]
+    while not all(task.done() for task in tasks):
+        step += 1
+        await asyncio.sleep(0)
+    assert len(answered) == 100
+    assert max(answered.count(n) for n in range(step + 1)) <= 8

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from tests.support.written import answer_empty, connected
-from threadfold.gateway import protocol
+from threadfold.gateway import body_pace, protocol
 
 
 async def test_the_time_in_which_the_gateway_takes_nothing_does_not_count_for_a_slow_body(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     grace, check = 0.5, 0.05
-    monkeypatch.setattr(protocol, "BODY_GRACE", grace)
-    monkeypatch.setattr(protocol, "BODY_RATE", 1 << 30)
+    monkeypatch.setattr(body_pace, "BODY_GRACE", grace)
+    monkeypatch.setattr(body_pace, "BODY_RATE", 1 << 30)
     monkeypatch.setattr(protocol, "CHECK", check)
     taken, answered = asyncio.Event(), asyncio.Event()
 

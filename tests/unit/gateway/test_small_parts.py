@@ -11,8 +11,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from tests.support.worker import until
 from tests.support.written import answer_empty, connected
 from threadfold.gateway import protocol
+from threadfold.gateway.connections import MAX_WAITING
 from threadfold.gateway.heads import MAX_ESCAPES, MAX_HEADERS, MAX_PARAMETERS
-from threadfold.gateway.protocol import MAX_WAITING
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import shutil
 import socket
 import ssl
@@ -215,6 +216,43 @@ def test_nothing_is_done_for_handshakes_whose_clients_have_left(
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(run())
     assert steps < 10
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["begun", "done"])
+def test_nothing_of_a_handshake_stays_when_its_client_has_left(
+    files: tuple[Path, Path], whole: bool, collector_off: None
+) -> None:
+    """The collector looks seldom where requests are answered: it must have nothing to find."""
+    connections, message = Connections(1_000, 1_000), first_message()
+
+    def left() -> int:
+        return sum(type(one).__name__ == "SSLProtocol" for one in gc.get_objects())
+
+    def come_and_go(place: httpx.URL, kind: int) -> None:
+        with socket.create_connection((place.host, place.port)) as one:
+            if whole:
+                unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+                with unchecked.wrap_socket(one) as secure:
+                    secure.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+                    assert secure.recv(100)
+                return
+            one.sendall(message[: 50 if kind % 3 == 2 else None])
+            if kind % 3 == 1:
+                one.recv(100)
+            if kind % 2:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    async def run() -> None:
+        async with serving(APP, connections, Certificate(*files)) as url:
+            place = httpx.URL(url)
+            for kind in range(60):
+                await asyncio.to_thread(come_and_go, place, kind)
+            await until(lambda: asyncio.sleep(0, len(connections) == 0))
+            await until(lambda: asyncio.sleep(0, left() == 0), 5)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -89,3 +89,10 @@ def test_what_each_look_at_the_brokers_says_is_left_out_unless_everything_is_wan
         logging.root.setLevel(before)
         for one in chatter:
             one.setLevel(logging.NOTSET)
+
+
+def test_requests_that_are_no_http_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    throttle_logs()
+    for _ in range(100):
+        logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+    assert len(caplog.records) == 1

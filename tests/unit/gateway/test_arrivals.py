@@ -1,0 +1,175 @@
+"""What arrives on connections without a valid key is read in turns, and nothing of it stays."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import Any
+
+import pytest
+
+from tests.support.written import Written, answer_empty, connected
+from threadfold.gateway.connections import (
+    MANY_WAITING,
+    MAX_WAITING,
+    RESERVED,
+    Connections,
+    tell_keyed,
+)
+from threadfold.gateway.keyless_turns import KeylessTurns
+
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"
+
+
+class Server:
+    """An application whose requests have a valid key if their path is ``/keyed``. It keeps the
+    paths in the order in which they came.
+    """
+
+    def __init__(self) -> None:
+        self.came: list[str] = []
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.connections = Connections(1_000, 1_000)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.came.append(scope["path"])
+        tell_keyed(scope, scope["path"] == "/keyed")
+        await self.go_on.wait()
+        await answer_empty(send)
+
+    def connect(self) -> tuple[Any, Written]:
+        return connected(self, self.connections)
+
+
+def one_in_a_step(server: Server) -> None:
+    server.connections.reading = KeylessTurns(1e-9)  # less time than anything takes
+
+
+async def steps(many: int) -> None:
+    for _ in range(many):
+        await asyncio.sleep(0)
+
+
+async def test_what_comes_at_once_is_read_in_steps_and_meanwhile_no_more_comes() -> None:
+    server = Server()
+    one_in_a_step(server)
+    ends = [server.connect() for _ in range(20)]
+    for connection, _ in ends:
+        connection.data_received(GET)
+    assert [transport.paused for _, transport in ends] == [False] + [True] * 19
+    await steps(8)
+    assert 2 <= len(server.came) <= 10
+    await steps(40)
+    assert len(server.came) == 20
+    assert not any(transport.paused for _, transport in ends)
+    assert all(transport.bytes.startswith(b"HTTP/1.1 200 ") for _, transport in ends)
+
+
+async def test_a_connection_that_has_shown_a_valid_key_waits_for_nobody() -> None:
+    server = Server()
+    one_in_a_step(server)
+    valid, heard = server.connect()
+    valid.data_received(GET.replace(b"/ ", b"/keyed "))
+    await steps(5)
+    assert heard.bytes.count(b"HTTP/1.1 200 ") == 1
+    for connection, _ in [server.connect() for _ in range(20)]:
+        connection.data_received(GET)
+    valid.data_received(GET.replace(b"/ ", b"/keyed "))
+    await steps(5)
+    assert heard.bytes.count(b"HTTP/1.1 200 ") == 2
+    assert len(server.came) < 15
+
+
+async def test_what_waits_is_read_in_order_with_what_comes_after_it() -> None:
+    server = Server()
+    one_in_a_step(server)
+    first, _ = server.connect()
+    first.data_received(GET)
+    second, heard = server.connect()
+    whole = POST + b"0123456789" + GET.replace(b"/ ", b"/next ")
+    for i in range(0, len(whole), 7):
+        second.data_received(whole[i : i + 7])
+    await steps(20)
+    assert server.came == ["/", "/", "/next"]
+    assert heard.bytes.count(b"HTTP/1.1 200 ") == 2
+
+
+async def test_what_waits_is_answered_although_its_client_sends_no_more() -> None:
+    server = Server()
+    one_in_a_step(server)
+    first, _ = server.connect()
+    first.data_received(GET)
+    second, heard = server.connect()
+    second.data_received(GET)
+    assert second.eof_received()
+    await steps(5)
+    assert heard.bytes.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_of_a_client_that_has_left_nothing_is_read() -> None:
+    server = Server()
+    one_in_a_step(server)
+    for connection, transport in [server.connect() for _ in range(5)]:
+        connection.data_received(GET)
+        transport.close()
+        connection.connection_lost(None)
+    await steps(20)
+    assert server.came == ["/"]  # was read at once
+
+
+async def test_where_many_requests_wait_one_connection_without_a_key_adds_few() -> None:
+    server = Server()
+    server.go_on.clear()
+    most = MANY_WAITING // MAX_WAITING
+    ends = [server.connect() for _ in range(most + 20)]
+    valid, _ = server.connect()
+    valid.data_received(GET.replace(b"/ ", b"/keyed "))
+    await steps(3)
+    for connection, _ in ends:
+        connection.data_received(GET * (MAX_WAITING + 1))
+    await steps(200)
+    assert MANY_WAITING <= server.connections.requests_waiting <= MANY_WAITING + 20
+    valid.data_received(GET * MAX_WAITING)
+    assert server.connections.requests_waiting >= MANY_WAITING + MAX_WAITING
+    server.go_on.set()
+    await steps(200)
+    assert server.connections.requests_waiting == 0
+    refused = [transport for _, transport in ends if b"HTTP/1.1 503 " in transport.bytes]
+    assert len(refused) == 20
+
+
+async def test_who_makes_way_goes_at_once_where_many_still_go() -> None:
+    connections = Connections(1_000, 1_000)
+    ends = [connected(answer_empty, connections) for _ in range(RESERVED)]
+    for connection, _ in ends:
+        connections.remove(connection)
+        connection.make_way()
+    gone = [transport for _, transport in ends if transport.aborted]
+    assert len(gone) == RESERVED - RESERVED // 2 and connections.explaining == RESERVED // 2
+    for connection, _ in ends:
+        connection.connection_lost(None)
+    assert connections.explaining == 0
+
+
+@pytest.mark.usefixtures("collector_off")
+@pytest.mark.parametrize("error", [None, ConnectionResetError()], ids=["closed", "reset"])
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET", GET, GET * 40, POST, b"\0\1\r\n\r\n", GET.replace(b"/ ", b"/keyed ") * 3],
+    ids=["nothing", "half a head", "one", "many", "half a body", "garbage", "keyed"],
+)
+async def test_nothing_of_a_connection_stays(sent: bytes, error: Exception | None) -> None:
+    """The collector looks seldom where requests are answered: it must have nothing to find."""
+    server = Server()
+    connection, transport = server.connect()
+    if sent:
+        connection.data_received(sent)
+    await steps(10)
+    transport.close()
+    connection.connection_lost(error)
+    left = weakref.ref(connection)
+    del connection
+    await steps(10)
+    assert left() is None

@@ -1,0 +1,32 @@
+"""How slowly the body of a request may come: a minimum rate, not only a time for all of it."""
+
+from __future__ import annotations
+
+BODY_GRACE = 20.0
+BODY_RATE = 4_096
+"""A body has ``BODY_GRACE`` seconds, and one more for each ``BODY_RATE`` bytes that have come."""
+
+
+class BodyPace:
+    """How fast one body comes. Times are seconds of one clock."""
+
+    def __init__(self, now: float) -> None:
+        self._since = now
+        self._bytes = 0
+
+    def add(self, size: int) -> None:
+        """So many bytes have come."""
+        self._bytes += size
+
+    def give(self, seconds: float) -> None:
+        """For so long nobody took what had come: that is not its sender's fault."""
+        self._since += seconds
+
+    def fault(self, now: float) -> str | None:
+        """The words to refuse the body with; None: it comes fast enough."""
+        if now - self._since <= BODY_GRACE + self._bytes / BODY_RATE:
+            return None
+        return (
+            f"the request's body comes too slowly: it has {BODY_GRACE:g} s and a second more for"
+            f" each {BODY_RATE} bytes"
+        )
