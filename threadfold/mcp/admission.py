@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from projections.errors import RequestTooLarge, ThreadfoldError, Unauthorized
-from threadfold.gateway.connections import client_of
+from threadfold.gateway.connections import client_of, tell_keyed
 from threadfold.gateway.credentials import bearer
 from threadfold.gateway.problems import MethodNotAllowed, disconnected, problem_of
 from threadfold.gateway.request import MAX_BODY, body_chunks, refuse_coded
@@ -57,6 +57,7 @@ class Admission:
         if scope["path"] == PATH and scope["method"] != "POST":
             raise MethodNotAllowed("there are no sessions: send each message by POST", "POST")
         await self._callers.check(given, client_of(scope))
+        tell_keyed(scope, True)
         refuse_coded(scope)
         try:
             return b"".join([chunk async for chunk in body_chunks(scope, receive, MAX_BODY)])

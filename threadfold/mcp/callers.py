@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from mcp.server.mcpserver.exceptions import ToolError
 
-from projections.errors import Overloaded, Unauthorized
+from projections.errors import Unauthorized
 from threadfold.gateway.credentials import bearer
 from threadfold.gateway.problems import NotConnected
 from threadfold.gateway.tokens import digest_of
+from threadfold.mcp.address_turns import AddressTurns
 from threadfold_client import (
     AsyncClient,
     ClientError,
@@ -35,11 +36,8 @@ KNOWN_FOR = 30.0
 The gateway checks each call of a tool by itself.
 """
 CHECKS = 64
-UNKNOWN = 256
-OF_ADDRESS = 48
-"""Credentials that the gateway is asked about at once: fewer than the file descriptors that the
-server keeps back. And those that may wait for that without having been valid before, in all and of
-one address: a request that waits holds a place among the connections.
+"""Credentials that the gateway is asked about at once, of those that were valid before: with the
+others fewer than the file descriptors that the server keeps back.
 """
 NO_CREDENTIAL = (
     "no credential: send the header `Authorization: Bearer KEY` with a tenant's key or an end"
@@ -70,9 +68,8 @@ class Callers:
         """By the credential's digest: no error can quote a credential."""
         self._known: OrderedDict[bytes, float] = OrderedDict()
         self._checks = HttpTransport(url, None, timeout=CONNECT)
-        self._turns = asyncio.Semaphore(CHECKS)
-        self._asking = Counter[str]()
-        """How many are asked about, by the address that sent them."""
+        self._known_turns = asyncio.Semaphore(CHECKS)
+        self._unknown_turns = AddressTurns()
         if key is not None:
             self._open[digest_of(key)] = _Open(AsyncClient(url, key, retries=PATIENCE))
 
@@ -87,16 +84,9 @@ class Callers:
         digest = digest_of(key)
         if self._known.get(digest, 0.0) > time.monotonic():
             return
-        full = self._asking[address] >= OF_ADDRESS or self._asking.total() >= UNKNOWN
-        if digest not in self._known and full:
-            raise Overloaded("many unknown credentials are checked now: try again shortly")
-        self._asking[address] += 1
-        try:
+        known = digest in self._known
+        async with self._known_turns if known else self._unknown_turns.turn(address):
             await self._ask(key)
-        finally:
-            self._asking[address] -= 1
-            if not self._asking[address]:
-                del self._asking[address]
         self._known[digest] = time.monotonic() + KNOWN_FOR
         self._known.move_to_end(digest)
         if len(self._known) > KNOWN:
@@ -107,8 +97,7 @@ class Callers:
         try:
             if not key.isascii():  # no header of a client can carry it
                 raise Unauthenticated("the key is unknown or revoked")
-            async with self._turns:
-                await self._checks.request(asking)
+            await self._checks.request(asking)
         except (NotAllowed, RateLimited):
             pass  # the gateway knows whose it is
         except Unauthenticated as error:

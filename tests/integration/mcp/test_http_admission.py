@@ -27,7 +27,8 @@ from tests.support.worker import until
 from threadfold.gateway.connections import RESERVED, Connections
 from threadfold.gateway.request import MAX_BODY
 from threadfold.mcp import callers as callers_module
-from threadfold.mcp.callers import CHECKS, OF_ADDRESS, UNKNOWN, Callers
+from threadfold.mcp.address_turns import AT_ONCE, MOST, OF_ADDRESS
+from threadfold.mcp.callers import CHECKS, Callers
 from threadfold.mcp.http_transport import http_app
 from threadfold.mcp.tools import mcp_server
 
@@ -240,18 +241,19 @@ async def test_a_flood_of_unknown_keys_takes_few_places_and_valid_keys_go_on(
     monkeypatch.setattr(httpx.AsyncClient, "send", counted)
     monkeypatch.setattr(callers_module, "KNOWN_FOR", 0.0)
     await callers.check(world.keys["acme"])
-    flood = [callers.check(f"tf_wrong-{n}", "10.0.0.1") for n in range(2 * UNKNOWN)]
+    flood = [callers.check(f"tf_wrong-{n}", "10.0.0.1") for n in range(2 * MOST)]
     *outcomes, valid, new = await asyncio.gather(
         *flood,
         callers.check(world.keys["acme"], "10.0.0.1"),
         callers.check(world.keys["rival"], "10.0.0.2"),
         return_exceptions=True,
     )
-    refused = 2 * UNKNOWN - OF_ADDRESS
-    assert Counter(map(type, outcomes)) == {Unauthorized: OF_ADDRESS, Overloaded: refused}
+    asked = AT_ONCE + OF_ADDRESS
+    assert Counter(map(type, outcomes)) == {Unauthorized: asked, Overloaded: 2 * MOST - asked}
     assert valid is None and new is None
-    every = [callers.check(f"tf_wrong-{n}", f"10.0.1.{n}") for n in range(2 * UNKNOWN)]
+    every = [callers.check(f"tf_wrong-{n}", f"10.0.1.{n}") for n in range(2 * MOST)]
     outcomes = await asyncio.gather(*every, return_exceptions=True)
-    assert Counter(map(type, outcomes)) == {Unauthorized: UNKNOWN, Overloaded: UNKNOWN}
-    assert most == CHECKS < RESERVED
+    asked = AT_ONCE + MOST
+    assert Counter(map(type, outcomes)) == {Unauthorized: asked, Overloaded: 2 * MOST - asked}
+    assert most <= AT_ONCE + 1 and CHECKS + AT_ONCE < RESERVED
     await callers.close()
