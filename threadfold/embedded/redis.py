@@ -28,8 +28,10 @@ _NOT_DAMAGED = re.compile(
     "|[Oo]ut [Oo]f [Mm]emory|Cannot allocate memory|Too many open files"
 )
 """What prevents a server from loading its files and is no fault of theirs."""
-_ENDED = (128 + signal.SIGKILL, 128 + signal.SIGTERM, 128 + signal.SIGINT)
-"""Exit codes of a server that somebody ended."""
+_FAILED = (1, 128 + signal.SIGABRT, 128 + signal.SIGSEGV)
+"""Exit codes of a server that ended because of what it read. One that is ended while it loads says
+0, or has the number of another signal.
+"""
 
 
 def find_server(*, skip_system: bool = False) -> Path:
@@ -157,12 +159,14 @@ class EmbeddedRedis(EmbeddedServer):
     def _mend(self, code: int, said: str) -> bool:
         files, aside = self.data / _FILES, self.data / f"{_FILES}.damaged"
         if (
-            code in _ENDED
+            code not in _FAILED
             or not files.exists()
             or not _LOADING.search(said)
             or _NOT_DAMAGED.search(said)
         ):
             return False
+        if aside.is_symlink() or aside.is_file():
+            aside.unlink()
         shutil.rmtree(aside, ignore_errors=True)
         files.rename(aside)
         self.note = (

@@ -4,6 +4,7 @@ with and without Java.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -231,6 +232,39 @@ async def test_redis_whose_files_are_damaged_begins_empty_and_says_so(
         assert (tmp_path / "appendonlydir.damaged").is_dir()
     finally:
         redis.stop()
+
+
+class SlowToLoad(EmbeddedRedis):
+    """A server that loads a key in a millisecond. It hears signals at every 1,024th."""
+
+    def properties(self, port: int) -> dict[str, str]:
+        return super().properties(port) | {"key-load-delay": "1000"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+async def test_redis_that_is_ended_while_it_loads_keeps_its_files(
+    tmp_path: Path, number: int
+) -> None:
+    with EmbeddedRedis(tmp_path) as redis:
+        async with Redis.from_url(redis.url) as client:
+            pipe = client.pipeline(transaction=False)
+            for i in range(6_000):
+                pipe.set(f"k{i}", "v")
+            await pipe.execute()
+    slow = SlowToLoad(tmp_path)
+    before = slow.log.read_text().count("Server initialized")
+    starting = asyncio.create_task(asyncio.to_thread(slow.start))
+    await asyncio.to_thread(
+        until, lambda: slow.log.read_text().count("Server initialized") > before
+    )
+    os.kill(slow.pid, number)
+    with pytest.raises(EmbeddedUnavailable, match="ended with exit code"):
+        await starting
+    assert not (tmp_path / "appendonlydir.damaged").exists()
+    with EmbeddedRedis(tmp_path) as redis:
+        assert redis.note == ""
+        async with Redis.from_url(redis.url) as client:
+            assert await client.dbsize() == 6_000
 
 
 async def test_producing_to_an_unknown_topic_fails_and_does_not_create_it(
