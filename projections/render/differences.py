@@ -4,7 +4,7 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from itertools import groupby
@@ -14,12 +14,14 @@ import msgspec
 
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.render import render_openai
+from projections.window.conversation_state import ConversationState
 from projections.window.entry import RENDERED, Kind
 from projections.window.window import Window
 
 MOST_LINES = 24
 WIDTH = 160
 """Lines of one diff, and characters of a message's line, that are shown."""
+LANE_CUT = "its pinned lane is cut: less may be pinned (`pinned_max_tokens`)"
 HEAD, FOOT = 3, 2
 """Lines shown of a longer run, at its begin and at its end."""
 
@@ -76,25 +78,39 @@ def difference(before: Seen, after: Seen) -> Difference:
 
 
 class Past(NamedTuple):
-    """What a fold holds of the past: up to which offset its summary reaches, and of how many
-    different events it is, those that were refused included.
+    """What a fold holds of the past: up to which offset its summary reaches, of how many different
+    events it is, those that were refused included, and what is pinned: how long the system texts
+    are, and 0 for a tool result, by their offsets.
     """
 
     reach: int
     events: int
+    pinned: Mapping[int, int]
 
 
 def past_of(window: Window) -> Past:
     """What a window holds of the past."""
-    return Past(window.covered_to, window.meta.events)
+    return Past(window.covered_to, window.meta.events, pinned_of(window.state))
+
+
+def pinned_of(state: ConversationState) -> dict[int, int]:
+    """What is pinned in a state, as in :class:`Past`."""
+    return {item.offset: len(item.body) for item in state.pinned} | dict.fromkeys(
+        (pin.offset for pin in state.pins), 0
+    )
+
+
+def covers(after: Mapping[int, int], before: Mapping[int, int]) -> bool:
+    """Whether all that was pinned still is, as long as it was."""
+    return all(after.get(offset, -1) >= length for offset, length in before.items())
 
 
 def why_lost(before: Past, after: Window) -> str | None:
     """Why a fold lacks what another one's window holds; None where it lacks nothing.
 
     It is of fewer events, because an event fails under its rules, or the log lost the first ones;
-    or its summary reaches less far, and a message up to where the other's reaches is not shown.
-    ``after`` is folded as far or further.
+    or its pinned lane is cut where the other's is not; or its summary reaches less far, and a
+    message up to where the other's reaches is not shown. ``after`` is folded as far or further.
     """
     if after.meta.erased:
         return None
@@ -102,6 +118,9 @@ def why_lost(before: Past, after: Window) -> str | None:
         if after.meta.quarantine is not None:
             return "it would be parked: an event fails under the other rules"
         return "the log does not hold all its events"
+    results = dict.fromkeys((e.offset for e in after.tail if e.kind == Kind.RESULT), 0)
+    if not covers(results | pinned_of(after.state), before.pinned):
+        return LANE_CUT
     if after.covered_to >= before.reach:
         return None
     try:

@@ -1,8 +1,10 @@
 """What a switch would lose: conversations whose live window is of events that the other
-generation's is not of, or has a summary of what that neither summarises nor shows.
+generation's is not of, has a summary of what that neither summarises nor shows, or pins what that
+does not.
 
-All stored windows are compared. Of most only is read of how many events they are, and how far their
-summaries reach; where that is less in the new one, the windows are read whole.
+All stored windows are compared. Of most only is read of how many events they are, how far their
+summaries reach, and what left the tail pinned; where that is less in the new one, or its pinned
+lane may be shorter, the windows are read whole.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from typing import NamedTuple
 
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.render.differences import Past, past_of, why_lost
-from projections.storage.layout import BASE, HEAD, Head, decode_base, decode_head
+from projections.render.differences import Past, covers, past_of, pinned_of, why_lost
+from projections.storage.layout import BASE, HEAD, Base, Head, decode_base, decode_head
 from projections.storage.protocol import WindowStore
 from projections.storage.records import Checkpoint, stored_form
 from projections.storage.stubs import STUB, decode_stub
@@ -29,7 +31,6 @@ PAUSE = 0.2
 looks.
 """
 LATE = "a rollback of its partition is still being restored: try again"
-Fields = Mapping[bytes, bytes]
 
 
 class _Suspect(NamedTuple):
@@ -87,7 +88,12 @@ async def find_losses(
             now = await _suspect(store, live, other, *place)
             if now is None:
                 continue  # a rollback took the live summary meanwhile, too
-            stands = not now.restoring and now.past.reach >= suspects[place].past.reach
+            then = suspects[place].past
+            stands = (
+                not now.restoring
+                and now.past.reach >= then.reach
+                and now.past.pinned.keys() >= then.pinned.keys()
+            )
             if stands or time.monotonic() > end:
                 losses[place[1]] = why
             else:
@@ -157,20 +163,42 @@ async def _suspect(
     checkpoint = checkpoint or Checkpoint()
     partition_is = max(checkpoint.offset, checkpoint.ahead), checkpoint.restoring
     with stored_form(key):
-        head = decode_head(new[HEAD]) if HEAD in new else None
+        folded = (decode_head(new[HEAD]), decode_base(new[BASE])) if HEAD in new else None
+        cut = folded is not None and _may_be_cut(live, other, key, *folded)
         if HEAD in old:
-            mine = decode_head(old[HEAD])
-            past = Past(_reach(old), mine.events)
-            if mine.erased or (
-                head is not None and past.reach <= _reach(new) and past.events <= head.events
+            mine, base = decode_head(old[HEAD]), decode_base(old[BASE])
+            past = Past(_reach(base), mine.events, pinned_of(base.state))
+            if mine.erased or (folded is not None and not cut and _holds(*folded, past)):
+                return None
+            if not cut:
+                return _Suspect(past, *partition_is)
+        else:
+            asleep = old.get(STUB)
+            if asleep is None or (
+                folded is not None and not cut and _holds_all(folded[0], decode_stub(asleep).count)
             ):
                 return None
-            return _Suspect(past, *partition_is)
-        asleep = old.get(STUB)
-        if asleep is None or (head is not None and _holds_all(head, decode_stub(asleep).count)):
-            return None
     window = await _window(store, live, partition, key)
     return None if window.meta.erased else _Suspect(past_of(window), *partition_is)
+
+
+def _holds(head: Head, base: Base, past: Past) -> bool:
+    """Whether a window holds a past, as far as it can be seen without its tail."""
+    return (
+        past.reach <= _reach(base)
+        and past.events <= head.events
+        and covers(pinned_of(base.state), past.pinned)
+    )
+
+
+def _may_be_cut(live: Side, other: Side, key: Key, head: Head, base: Base) -> bool:
+    """Whether a window's pinned lane may be cut where that of the live one is not: less may be
+    pinned, and not all stands as it came.
+    """
+    state = base.state
+    before, after = (side.rules.for_window(key.tenant, state.policy) for side in (live, other))
+    whole = head.read_header.flat and not any(state.pins_lost) and not any(state.pinned_lost)
+    return after.pinned_limit < before.pinned_limit and not whole
 
 
 def _holds_all(head: Head, count: int) -> bool:
@@ -178,9 +206,8 @@ def _holds_all(head: Head, count: int) -> bool:
     return head.erased or (head.read_header.omitted is None and head.count >= count)
 
 
-def _reach(fields: Fields) -> int:
-    summary = decode_base(fields[BASE]).summary
-    return -1 if summary is None else summary.to
+def _reach(base: Base) -> int:
+    return -1 if base.summary is None else base.summary.to
 
 
 async def _window(store: WindowStore, side: Side, partition: int, key: Key) -> Window:

@@ -23,6 +23,7 @@ from projections.fold.apply import Status, apply
 from projections.names import Key, parse_key
 from projections.policy.policy import Failures, Rules
 from projections.render.differences import (
+    LANE_CUT,
     Seen,
     diff_lines,
     difference,
@@ -326,8 +327,18 @@ class Preview:
 
 
 def _loss(key: Key, before: _Side, after: _Side, why: str) -> dict[str, str]:
-    """Which part of a conversation is lost, and why: the first summary that was refused."""
+    """Which part of a conversation is lost, and why: the first summary that was refused, or a
+    pinned lane that is cut.
+    """
     window, summary = before.window, after.window.meta.summary
+    if why == LANE_CUT:
+        last = max(past_of(window).pinned)
+        return {
+            "conversation": str(key),
+            "after": "the beginning",
+            "to": window.position_of(last),
+            "because": why,
+        }
     reasons = (after.refused[id_] for id_ in before.accepted if id_ in after.refused)
     first = "the beginning" if summary is None else after.window.position_of(summary.to)
     return {

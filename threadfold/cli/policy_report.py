@@ -128,8 +128,7 @@ def _named_losses(losses: list[dict[str, str]]) -> list[str]:
     if not losses:
         return []
     return [
-        f"lost by a switch: what the summaries of {len(losses)} conversations hold"
-        " (a switch needs --accept-loss)",
+        f"lost by a switch: what {len(losses)} conversations hold (a switch needs --accept-loss)",
         *(
             f"  {one['conversation']}: events after {one['after']} to {one['to']}, because"
             f" {one['because']}"

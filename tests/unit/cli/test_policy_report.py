@@ -74,7 +74,7 @@ def test_what_a_switch_would_lose_is_named_with_its_reason(count: int) -> None:
         taken_only_after=0,
         refusals_after={},
     )
-    assert any(f"summaries of {count} conversations hold" in line for line in lines)
+    assert any(f"what {count} conversations hold" in line for line in lines)
     named = [line for line in lines if line.startswith("  acme/")]
     assert named[0] == "  acme/c0: events after the beginning to 0-9, because so"
     assert len(named) == min(10, count)

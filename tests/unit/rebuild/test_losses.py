@@ -14,7 +14,7 @@ from projections.events.types import MessageEvent, SummaryEvent
 from projections.fold.replay import Logged, replay
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.render.differences import past_of, why_lost
+from projections.render.differences import LANE_CUT, past_of, why_lost
 from projections.storage.records import NOTHING, Checkpoint, write_of
 from projections.window.meta import Quarantine
 from projections.window.window import Window
@@ -121,6 +121,73 @@ async def test_a_window_that_an_event_stops_under_the_other_rules_is_lost() -> N
     await store.apply(2, 0, done, [write_of(after, NOTHING)])
     found, _ = await losses(store, talk.rules, Rules(BOUNDED))
     assert "an event fails under the other rules" in found[KEY]
+
+
+ROOMY = {**BOUNDED, "pinned_max_tokens": 400}
+NARROW = {**BOUNDED, "pinned_max_tokens": 60}
+
+
+def pinning(talk: Talk) -> Talk:
+    """Say a system text, and pin a result: 150 tokens together."""
+    talk.say("message", role="system", content="rule " * 60)
+    talk.call("a")
+    talk.say("tool.result", tool_call_id="a", content="code " * 60, pinned=True)
+    return talk
+
+
+async def test_a_pinned_lane_that_is_cut_loses_what_was_pinned() -> None:
+    talk = pinning(Talk(ROOMY))
+    while talk.window.meta.due is None:
+        talk.chat(1)
+    await talk.summarise()
+    talk.chat(1)
+    assert "rule rule" in talk.text() and "code code" in talk.text()
+    after = under(NARROW, talk.log)
+    assert after.covered_to == talk.window.covered_to
+    store = await stored(talk.window, after)
+    assert await losses(store, talk.rules, Rules(NARROW)) == ({KEY: LANE_CUT}, 1)
+    document, lines = await report(talk, Rules(NARROW))
+    assert [one["because"] for one in document["losses"]] == [LANE_CUT]
+    assert any("what 1 conversations hold (a switch needs --accept-loss)" in one for one in lines)
+
+
+async def test_a_system_text_that_is_cut_before_there_is_a_summary_is_lost() -> None:
+    talk = Talk(ROOMY)
+    talk.say("message", role="system", content="rule " * 100)
+    talk.chat(1)
+    store = await stored(talk.window, under(NARROW, talk.log))
+    assert await losses(store, talk.rules, Rules(NARROW)) == ({KEY: LANE_CUT}, 1)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        {**ROOMY, "pinned_max_tokens": 200},
+        {**ROOMY, "pinned_max_tokens": 200, "cuts": "exact", "trim_tool_results": True},
+        {**SMALLER, "pinned_max_tokens": 200},
+    ],
+    ids=["shorter", "exact", "smaller"],
+)
+async def test_a_shorter_lane_that_holds_all_loses_nothing(after: dict[str, Any]) -> None:
+    talk = pinning(Talk(ROOMY))
+    talk.chat(1)
+    for _ in range(2):
+        store = await stored(talk.window, under(after, talk.log))
+        assert (await losses(store, talk.rules, Rules(after)))[0] == {}
+        while talk.window.meta.due is None:
+            talk.chat(1)
+        await talk.summarise()
+        talk.chat(1)
+    store = await stored(talk.window, under(after, talk.log))
+    assert (await losses(store, talk.rules, Rules(after)))[0] == {}
+
+
+async def test_what_the_live_lane_has_cut_itself_is_not_lost_by_a_switch() -> None:
+    talk = pinning(Talk(NARROW))
+    talk.chat(2)
+    for narrower in (NARROW, ROOMY):
+        store = await stored(talk.window, under(narrower, talk.log))
+        assert (await losses(store, talk.rules, Rules(narrower)))[0] == {}
 
 
 async def test_a_refused_summary_loses_nothing_while_all_its_messages_are_shown() -> None:
