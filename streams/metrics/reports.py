@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 EVERY = 10.0
 """Seconds between two reports."""
+LEAVE = 1.0
+"""Seconds in which a process that stops deletes its report: all of it is to end soon."""
 WORKERS, GATEWAYS = "metrics", "tenant-metrics"
 """Under which they are in Redis: what workers count, and what gateways count by tenant."""
 Report = dict[str, list[Sample]]
@@ -52,8 +54,9 @@ class Reporter:
         """Delete the report (one that cannot be deleted ends by itself), and disconnect."""
         if self._task is not None:
             await end_tasks([self._task])
-            with suppress(RedisUnavailable):
-                await self._reports.remove(self._process)
+            with suppress(RedisUnavailable, TimeoutError):
+                async with asyncio.timeout(LEAVE):
+                    await self._reports.remove(self._process)
         await self._reports.close()
 
     async def _report(self) -> None:
