@@ -150,9 +150,9 @@ function Compared({ found, policy, stale, price }: ComparedProps): JSX.Element {
         {stale ? " The policy was changed since." : ""}
       </p>
       {found.lost ? (
-        <Notice error={`${many(found.lost, "conversation")} would lose what summaries hold: a switch has to accept that.`} />
+        <Notice error={`${many(found.lost, "conversation")} would lose something that their windows hold: a switch has to accept that.`} />
       ) : (
-        <p class="good">A switch would lose nothing that the summaries of these conversations hold.</p>
+        <p class="good">A switch would lose nothing that the windows of these conversations hold.</p>
       )}
       {found.callable_failures.map((one) => (
         <Notice
@@ -263,7 +263,7 @@ function GenerationActions({ of: one, disabled, act }: ActionsProps): JSX.Elemen
     </button>
   );
   const accept = (): void => {
-    if (confirm(`Switch to generation ${one.number}, although conversations lose what their summaries hold?`)) {
+    if (confirm(`Switch to generation ${one.number}, although conversations lose something that they hold?`)) {
       act("POST", ["generations", one.number, "switch"], { accept_loss: true });
     }
   };

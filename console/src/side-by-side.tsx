@@ -49,7 +49,7 @@ function Windows({ found, only, setOnly }: { found: TwoWindows; only: boolean; s
         {found.more ? ` The newest are shown; ${number(found.more)} older rows are not.` : ""}
         {found.text ? "" : " Their text is shown to keys of this tenant alone."}
       </p>
-      {found.lost ? <Notice error={`A switch would lose what its summaries hold: ${found.lost}.`} /> : null}
+      {found.lost ? <Notice error={`A switch would lose something that it holds: ${found.lost}.`} /> : null}
       <label class="line">
         <input type="checkbox" checked={only} onChange={(event) => setOnly(event.currentTarget.checked)} />
         Only what differs

@@ -286,6 +286,7 @@ class AsyncClient(MemoryCalls, UserCalls):
         """A writer of text in progress, which its message ends; see :class:`PartialWriter`.
 
         ``interval`` are the seconds between two requests; what is written meanwhile goes together.
+        Raises :class:`Invalid` if it is no number of seconds.
         """
         path = f"{conversation_path(conversation)}/partial"
 

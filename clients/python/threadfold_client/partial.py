@@ -5,6 +5,7 @@ message at the end.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -12,7 +13,14 @@ from contextlib import suppress
 from typing import Any
 
 from threadfold_client.calls import Call
-from threadfold_client.errors import ClientError, Conflict, RateLimited, TooLarge, Unavailable
+from threadfold_client.errors import (
+    ClientError,
+    Conflict,
+    Invalid,
+    RateLimited,
+    TooLarge,
+    Unavailable,
+)
 from threadfold_client.ids import new_id
 from threadfold_client.models import Appended
 
@@ -50,6 +58,8 @@ class PartialWriter:
         turn_id: str,
         interval: float = INTERVAL,
     ) -> None:
+        if type(interval) not in (int, float) or not 0 <= interval < math.inf:
+            raise Invalid(f"interval is {interval!r}: expected seconds, 0 or more")
         self.turn_id = turn_id
         self.trouble: ClientError | None = None
         self.appended: Appended | None = None

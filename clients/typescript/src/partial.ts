@@ -4,7 +4,7 @@
  */
 
 import { closing, pause } from "./caller.js";
-import { Conflict, isPassing, TooLarge, type ClientError } from "./errors.js";
+import { Conflict, Invalid, isPassing, TooLarge, type ClientError } from "./errors.js";
 import { newId } from "./ids.js";
 import type { Appended, NewMessage } from "./models.js";
 
@@ -47,6 +47,9 @@ export class PartialWriter {
   #rest = new AbortController();
 
   constructor(calls: PartialCalls, turnId: string, interval: number) {
+    if (!(Number.isFinite(interval) && interval >= 0)) {
+      throw new Invalid(`interval is ${interval}: expected seconds, 0 or more`);
+    }
     this.#calls = calls;
     this.turnId = turnId;
     this.#interval = interval * 1000;

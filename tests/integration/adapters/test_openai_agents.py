@@ -106,6 +106,15 @@ async def test_settings_may_be_a_dictionary_and_unknown_ones_are_refused(
         ThreadfoldSession(name, client, session_settings={"limits": 1})
     with pytest.raises(TypeError, match="session_settings"):
         ThreadfoldSession(name, client, session_settings=5)
+    for limit in (-1, 1.5):
+        with pytest.raises(ValueError, match="limit"):
+            ThreadfoldSession(name, client, session_settings={"limit": limit})
+    changed: Any = {"limit": 2}
+    session.session_settings = changed
+    assert session.session_settings == SessionSettings(limit=2)
+    assert len(await session.get_items()) == 2
+    with pytest.raises(TypeError, match="limits"):
+        session.session_settings = {"limits": 1}
 
 
 async def test_outputs_of_parallel_calls_and_late_system_items_come_back_where_they_were(

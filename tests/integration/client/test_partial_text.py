@@ -15,6 +15,7 @@ from tests.support.raw_server import answer, problem, raw_server
 from threadfold_client import (
     AsyncClient,
     Conflict,
+    Invalid,
     PartialWriter,
     Unavailable,
 )
@@ -149,6 +150,13 @@ async def test_text_in_progress_goes_in_few_requests() -> None:
         assert 2 <= len(server.asked) <= 2 + took / 0.2
         await writer.finish()
     assert server.asked[-1].body[0]["content"] == writer.text
+
+
+@pytest.mark.parametrize("interval", [-1, float("nan"), float("inf"), "x", True, None])
+async def test_an_interval_that_is_no_number_of_seconds_is_refused(interval: Any) -> None:
+    async with AsyncClient("http://127.0.0.1:1", "key") as client:
+        with pytest.raises(Invalid, match="interval is"):
+            client.partial("c", interval=interval)
 
 
 async def test_neither_a_flush_nor_the_end_of_text_in_progress_waits_for_the_interval() -> None:

@@ -139,7 +139,9 @@ def test_two_policies_are_compared_one_is_built_and_a_lossy_switch_is_refused_un
     partition = partition_of(Key("acme", "journey"), world.settings.partitions)
     asyncio.run(eaten(world.settings, {partition: 3}))
     browser.button("Compare")
-    browser.shows("would lose what summaries hold", "the log does not hold all its events")
+    browser.shows(
+        "would lose something that their windows hold", "the log does not hold all its events"
+    )
     browser.button("Build a generation under it")
     browser.shows(f"Generation {made} is begun.")
     browser.until(lambda: stage(world, made) == "ready", "it is not built", 90)

@@ -46,6 +46,7 @@ class ThreadfoldSession:
 
     Raises:
         TypeError: a setting is unknown, or the settings are neither.
+        ValueError: ``limit`` is no whole number from 0 on.
     """
 
     def __init__(
@@ -60,10 +61,23 @@ class ThreadfoldSession:
         require("agents", "openai-agents")
         needs_asynchronous(client, "ThreadfoldSession")
         self.session_id = session_id
-        self.session_settings = _settings_of(session_settings)
+        self._settings = _settings_of(session_settings)
         self._client = client
         self._max_tokens = max_tokens
         self._log = SessionLog(client, session_id, PROVIDER, fence)
+
+    @property
+    def session_settings(self) -> Any:
+        """openai-agents' ``SessionSettings``, or None. A dictionary becomes them.
+
+        Raises:
+            TypeError, ValueError: as of the session's argument.
+        """
+        return self._settings
+
+    @session_settings.setter
+    def session_settings(self, given: Any) -> None:
+        self._settings = _settings_of(given)
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """The window's items, oldest first; with ``limit`` (or the settings') the newest so many of
@@ -126,7 +140,10 @@ def _settings_of(given: Any) -> Any:
             raise TypeError(
                 f"session_settings: {', '.join(unknown)}: unknown; known are {', '.join(known)}"
             )
-        return SessionSettings(**given)
+        given = SessionSettings(**given)
+    limit = getattr(given, "limit", None)
+    if limit is not None and limit < 0:
+        raise ValueError(f"session_settings: limit is {limit!r}: a whole number from 0 on, or None")
     if given is None or isinstance(given, SessionSettings):
         return given
     raise TypeError(

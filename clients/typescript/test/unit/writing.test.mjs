@@ -44,6 +44,13 @@ test("a writer sends everything in few requests and ends with its message", () =
   });
 });
 
+test("an interval that is no number of seconds is refused", () =>
+  serving([], async (client) => {
+    for (const interval of [-1, NaN, Infinity, "x"]) {
+      assert.throws(() => client.partial("c", { interval }), { name: "Invalid" });
+    }
+  }));
+
 test("a character that is cut in two goes out whole", () => {
   const [state, answer] = service();
   return serving([answer], async (client) => {
