@@ -18,6 +18,7 @@ come (``threadfold.gateway.back_pressure``). What is refused before 4 costs no r
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -30,15 +31,15 @@ from streams.settings.quotas import NO_QUOTA, Quota
 from threadfold.gateway.access import CREDENTIAL, INSIDE, PRINCIPAL, Caller, Connection
 from threadfold.gateway.back_pressure import BackPressure
 from threadfold.gateway.concurrency import LARGE_ANSWER, ConcurrencyLimit, Limits
-from threadfold.gateway.connections import client_of, tell_keyed
+from threadfold.gateway.connections import client_of, on_left, tell_keyed
 from threadfold.gateway.credentials import bearer, stream_token
 from threadfold.gateway.declaration import Cost, Route
 from threadfold.gateway.end_users import reach
-from threadfold.gateway.keyless_turns import KeylessTurns
 from threadfold.gateway.origins import Origins
 from threadfold.gateway.problems import problem_of
 from threadfold.gateway.request import announced_length
 from threadfold.gateway.tokens import Principal
+from threadfold.gateway.turns import Turns
 from threadfold.gateway.user_share import UserShare
 
 SMALL_BODY = 1 << 16
@@ -81,7 +82,7 @@ class Admission:
         self._answer = answer
         self._back_pressure = BackPressure(limits.refusals)
         self._turns_to_send = KeyedLimit(1)
-        self._keyless_turns = KeylessTurns()
+        self._keyless_turns = Turns()
 
     async def serve(
         self, route: Route, parts: Sequence[str], scope: Scope, receive: Receive, send: Send
@@ -90,10 +91,7 @@ class Admission:
         path.
         """
         if route.cost is Cost.FREE:
-            await self.keyless_turn(scope)
-            response = await self._answer(route, parts, scope, receive)
-            await self.keyless_turn(scope)
-            await response(scope, receive, send)
+            await self._serve_free(route, parts, scope, receive, send)
             return
         if INSIDE in scope:
             try:
@@ -110,8 +108,8 @@ class Admission:
             tell_keyed(scope, False)
             principal = await self._connection.credentials.identify(given, self._state)
         except ThreadfoldError as error:
-            await self.keyless_turn(scope)
-            await problem_of(error)(scope, receive, send)
+            if await self.keyless_turn(scope):
+                await problem_of(error)(scope, receive, send)
             return
         tell_keyed(scope, True)
         scope[PRINCIPAL], scope[CREDENTIAL] = principal, given
@@ -135,10 +133,18 @@ class Admission:
                 refusal.headers["Connection"] = "close"
             await refusal(scope, receive, send)
 
-    async def keyless_turn(self, scope: Scope) -> None:
-        """Wait for the turn of a request that needs no key."""
+    async def _serve_free(
+        self, route: Route, parts: Sequence[str], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        if await self.keyless_turn(scope):
+            response = await self._answer(route, parts, scope, receive)
+            if await self.keyless_turn(scope):
+                await response(scope, receive, send)
+
+    async def keyless_turn(self, scope: Scope) -> bool:
+        """Wait for the turn of a request that has no valid key. False: its client has left."""
         tell_keyed(scope, False)
-        await self._keyless_turns.take(client_of(scope))
+        return await self._keyless_turns.take(client_of(scope), partial(on_left, scope))
 
     async def caller(self, route: Route, scope: Scope, parts: Sequence[str]) -> Caller:
         """Whom an admitted request is from.

@@ -130,8 +130,8 @@ class Gateway:
         send = self._origins.answering(scope, send)
         answered = self._origins.answer(route, scope)
         if answered is not None:
-            await self._admission.keyless_turn(scope)
-            await answered(scope, receive, send)
+            if await self._admission.keyless_turn(scope):
+                await answered(scope, receive, send)
         else:
             await self._admission.serve(route, parts, scope, receive, send)
 

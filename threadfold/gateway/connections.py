@@ -17,14 +17,17 @@ from typing import Protocol
 
 from starlette.types import Scope
 
-from threadfold.gateway.arrivals import READ_SECONDS
-from threadfold.gateway.keyless_turns import KeylessTurns
+from threadfold.gateway.arrivals import ReadingTurns
 
 RESERVED = 256
 """File descriptors that are not for connections: Kafka, Redis, files, and answers that say why."""
 TELL_KEYED = "threadfold.tell_keyed"
 """The key of an ASGI scope with the function that tells the server whether the request has a valid
 key.
+"""
+ON_LEFT = "threadfold.on_left"
+"""The key of an ASGI scope with the function that is given what to call when the client leaves. A
+later call takes the place of an earlier one.
 """
 DESCRIPTORS = 65_536
 """File descriptors that a gateway asks the system for, at most."""
@@ -104,7 +107,7 @@ class Connections:
     def __init__(self, most: int, most_of_address: int = 0) -> None:
         self.most = most
         self.most_of_address = most_of_address or max(1, most // ADDRESS_SHARE)
-        self.reading = KeylessTurns(READ_SECONDS)
+        self.reading = ReadingTurns()
         self.explaining = 0
         """Connections that are not counted, and are open until they were answered why."""
         self.requests_waiting = 0
@@ -200,6 +203,13 @@ def tell_keyed(scope: Scope, keyed: bool) -> None:
     tell: Callable[[bool], None] | None = scope.get(TELL_KEYED)
     if tell is not None:
         tell(keyed)
+
+
+def on_left(scope: Scope, call: Callable[[], None]) -> None:
+    """Have something called when a request's client leaves before it is answered."""
+    tell: Callable[[Callable[[], None]], None] | None = scope.get(ON_LEFT)
+    if tell is not None:
+        tell(call)
 
 
 def descriptors() -> int | None:

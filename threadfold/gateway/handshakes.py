@@ -8,9 +8,12 @@ whoever begins handshakes and does not go on would hold all file descriptors, un
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
+from threadfold.gateway.arrivals import PIECE, Arrivals, ReadingTurns
 from threadfold.gateway.connections import Connections, address_of
 from threadfold.gateway.handshake_queue import HandshakeQueue
 from threadfold.gateway.tls import Certificate
@@ -19,8 +22,16 @@ SECONDS = 30.0
 """Seconds that a handshake may take, its turns included."""
 UNREAD = 64 << 10
 """Bytes that may wait to be read until the next write waits, as without TLS; and bytes of a client
-that may wait for a turn of its handshake.
+that may wait for a turn of its handshake, before no more of it is read.
 """
+
+
+class Answering(asyncio.Protocol):
+    """What goes on with a connection after its handshake."""
+
+    @abstractmethod
+    def has_key(self) -> bool:
+        """Whether its last request had a valid key."""
 
 
 class Handshake(asyncio.Protocol):
@@ -36,7 +47,7 @@ class Handshake(asyncio.Protocol):
         connections: Connections,
         queue: HandshakeQueue,
         certificate: Certificate,
-        make: Callable[[], asyncio.Protocol],
+        make: Callable[[], Answering],
     ) -> None:
         self.address = ""
         self._connections = connections
@@ -63,8 +74,8 @@ class Handshake(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._came += data
         if len(self._came) > UNREAD:
-            self.end()
-        elif self._tls is not None:
+            self._plain.pause_reading()
+        if self._tls is not None:
             self._queue.add(self)
         elif self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._shake())
@@ -88,9 +99,12 @@ class Handshake(asyncio.Protocol):
     def step(self) -> None:
         """Go on with what the client has sent: it is this handshake's turn."""
         assert self._tls is not None
-        came, self._came = self._came, b""
-        memoryview(self._tls.get_buffer(len(came)))[: len(came)] = came
-        self._tls.buffer_updated(len(came))
+        piece, self._came = self._came[:PIECE], self._came[PIECE:]
+        _give(self._tls, piece)
+        if self._came:
+            self._queue.add(self)
+        if len(self._came) <= UNREAD and not self._plain.is_closing():
+            self._plain.resume_reading()
 
     def _end_tls(self) -> None:
         """Let nothing remain of a handshake whose client has left: its timer would keep it for as
@@ -142,13 +156,13 @@ class Handshake(asyncio.Protocol):
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         early.hand_on(protocol)
-        if self._came:
-            self.step()
         assert self._tls is not None
-        # uvloop chooses how to read from the protocol that there is when reading begins.
-        self._plain.pause_reading()
-        self._plain.set_protocol(self._tls)
-        self._plain.resume_reading()
+        after = _Decrypting(
+            self._tls, self._connections.reading, self.address, self._plain, protocol.has_key
+        )
+        self._plain.set_protocol(after)
+        if self._came:
+            after.data_received(self._came)
 
     def _leave(self) -> None:
         self._queue.remove(self)
@@ -157,6 +171,45 @@ class Handshake(asyncio.Protocol):
         if self._counted:
             self._counted = False
             self._connections.remove(self)
+
+
+class _Decrypting(asyncio.Protocol):
+    """A connection after its handshake: TLS is given what comes in turns, because also what is no
+    request makes it work.
+    """
+
+    def __init__(
+        self,
+        tls: asyncio.BufferedProtocol,
+        turns: ReadingTurns,
+        address: str,
+        plain: asyncio.Transport,
+        has_key: Callable[[], bool],
+    ) -> None:
+        self._tls = tls
+        self._arrivals = Arrivals(turns, address, plain, has_key, partial(_give, tls))
+
+    def pause_writing(self) -> None:
+        self._tls.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._tls.resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        self._arrivals.add(data)
+
+    def eof_received(self) -> bool | None:
+        self._arrivals.now()
+        return self._tls.eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._arrivals.forget()
+        self._tls.connection_lost(error)
+
+
+def _give(tls: asyncio.BufferedProtocol, came: bytes | memoryview) -> None:
+    memoryview(tls.get_buffer(len(came)))[: len(came)] = came
+    tls.buffer_updated(len(came))
 
 
 class _Early(asyncio.Protocol):
@@ -181,7 +234,7 @@ class _Early(asyncio.Protocol):
 
 
 def after_handshake(
-    protocol: Callable[..., asyncio.Protocol], connections: Connections, certificate: Certificate
+    protocol: Callable[..., Answering], connections: Connections, certificate: Certificate
 ) -> Callable[..., Handshake]:
     """What a server makes of each connection in place of ``protocol``."""
     queue = HandshakeQueue()

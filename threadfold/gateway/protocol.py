@@ -12,15 +12,15 @@ Needs httptools.
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from threadfold.gateway.arrivals import Arrivals
 from threadfold.gateway.body_pace import BodyPace
-from threadfold.gateway.connections import TELL_KEYED, Connections, address_of
+from threadfold.gateway.connections import Connections
+from threadfold.gateway.counted import CountedProtocol
 from threadfold.gateway.heads import (
     MAX_HEAD,
     MAX_HEADERS,
@@ -50,24 +50,15 @@ class _Refused(Exception):
     """Nothing more is read: the parser is to stop where it is."""
 
 
-class BoundedProtocol(HttpToolsProtocol):
-    """One connection: httptools' protocol with limits."""
-
-    open_connections: Connections
-    """Set by :func:`bounded`."""
+class BoundedProtocol(CountedProtocol):
+    """One connection: httptools' protocol with limits. Made by :func:`bounded`."""
 
     _quiet = 0
     _progress = False
     _in_head = False
     _in_body = False
-    _counted = False
-    _keyed: bool | None = None
-    """Whether the last request had a valid key, as the next one is expected to; None: not known."""
-    _explains = False
-    _waiting = 0
     _pace = BodyPace(0.0)
     _late: asyncio.TimerHandle | None = None
-    address = ""
     _answered: RequestResponseCycle | None = None
     """The request that is being answered. ``cycle`` is the one that came last."""
     _coming: RequestResponseCycle | None = None
@@ -81,12 +72,11 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._pieces: list[bytes] = []
         self._unread = Unread(self.loop, transport)
-        self.address = address_of(self.client[0]) if self.client else ""
+        here = self._come()
         self._arrivals = Arrivals(
-            self.open_connections.reading, self.address, transport, self.flow, self._read
+            self.open_connections.reading, self.address, transport, self.has_key, self._read
         )
-        self._counted = self.open_connections.add(self)
-        if not self._counted and not self._may_explain():
+        if not here:
             return
         seconds = HEAD_SECONDS if self._counted else REFUSED_SECONDS
         self._late = self.loop.call_later(seconds, self._too_late)
@@ -95,35 +85,17 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_time()
         self._unread.forget()
         self._arrivals.forget()
-        if self._counted:
-            self._counted = False
-            self.open_connections.remove(self)
-        elif self._explains:
-            self.open_connections.explaining -= 1
         if self._answered is not None and self._answered is not self.cycle:
             self._answered.disconnected = True
             self._answered.message_event.set()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
+        self._leave()
         # What refers to itself would stay until the collector looks, which it does seldom.
         del self._arrivals
-        self.pipeline.clear()
-        self._count_waiting()
-        self.scope = self.cycle = self._answered = self._coming = None  # type: ignore[assignment]
-
-    def _may_explain(self) -> bool:
-        """Whether a connection that is not counted may stay until it was answered why; it is gone
-        if not.
-        """
-        self._explains = self.open_connections.may_explain()
-        if self._explains:
-            self.open_connections.explaining += 1
-        else:
-            self.transport.abort()
-        return self._explains
+        self.scope = self.cycle = self._answered = self._coming = self._on_left = None  # type: ignore[assignment]
 
     def make_way(self) -> None:
-        """Close, as there is no room (``threadfold.gateway.connections``)."""
         self._counted = False
         if not self._may_explain():
             return
@@ -132,25 +104,6 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
         self._unread.end_soon()
-
-    def _place(self) -> None:
-        """Say whether a request is being answered that may have a key, to a client that reads."""
-        if not self._counted:
-            return
-        if self._keyed is False:
-            self.open_connections.needs_no_key(self)
-        elif self.cycle is None or self.cycle.response_complete or self.flow.write_paused:
-            self.open_connections.waits(self)
-        else:
-            self.open_connections.is_answered(self)
-
-    def _count_waiting(self) -> None:
-        self.open_connections.requests_waiting += len(self.pipeline) - self._waiting
-        self._waiting = len(self.pipeline)
-
-    def _tell_keyed(self, keyed: bool) -> None:
-        self._keyed = keyed
-        self._place()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -174,15 +127,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
-        self._arrivals.add(data, at_once=self._keyed is True)
+        self._arrivals.add(data)
 
-    def _read(self, data: bytes) -> None:
+    def _read(self, data: memoryview) -> None:
         self._progress = False
         if self._refusal is not None:
             self._pass_over(data)
             return
         try:
-            self._parse(memoryview(data))
+            self._parse(data)
         except HttpParserError:
             if self._refusal is None:
                 self.logger.warning("Invalid HTTP request received.")
@@ -204,7 +157,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._pace = BodyPace(self.loop.time())
                 self._late = self.loop.call_later(CHECK, self._check_body)
 
-    def _pass_over(self, data: bytes) -> None:
+    def _pass_over(self, data: memoryview) -> None:
         """Nothing of a refused connection is read, but whether its client is there."""
         self._quiet += len(data)
         if self._quiet > MAX_HEAD:
@@ -256,7 +209,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise _Refused
         self._in_head = True
         super().on_message_begin()
-        cast("dict[str, object]", self.scope)[TELL_KEYED] = self._tell_keyed
+        self._be_told()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
@@ -283,7 +236,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if fault is not None:
             self._refuse(*fault)
             raise _Refused
-        most = self.open_connections.may_wait(keyed=self._keyed is True)
+        most = self.open_connections.may_wait(keyed=self.has_key())
         if len(self.pipeline) >= most:
             self._refuse(503, f"{most} requests wait here for their answers: wait for them")
             raise _Refused
@@ -375,6 +328,7 @@ class BoundedProtocol(HttpToolsProtocol):
         close.
         """
         self._refusal = last
+        self._arrivals.forget()
         coming, answered = self._coming, self._answered
         if coming is not None and coming is answered:
             if coming.response_started:

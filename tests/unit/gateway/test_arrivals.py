@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.written import Written, answer_empty, connected
+from threadfold.gateway.arrivals import PIECE, ReadingTurns
 from threadfold.gateway.connections import (
     MANY_WAITING,
     MAX_WAITING,
@@ -16,7 +17,6 @@ from threadfold.gateway.connections import (
     Connections,
     tell_keyed,
 )
-from threadfold.gateway.keyless_turns import KeylessTurns
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"
@@ -44,7 +44,7 @@ class Server:
 
 
 def one_in_a_step(server: Server) -> None:
-    server.connections.reading = KeylessTurns(1e-9)  # less time than anything takes
+    server.connections.reading = ReadingTurns(1e-9)  # less time than anything takes
 
 
 async def steps(many: int) -> None:
@@ -80,6 +80,69 @@ async def test_a_connection_that_has_shown_a_valid_key_waits_for_nobody() -> Non
     await steps(5)
     assert heard.bytes.count(b"HTTP/1.1 200 ") == 2
     assert len(server.came) < 15
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+async def test_much_that_came_at_once_is_read_piece_by_piece_between_others() -> None:
+    server = Server()
+    one_in_a_step(server)
+    large, _ = server.connect()
+    large.data_received(CHUNKED + b"1\r\na\r\n" * (30 * PIECE // 6) + b"0\r\n\r\n")
+    small, heard = server.connect()
+    small.address = "10.0.0.9"
+    small.data_received(GET)
+    await steps(6)
+    assert heard.bytes.startswith(b"HTTP/1.1 200 ")
+    assert server.came == ["/", "/"] and large.cycle.more_body, "the large one is under way"
+
+
+async def test_of_clients_with_a_key_none_is_read_at_once_either() -> None:
+    server = Server()
+    one_in_a_step(server)
+    ends = [server.connect() for _ in range(20)]
+    for connection, _ in ends:
+        connection.data_received(GET.replace(b"/ ", b"/keyed "))
+        await steps(5)
+    assert all(connection.has_key() for connection, _ in ends)
+    for connection, _ in ends:
+        connection.data_received(GET.replace(b"/ ", b"/keyed "))
+    assert [transport.paused for _, transport in ends] == [False] + [True] * 19
+    await steps(60)
+    assert all(transport.bytes.count(b"HTTP/1.1 200 ") == 2 for _, transport in ends)
+
+
+async def test_who_reads_slowly_what_arrives_pauses_it_and_nothing_is_lost() -> None:
+    took, go_on = bytearray(), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        more = True
+        while more:
+            await go_on.wait()
+            message = await receive()
+            took.extend(message["body"])
+            more = message.get("more_body", False)
+        await answer_empty(send)
+
+    connection, transport = connected(app)
+    body = bytes(range(256)) * 2_000
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+    whole, at = head + body, 0
+    for _ in range(200):
+        if not transport.paused and at < len(whole):
+            connection.data_received(whole[at : at + 200_000])
+            at += 200_000
+        await steps(3)
+    assert transport.paused and at == 200_000, "no more comes while nobody takes what came"
+    go_on.set()
+    for _ in range(200):
+        if not transport.paused and at < len(whole):
+            connection.data_received(whole[at : at + 200_000])
+            at += 200_000
+        await steps(3)
+    assert bytes(took) == body
+    assert transport.bytes.startswith(b"HTTP/1.1 200 ")
 
 
 async def test_what_waits_is_read_in_order_with_what_comes_after_it() -> None:

@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import httpx
 import pytest
@@ -284,7 +285,7 @@ def test_many_clients_at_once_are_all_answered(
         runner.run(run())
 
 
-async def test_a_client_that_sends_much_before_its_turn_is_closed(
+async def test_of_a_client_that_sends_much_before_its_turn_no_more_is_read(
     files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handshakes.HandshakeQueue, "add", lambda *_: None)
@@ -292,10 +293,12 @@ async def test_a_client_that_sends_much_before_its_turn_is_closed(
     async with serving(APP, connections, Certificate(*files)) as url:
         place = httpx.URL(url)
         _, writer = await asyncio.open_connection(place.host, place.port)
-        writer.write(bytes(handshakes.UNREAD + 1))
-        await until(lambda: asyncio.sleep(0, len(connections) == 1))
-        await until(lambda: asyncio.sleep(0, len(connections) == 0))
-        writer.close()
+        writer.write(bytes(64 << 20))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(writer.drain(), 1)
+        assert len(connections) == 1
+        assert cast("asyncio.Transport", writer.transport).get_write_buffer_size() > 32 << 20
+        writer.transport.abort()
 
 
 async def test_a_handshake_that_takes_too_long_ends(
@@ -405,6 +408,35 @@ async def test_a_request_that_comes_with_the_last_message_of_the_handshake_is_an
                 came.write(part)
         assert answer.startswith(b"HTTP/1.1 200 ")
         writer.close()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_large_body_that_is_taken_slowly_comes_whole(
+    files: tuple[Path, Path], loop: Callable[[], asyncio.AbstractEventLoop], authority: Authority
+) -> None:
+    body = bytes(range(256)) * 20_000
+
+    async def taking(request: Request) -> Response:
+        took, pieces = bytearray(), 0
+        async for piece in request.stream():
+            took += piece
+            pieces += 1
+            if pieces % 10 == 0:
+                await asyncio.sleep(0.005)
+        return PlainTextResponse(str(bytes(took) == body))
+
+    app = Starlette(routes=[Route("/", taking, methods=["POST"])])
+
+    async def run() -> None:
+        async with (
+            serving(app, Connections(10), Certificate(*files)) as url,
+            trusting(authority) as http,
+        ):
+            answers = [(await http.post(url, content=body)).text for _ in range(3)]
+            assert answers == ["True"] * 3
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
 
 
 def test_files_that_do_not_do_are_named(

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from streams.settings.settings import Settings
 from threadfold.gateway import create_gateway
-from threadfold.gateway.keyless_turns import KeylessTurns
+from threadfold.gateway.turns import Turns
+
+
+def ignore(_call: Callable[[], None]) -> None:
+    """The client stays."""
 
 
 async def test_a_few_begin_in_each_step_and_addresses_take_turns() -> None:
-    turns, begun, step = KeylessTurns(2), list[tuple[int, str]](), 0
+    turns, begun, step = Turns(2), list[tuple[int, str]](), 0
 
     async def ask(address: str) -> None:
-        await turns.take(address)
+        assert await turns.take(address, ignore)
         begun.append((step, address))
 
     tasks = [asyncio.create_task(ask("many")) for _ in range(20)]
@@ -29,15 +34,15 @@ async def test_a_few_begin_in_each_step_and_addresses_take_turns() -> None:
 
 
 async def test_who_leaves_before_the_turn_takes_none() -> None:
-    turns = KeylessTurns(1)
-    await turns.take("a")
-    gone, stays = (asyncio.create_task(turns.take("a")) for _ in range(2))
+    turns = Turns(1)
+    await turns.take("a", ignore)
+    gone, stays = (asyncio.create_task(turns.take("a", ignore)) for _ in range(2))
     await asyncio.sleep(0)
     gone.cancel()
     await asyncio.wait_for(stays, 5)
     for _ in range(3):
         await asyncio.sleep(0)
-    await asyncio.wait_for(turns.take("b"), 5)
+    await asyncio.wait_for(turns.take("b", ignore), 5)
 
 
 async def test_requests_whose_key_is_refused_are_answered_a_few_in_a_step() -> None:
@@ -62,3 +67,36 @@ async def test_requests_whose_key_is_refused_are_answered_a_few_in_a_step() -> N
         await asyncio.sleep(0)
     assert len(answered) == 100
     assert max(answered.count(n) for n in range(step + 1)) <= 8
+
+
+async def test_who_has_left_is_told_so_at_once() -> None:
+    turns, leave = Turns(1), list[Callable[[], None]]()
+    assert await turns.take("a", leave.append)
+    assert not leave
+    waiting = [asyncio.create_task(turns.take("a", leave.append)) for _ in range(50)]
+    await asyncio.sleep(0)
+    for one in leave[10:]:
+        one()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert [task.result() for task in waiting].count(False) >= 35
+    assert await turns.take("b", ignore)
+
+
+async def test_work_that_goes_on_waits_behind_others() -> None:
+    turns, done = Turns(1), list[str]()
+
+    def begin(name: str, pieces: int) -> None:
+        def work() -> float:
+            done.append(name)
+            if done.count(name) < pieces:
+                turns.run(name, work)
+            return 1
+
+        turns.run(name, work)
+
+    begin("long", 6)
+    begin("short", 2)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert done == ["long", "long", "short", "long", "short", *["long"] * 3]

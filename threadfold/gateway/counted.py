@@ -1,0 +1,92 @@
+"""A connection as it is counted among the server's: the place that it has, whether it may make way,
+and what is known of the requests on it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from threadfold.gateway.connections import ON_LEFT, TELL_KEYED, Connections, address_of
+
+
+class CountedProtocol(HttpToolsProtocol):
+    """httptools' protocol on a connection that is counted."""
+
+    open_connections: Connections
+    """Those of its server."""
+
+    address = ""
+    _counted = False
+    _explains = False
+    _keyed: bool | None = None
+    """Whether the last request had a valid key, as the next one is expected to; None: not known."""
+    _waiting = 0
+    _on_left: Callable[[], None] | None = None
+
+    @abstractmethod
+    def make_way(self) -> None:
+        """Close, as there is no room (``threadfold.gateway.connections``)."""
+
+    def has_key(self) -> bool:
+        """Whether its last request had a valid key."""
+        return self._keyed is True
+
+    def _come(self) -> bool:
+        """Be counted. False: there is no room, and it is gone."""
+        self.address = address_of(self.client[0]) if self.client else ""
+        self._counted = self.open_connections.add(self)
+        return self._counted or self._may_explain()
+
+    def _leave(self) -> None:
+        """Be counted no more, and give up what waits."""
+        if self._on_left is not None:
+            self._on_left()
+        if self._counted:
+            self._counted = False
+            self.open_connections.remove(self)
+        elif self._explains:
+            self.open_connections.explaining -= 1
+        self.pipeline.clear()
+        self._count_waiting()
+
+    def _may_explain(self) -> bool:
+        """Whether a connection that is not counted may stay until it was answered why; it is gone
+        if not.
+        """
+        self._explains = self.open_connections.may_explain()
+        if self._explains:
+            self.open_connections.explaining += 1
+        else:
+            self.transport.abort()
+        return self._explains
+
+    def _place(self) -> None:
+        """Say whether a request is being answered that may have a key, to a client that reads."""
+        if not self._counted:
+            return
+        if self._keyed is False:
+            self.open_connections.needs_no_key(self)
+        elif self.cycle is None or self.cycle.response_complete or self.flow.write_paused:
+            self.open_connections.waits(self)
+        else:
+            self.open_connections.is_answered(self)
+
+    def _count_waiting(self) -> None:
+        self.open_connections.requests_waiting += len(self.pipeline) - self._waiting
+        self._waiting = len(self.pipeline)
+
+    def _be_told(self) -> None:
+        """Let the application tell of the request that begins."""
+        scope = cast("dict[str, object]", self.scope)
+        scope[TELL_KEYED], scope[ON_LEFT] = self._tell_keyed, self._set_on_left
+
+    def _tell_keyed(self, keyed: bool) -> None:
+        self._keyed = keyed
+        self._place()
+
+    def _set_on_left(self, call: Callable[[], None]) -> None:
+        self._on_left = call
