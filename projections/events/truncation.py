@@ -11,6 +11,13 @@ import msgspec
 from projections.events.token_cost import CALL_OVERHEAD
 from projections.events.tokenizer import MESSAGE_OVERHEAD
 
+NOTE = " characters shortened: the whole event is in the log …]"
+
+
+def is_clipped(body: bytes) -> bool:
+    """Whether a message's text was cut by :func:`clip`."""
+    return NOTE.encode() in body
+
 
 def clip(body: bytes, tokens: int, room: int) -> tuple[int, bytes]:
     """Shorten a message so that it costs at most about ``room`` tokens, keeping the head and the
@@ -33,7 +40,7 @@ def clip(body: bytes, tokens: int, room: int) -> tuple[int, bytes]:
     content = message.get("content")
     text = content if isinstance(content, str) else ""
     raw = text.encode("utf-8", "surrogatepass")
-    note = f"[… {len(text)} characters shortened: the whole event is in the log …]"
+    note = f"[… {len(text)}{NOTE}"
     half = max(0, room - fixed - len(note.encode()) - 2) // 2
     if content is not None and (fixed + len(raw) > room or not isinstance(content, str)):
         tail = raw[len(raw) - half :].decode("utf-8", "ignore")

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from itertools import groupby
+from math import inf
 from typing import Any, NamedTuple
 
 import msgspec
 
+from projections.events.truncation import is_clipped
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.render import render_openai
 from projections.window.conversation_state import ConversationState
@@ -79,13 +81,13 @@ def difference(before: Seen, after: Seen) -> Difference:
 
 class Past(NamedTuple):
     """What a fold holds of the past: up to which offset its summary reaches, of how many different
-    events it is, those that were refused included, and what is pinned: how long the system texts
-    are, and 0 for a tool result, by their offsets.
+    events it is, those that were refused included, and how many bytes stand of what is pinned, by
+    its offset: infinity if all.
     """
 
     reach: int
     events: int
-    pinned: Mapping[int, int]
+    pinned: Mapping[int, float]
 
 
 def past_of(window: Window) -> Past:
@@ -93,16 +95,15 @@ def past_of(window: Window) -> Past:
     return Past(window.covered_to, window.meta.events, pinned_of(window.state))
 
 
-def pinned_of(state: ConversationState) -> dict[int, int]:
+def pinned_of(state: ConversationState) -> dict[int, float]:
     """What is pinned in a state, as in :class:`Past`."""
-    return {item.offset: len(item.body) for item in state.pinned} | dict.fromkeys(
-        (pin.offset for pin in state.pins), 0
-    )
+    texts = {p.offset: float(len(p.body)) if is_clipped(p.body) else inf for p in state.pinned}
+    return texts | dict.fromkeys((pin.offset for pin in state.pins), inf)
 
 
-def covers(after: Mapping[int, int], before: Mapping[int, int]) -> bool:
-    """Whether all that was pinned still is, as long as it was."""
-    return all(after.get(offset, -1) >= length for offset, length in before.items())
+def covers(after: Mapping[int, float], before: Mapping[int, float]) -> bool:
+    """Whether all that was pinned still is, as much of it as was."""
+    return all(after.get(offset, -1) >= size for offset, size in before.items())
 
 
 def why_lost(before: Past, after: Window) -> str | None:
@@ -118,7 +119,7 @@ def why_lost(before: Past, after: Window) -> str | None:
         if after.meta.quarantine is not None:
             return "it would be parked: an event fails under the other rules"
         return "the log does not hold all its events"
-    results = dict.fromkeys((e.offset for e in after.tail if e.kind == Kind.RESULT), 0)
+    results = dict.fromkeys((e.offset for e in after.tail if e.kind == Kind.RESULT), inf)
     if not covers(results | pinned_of(after.state), before.pinned):
         return LANE_CUT
     if after.covered_to >= before.reach:

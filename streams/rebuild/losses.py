@@ -15,12 +15,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from projections.names import Key
-from projections.policy.policy import Rules
+from projections.policy.policy import ALLOW, MAXIMA, Rules
 from projections.render.differences import Past, covers, past_of, pinned_of, why_lost
 from projections.storage.layout import BASE, HEAD, Base, Head, decode_base, decode_head
 from projections.storage.protocol import WindowStore
 from projections.storage.records import Checkpoint, stored_form
 from projections.storage.stubs import STUB, decode_stub
+from projections.window.conversation_state import ConversationState
 from projections.window.window import Window
 
 GROUP = 100
@@ -30,6 +31,7 @@ PAUSE = 0.2
 """Seconds to wait for a live partition of which a conversation is being restored, and between two
 looks.
 """
+CHANGES = "it changes while it is compared: try again"
 LATE = "a rollback of its partition is still being restored: try again"
 
 
@@ -95,7 +97,7 @@ async def find_losses(
                 and now.past.pinned.keys() >= then.pinned.keys()
             )
             if stands or time.monotonic() > end:
-                losses[place[1]] = why
+                losses[place[1]] = why if stands or why == LATE else CHANGES
             else:
                 again[place] = now
         suspects = again
@@ -192,13 +194,19 @@ def _holds(head: Head, base: Base, past: Past) -> bool:
 
 
 def _may_be_cut(live: Side, other: Side, key: Key, head: Head, base: Base) -> bool:
-    """Whether a window's pinned lane may be cut where that of the live one is not: less may be
-    pinned, and not all stands as it came.
+    """Whether a window's pinned lane may be cut where that of the live one is not: other rules
+    bound it, and not all stands as it came.
     """
     state = base.state
-    before, after = (side.rules.for_window(key.tenant, state.policy) for side in (live, other))
     whole = head.read_header.flat and not any(state.pins_lost) and not any(state.pinned_lost)
-    return after.pinned_limit < before.pinned_limit and not whole
+    return not whole and _bounds(live.rules, key, state) != _bounds(other.rules, key, state)
+
+
+def _bounds(rules: Rules, key: Key, state: ConversationState) -> list[object]:
+    """What bounds a pinned lane. The conversation's own policy may still be in the tail."""
+    policy = rules.for_window(key.tenant, state.policy)
+    may_set = [rules.deployment.get(name) for name in (ALLOW, MAXIMA)]
+    return [policy.pinned_max_tokens, policy.model_window, policy.encoding, *may_set]
 
 
 def _holds_all(head: Head, count: int) -> bool:
