@@ -35,9 +35,6 @@ class Written(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.closed
 
-    def is_reading(self) -> bool:
-        return not self.paused
-
     def pause_reading(self) -> None:
         self.paused = True
 

@@ -36,7 +36,7 @@ END = 20.0
 """Seconds from SIGTERM to the end of everything, as far as that can be had."""
 PROMPT = 6.0
 """Seconds in which services end whose servers answer."""
-LEAST_GRACE = 3.0
+LEAST_GRACE = 1.0
 
 
 class _Stop(BaseException):

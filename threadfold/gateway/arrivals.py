@@ -30,7 +30,8 @@ class ReadingTurns:
 
 
 class Arrivals:
-    """What has arrived on one connection, and is not read. No more comes meanwhile.
+    """What has arrived on one connection, and is not read. No more comes meanwhile. Who reads it
+    pauses and resumes it here instead of at the transport.
 
     Args:
         keyed: whether it has shown a valid key.
@@ -51,19 +52,28 @@ class Arrivals:
         self._keyed = keyed
         self._read = read
         self._held = memoryview(b"")
-        self._stopped = False
-        """Who reads it has paused the transport: that is not undone here."""
+        self._stopped = self._waits = self._paused = False
+
+    def go_through(self, transport: asyncio.Transport, read: Callable[[memoryview], None]) -> None:
+        """From now on what arrives comes from another transport, and somebody else reads it."""
+        self._transport, self._read = transport, read
 
     def add(self, data: bytes) -> None:
         """Read these bytes, after those that came before."""
+        self._held = memoryview(bytes(self._held) + data) if self._held else memoryview(data)
+        self._wait()
+        self._settle()
+
+    def pause_reading(self) -> None:
+        """Read nothing until :meth:`resume_reading`."""
+        self._stopped = True
+        self._settle()
+
+    def resume_reading(self) -> None:
+        """Go on."""
         self._stopped = False
-        if self._held:
-            self._held = memoryview(bytes(self._held) + data)
-        else:
-            self._held = memoryview(data)
-            self._wait()
-        if self._held and not self._stopped and not self._transport.is_closing():
-            self._transport.pause_reading()
+        self._wait()
+        self._settle()
 
     def now(self) -> None:
         """Read what there is."""
@@ -74,29 +84,43 @@ class Arrivals:
         """Nobody is there to be answered."""
         self._held = memoryview(b"")
 
+    def end(self) -> None:
+        """The connection is gone. Nothing refers to who reads it any more."""
+        self.forget()
+        self._keyed, self._read = bool, _pass_over
+
     def _wait(self) -> None:
-        turns = self._turns.keyed if self._keyed() else self._turns.others
-        turns.run(self._address, self._take_turn)
+        if self._held and not self._waits and not self._stopped:
+            self._waits = True
+            turns = self._turns.keyed if self._keyed() else self._turns.others
+            turns.run(self._address, self._take_turn)
 
     def _take_turn(self) -> float:
         since = time.perf_counter()
+        self._waits = False
         if self._transport.is_closing():
             self.forget()
-        if self._held:
+        if self._held and not self._stopped:
             self._read_piece()
-        if self._held:
             self._wait()
+            self._settle()
         return time.perf_counter() - since
 
     def _read_piece(self) -> None:
         piece, self._held = self._held[:PIECE], self._held[PIECE:]
-        # Whoever reads the piece sees the transport as it would be without this class.
-        if not self._stopped:
-            self._transport.resume_reading()
         self._read(piece)
-        if self._transport.is_closing():
-            self.forget()
+
+    def _settle(self) -> None:
+        """Have the transport deliver what comes, or not."""
+        paused = self._stopped or bool(self._held)
+        if paused == self._paused or self._transport.is_closing():
             return
-        self._stopped = not self._transport.is_reading()
-        if self._held and not self._stopped:
+        self._paused = paused
+        if paused:
             self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+
+def _pass_over(_came: memoryview) -> None:
+    """Nobody reads it."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from threadfold.gateway.arrivals import PIECE, Arrivals, ReadingTurns
+from threadfold.gateway.arrivals import PIECE, Arrivals
 from threadfold.gateway.connections import Connections, address_of
 from threadfold.gateway.handshake_queue import HandshakeQueue
 from threadfold.gateway.tls import Certificate
@@ -30,8 +30,10 @@ class Answering(asyncio.Protocol):
     """What goes on with a connection after its handshake."""
 
     @abstractmethod
-    def has_key(self) -> bool:
-        """Whether its last request had a valid key."""
+    def behind_tls(
+        self, plain: asyncio.Transport, decrypt: Callable[[memoryview], None]
+    ) -> Arrivals:
+        """What arrives is decrypted before it is received; returns where it goes first."""
 
 
 class Handshake(asyncio.Protocol):
@@ -157,9 +159,7 @@ class Handshake(asyncio.Protocol):
         protocol.connection_made(transport)
         early.hand_on(protocol)
         assert self._tls is not None
-        after = _Decrypting(
-            self._tls, self._connections.reading, self.address, self._plain, protocol.has_key
-        )
+        after = _Decrypting(self._tls, protocol.behind_tls(self._plain, partial(_give, self._tls)))
         self._plain.set_protocol(after)
         if self._came:
             after.data_received(self._came)
@@ -178,16 +178,9 @@ class _Decrypting(asyncio.Protocol):
     request makes it work.
     """
 
-    def __init__(
-        self,
-        tls: asyncio.BufferedProtocol,
-        turns: ReadingTurns,
-        address: str,
-        plain: asyncio.Transport,
-        has_key: Callable[[], bool],
-    ) -> None:
+    def __init__(self, tls: asyncio.BufferedProtocol, arrivals: Arrivals) -> None:
         self._tls = tls
-        self._arrivals = Arrivals(turns, address, plain, has_key, partial(_give, tls))
+        self._arrivals = arrivals
 
     def pause_writing(self) -> None:
         self._tls.pause_writing()
@@ -203,7 +196,7 @@ class _Decrypting(asyncio.Protocol):
         return self._tls.eof_received()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._arrivals.forget()
+        self._arrivals.end()
         self._tls.connection_lost(error)
 
 

@@ -12,9 +12,12 @@ Needs httptools.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from threadfold.gateway.arrivals import Arrivals
@@ -76,6 +79,7 @@ class BoundedProtocol(CountedProtocol):
         self._arrivals = Arrivals(
             self.open_connections.reading, self.address, transport, self.has_key, self._read
         )
+        self.flow = FlowControl(cast("asyncio.Transport", self._arrivals))
         if not here:
             return
         seconds = HEAD_SECONDS if self._counted else REFUSED_SECONDS
@@ -84,7 +88,7 @@ class BoundedProtocol(CountedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._in_time()
         self._unread.forget()
-        self._arrivals.forget()
+        self._arrivals.end()
         if self._answered is not None and self._answered is not self.cycle:
             self._answered.disconnected = True
             self._answered.message_event.set()
@@ -92,7 +96,6 @@ class BoundedProtocol(CountedProtocol):
         self._unset_keepalive_if_required()
         self._leave()
         # What refers to itself would stay until the collector looks, which it does seldom.
-        del self._arrivals
         self.scope = self.cycle = self._answered = self._coming = self._on_left = None  # type: ignore[assignment]
 
     def make_way(self) -> None:
@@ -127,7 +130,17 @@ class BoundedProtocol(CountedProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
-        self._arrivals.add(data)
+        if self.scheme == "https":
+            self._read(memoryview(data))
+        else:
+            self._arrivals.add(data)
+
+    def behind_tls(
+        self, plain: asyncio.Transport, decrypt: Callable[[memoryview], None]
+    ) -> Arrivals:
+        """What arrives is decrypted before it is received; returns where it goes first."""
+        self._arrivals.go_through(plain, decrypt)
+        return self._arrivals
 
     def _read(self, data: memoryview) -> None:
         self._progress = False
@@ -165,9 +178,7 @@ class BoundedProtocol(CountedProtocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Answer what has come whole, and close after that."""
-        if self.scheme == "https":
-            self._arrivals.forget()  # after the end of TLS nothing can be answered
-        else:
+        if self.scheme != "https":  # after the end of TLS nothing can be answered
             self._arrivals.now()
         if self._refusal is None:
             if self._in_head or self._in_body:
