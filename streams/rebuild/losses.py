@@ -31,8 +31,10 @@ PAUSE = 0.2
 """Seconds to wait for a live partition of which a conversation is being restored, and between two
 looks.
 """
-CHANGES = "it changes while it is compared: try again"
-LATE = "a rollback of its partition is still being restored: try again"
+CHANGES = "it changes while it is compared"
+LATE = "a rollback of its partition is still being restored"
+UNKNOWN = (CHANGES, LATE)
+"""Of these nothing is known."""
 
 
 class _Suspect(NamedTuple):

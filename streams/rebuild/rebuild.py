@@ -23,12 +23,19 @@ from streams.log.log import Log
 from streams.log.retention import check_whole
 from streams.rebuild.build import Bounds, Builder, left_to_fold
 from streams.rebuild.build_pool import build_in_processes, shares
-from streams.rebuild.losses import Side, find_losses
+from streams.rebuild.losses import UNKNOWN, Side, find_losses
 from streams.settings.settings import Settings
 
 Progress = Callable[[int, int], None]
 NAMED = 5
 """Conversations that an error names."""
+
+
+class NotCompared(ThreadfoldError):
+    """Whether a switch loses anything cannot be known now: nothing was switched."""
+
+    exit_code = 1
+    problem = 503
 
 
 class WouldLose(ThreadfoldError):
@@ -80,7 +87,8 @@ async def rebuild(
         InvalidPolicy: the policy does not hold.
         LogTruncated: the log has lost its first events, and that is not accepted.
         UnknownGeneration: no generation has that number.
-        WouldLose: the switch would make conversations forget; what is built stays.
+        WouldLose, NotCompared: the switch would make conversations forget, or nobody knows yet;
+            what is built stays.
         GenerationBusy, Fenced: another process builds or drops this generation.
         BuildFailed: one of the processes died.
         KafkaUnavailable, RedisUnavailable: what is built stays, and the same call goes on.
@@ -154,10 +162,16 @@ async def _check_losses(
     live, other = (
         Side(one.number, state.rules(one)) for one in (state.live_generation, generation)
     )
-    lost = await find_losses(store, live, other, generation.partitions, builder.round)
+    found = await find_losses(store, live, other, generation.partitions, builder.round)
+    lost = {key: why for key, why in found.items() if why not in UNKNOWN}
+    named = "; ".join(f"{key}: {why}" for key, why in list((lost or found).items())[:NAMED])
+    more = "; …" if len(lost or found) > NAMED else ""
+    if found and not lost:
+        raise NotCompared(
+            f"generation {generation.number} is not made live: {len(found)} conversations could not"
+            f" be compared with the live ones ({named}{more}): run it again, when less comes in"
+        )
     if lost:
-        named = "; ".join(f"{key}: {why}" for key, why in list(lost.items())[:NAMED])
-        more = "; …" if len(lost) > NAMED else ""
         raise WouldLose(
             f"generation {generation.number} is not made live: {len(lost)} conversations would lose"
             f" what their windows hold ({named}{more}): accept the loss (--accept-loss) to"

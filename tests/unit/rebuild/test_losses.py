@@ -18,7 +18,8 @@ from projections.render.differences import LANE_CUT, past_of, why_lost
 from projections.storage.records import NOTHING, Checkpoint, write_of
 from projections.window.meta import Quarantine
 from projections.window.window import Window
-from streams.rebuild.losses import Side, find_losses
+from streams.rebuild import losses as module
+from streams.rebuild.losses import CHANGES, Side, find_losses
 from streams.rebuild.preview import Preview
 from tests.support.compacted_talk import Talk
 from tests.support.mirror import KEY
@@ -188,6 +189,28 @@ async def test_what_the_live_lane_has_cut_itself_is_not_lost_by_a_switch() -> No
     for narrower in (NARROW, ROOMY):
         store = await stored(talk.window, under(narrower, talk.log))
         assert (await losses(store, talk.rules, Rules(narrower)))[0] == {}
+
+
+async def test_what_changes_while_it_is_compared_is_not_taken_for_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.0)
+    talk = Talk(ROOMY)
+    begin = talk.say("message", role="user", content="word")
+    talk.say("message", role="system", content="rule " * 40)
+    store = await stored(talk.window, under(NARROW, talk.log))
+    talk.say("rollback", to=talk.window.position_of(begin))
+    behind = under(NARROW, talk.log)
+    talk.say("message", role="system", content="other " * 40)
+
+    async def catch_up() -> None:
+        for number, window in ((2, behind), (1, talk.window)):
+            now = await store.checkpoint(number, 0) or Checkpoint()
+            done = replace(now, offset=window.meta.position, digest="d")
+            await store.apply(number, 0, done, [write_of(window, NOTHING)])
+
+    sides = Side(1, talk.rules), Side(2, Rules(NARROW))
+    assert await find_losses(store, *sides, 1, catch_up) == {KEY: CHANGES}
 
 
 async def test_a_refused_summary_loses_nothing_while_all_its_messages_are_shown() -> None:
