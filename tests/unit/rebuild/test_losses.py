@@ -197,7 +197,7 @@ async def test_what_changes_while_it_is_compared_is_not_taken_for_lost(
     monkeypatch.setattr(module, "PATIENCE", 0.0)
     talk = Talk(ROOMY)
     begin = talk.say("message", role="user", content="word")
-    talk.say("message", role="system", content="rule " * 40)
+    talk.say("message", role="system", content="rule " * 100)
     store = await stored(talk.window, under(NARROW, talk.log))
     talk.say("rollback", to=talk.window.position_of(begin))
     behind = under(NARROW, talk.log)
