@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 MAX_HEAD = 64 << 10
-"""At most so many bytes of a head, or of trailers and chunk extensions. A head that comes whole in
-one read of the socket (256 KiB at most) is accepted.
+"""At most so many bytes of a head, or of trailers and chunk extensions; up to a piece more that
+comes with them (``threadfold.gateway.arrivals``) is accepted.
 """
 MAX_HEADERS = 256
 MAX_ESCAPES = 8_192
