@@ -157,10 +157,10 @@ class Handshake(asyncio.Protocol):
         protocol = self._make()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
-        early.hand_on(protocol)
         assert self._tls is not None
         after = _Decrypting(self._tls, protocol.behind_tls(self._plain, partial(_give, self._tls)))
         self._plain.set_protocol(after)
+        early.hand_on(protocol)
         if self._came:
             after.data_received(self._came)
 

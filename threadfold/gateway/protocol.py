@@ -46,7 +46,8 @@ same: nobody may hold a place for longer.
 CHECK = 2.0
 """Seconds between two looks at a body that has not ended."""
 UNWANTED = 0.1
-"""Seconds between two reads of a body whose request is answered: 256 KiB each."""
+UNWANTED_BYTES = 256 << 10
+"""Seconds after each so many bytes of a body whose request is answered."""
 
 
 class _Refused(Exception):
@@ -61,6 +62,7 @@ class BoundedProtocol(CountedProtocol):
     _in_head = False
     _in_body = False
     _pace = BodyPace(0.0)
+    _unwanted = 0
     _late: asyncio.TimerHandle | None = None
     _answered: RequestResponseCycle | None = None
     """The request that is being answered. ``cycle`` is the one that came last."""
@@ -155,8 +157,11 @@ class BoundedProtocol(CountedProtocol):
                 self.send_400_response("")
         self._hand_on()
         if self._in_body and self.cycle is not None and self.cycle.response_complete:
-            self.flow.pause_reading()
-            self.loop.call_later(UNWANTED, self.flow.resume_reading)
+            self._unwanted += len(data)
+            if self._unwanted >= UNWANTED_BYTES:
+                self._unwanted = 0
+                self.flow.pause_reading()
+                self.loop.call_later(UNWANTED, self.flow.resume_reading)
         if self._progress:
             self._quiet = 0
         else:

@@ -439,6 +439,37 @@ def test_a_large_body_that_is_taken_slowly_comes_whole(
         runner.run(run())
 
 
+def test_large_bodies_right_behind_their_handshakes_are_read(files: tuple[Path, Path]) -> None:
+    body = b"x" * 300_000
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+
+    async def taking(request: Request) -> Response:
+        return PlainTextResponse(str(len(await request.body())))
+
+    app = Starlette(routes=[Route("/", taking, methods=["POST"])])
+
+    def send(place: httpx.URL) -> bytes:
+        with (
+            socket.create_connection((place.host, place.port), timeout=10) as plain,
+            unchecked.wrap_socket(plain) as one,
+        ):
+            one.sendall(head % len(body) + body)
+            answer = b""
+            while piece := one.recv(1_000):
+                answer += piece
+            return answer
+
+    async def run() -> None:
+        async with serving(app, Connections(100), Certificate(*files)) as url:
+            asked = (asyncio.to_thread(send, httpx.URL(url)) for _ in range(40))
+            assert all(answer.endswith(b"300000") for answer in await asyncio.gather(*asked))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+
+
 def test_files_that_do_not_do_are_named(
     authority: Authority, files: tuple[Path, Path], tmp_path: Path
 ) -> None:
