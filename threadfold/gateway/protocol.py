@@ -124,11 +124,16 @@ class BoundedProtocol(CountedProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
-        self._unread.watch()
+        self._closes()
 
     def _close(self) -> None:
         self.transport.close()
+        self._closes()
+
+    def _closes(self) -> None:
+        """It is being closed: TLS reads on until its client has read why."""
         self._unread.watch()
+        self.flow.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
@@ -178,7 +183,7 @@ class BoundedProtocol(CountedProtocol):
     def _pass_over(self, data: memoryview) -> None:
         """Nothing of a refused connection is read, but whether its client is there."""
         self._quiet += len(data)
-        if self._quiet > MAX_HEAD:
+        if self._quiet > MAX_HEAD + UNWANTED_BYTES:
             self._close()
 
     def eof_received(self) -> bool:  # type: ignore[override]
@@ -291,7 +296,7 @@ class BoundedProtocol(CountedProtocol):
         super().on_response_complete()
         self._count_waiting()
         if self.transport.is_closing():
-            self._unread.watch()
+            self._closes()
         if self._refusal is not None:
             if last:
                 self._end()
@@ -344,7 +349,8 @@ class BoundedProtocol(CountedProtocol):
         close.
         """
         self._refusal = last
-        self._arrivals.forget()
+        if self.scheme != "https":  # TLS needs all of it
+            self._arrivals.forget()
         coming, answered = self._coming, self._answered
         if coming is not None and coming is answered:
             if coming.response_started:

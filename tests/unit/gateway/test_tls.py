@@ -470,6 +470,38 @@ def test_large_bodies_right_behind_their_handshakes_are_read(files: tuple[Path, 
         runner.run(run())
 
 
+def test_who_writes_a_large_body_before_reading_is_told_why_it_is_refused(
+    files: tuple[Path, Path],
+) -> None:
+    body = b"x" * 6_000_000
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+    unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+
+    async def refusing(_: Request) -> Response:
+        await asyncio.sleep(0.1)  # much of the body waits by now
+        return PlainTextResponse("no", 401, {"Connection": "close"})
+
+    app = Starlette(routes=[Route("/", refusing, methods=["POST"])])
+
+    def send(place: httpx.URL) -> bytes:
+        with (
+            socket.create_connection((place.host, place.port), timeout=10) as plain,
+            unchecked.wrap_socket(plain) as one,
+        ):
+            one.sendall(head % len(body) + body)
+            return one.recv(1_000)
+
+    async def run() -> None:
+        async with serving(app, Connections(100), Certificate(*files)) as url:
+            for _ in range(3):
+                answer = await asyncio.to_thread(send, httpx.URL(url))
+                assert answer.startswith(b"HTTP/1.1 401 ")
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+
+
 def test_files_that_do_not_do_are_named(
     authority: Authority, files: tuple[Path, Path], tmp_path: Path
 ) -> None:
