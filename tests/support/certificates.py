@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import ssl
+from contextlib import suppress
 from pathlib import Path
 
+import httpx
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -64,6 +67,28 @@ class Authority:
             .not_valid_before(now - datetime.timedelta(days=60))
             .not_valid_after(now + datetime.timedelta(days=days))
         )
+
+
+def trusting(authority: Authority) -> httpx.AsyncClient:
+    """A client that trusts this authority alone."""
+    trusted = ssl.create_default_context(cafile=str(authority.ca))
+    return httpx.AsyncClient(verify=trusted, trust_env=False)
+
+
+def unchecked() -> ssl.SSLContext:
+    """A client's context that trusts everybody."""
+    found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    found.check_hostname, found.verify_mode = False, ssl.CERT_NONE
+    return found
+
+
+def first_message() -> bytes:
+    """What a client sends to begin a handshake."""
+    context, to_send = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.MemoryBIO()
+    client = context.wrap_bio(ssl.MemoryBIO(), to_send, server_hostname="127.0.0.1")
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return to_send.read()
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.support.certificates import Authority
 
 
 @pytest.fixture
@@ -15,3 +18,13 @@ def collector_off() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "authority")
+
+
+@pytest.fixture
+def files(authority: Authority) -> Iterator[tuple[Path, Path]]:
+    yield authority.issue("first")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import shutil
 import socket
 import ssl
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import httpx
 import pytest
@@ -26,7 +24,7 @@ from starlette.types import Message, Receive, Scope, Send
 from projections.errors import InvalidSettings
 from streams.runtime.keyed_limit import KeyedLimit
 from streams.settings.settings import Settings
-from tests.support.certificates import Authority
+from tests.support.certificates import Authority, first_message, trusting
 from tests.support.serving import serving
 from tests.support.worker import until
 from threadfold.gateway import handshakes
@@ -40,21 +38,6 @@ async def scheme(request: Request) -> PlainTextResponse:
 
 
 APP = Starlette(routes=[Route("/", scheme)])
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path / "authority")
-
-
-@pytest.fixture
-def files(authority: Authority) -> Iterator[tuple[Path, Path]]:
-    yield authority.issue("first")
-
-
-def trusting(authority: Authority) -> httpx.AsyncClient:
-    trusted = ssl.create_default_context(cafile=str(authority.ca))
-    return httpx.AsyncClient(verify=trusted, trust_env=False)
 
 
 async def shown_by(url: str, authority: Authority) -> str:
@@ -141,15 +124,6 @@ def test_connections_that_end_no_handshake_make_way(
         runner.run(run())
 
 
-def first_message() -> bytes:
-    """What a client sends to begin a handshake."""
-    context, to_send = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.MemoryBIO()
-    client = context.wrap_bio(ssl.MemoryBIO(), to_send, server_hostname="127.0.0.1")
-    with pytest.raises(ssl.SSLWantReadError):
-        client.do_handshake()
-    return to_send.read()
-
-
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_handshakes_leave_the_event_loop_to_other_requests(
     authority: Authority, loop: Callable[[], asyncio.AbstractEventLoop]
@@ -219,43 +193,6 @@ def test_nothing_is_done_for_handshakes_whose_clients_have_left(
     assert steps < 10
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["begun", "done"])
-def test_nothing_of_a_handshake_stays_when_its_client_has_left(
-    files: tuple[Path, Path], whole: bool, collector_off: None
-) -> None:
-    """The collector looks seldom where requests are answered: it must have nothing to find."""
-    connections, message = Connections(1_000, 1_000), first_message()
-
-    def left() -> int:
-        return sum(type(one).__name__ == "SSLProtocol" for one in gc.get_objects())
-
-    def come_and_go(place: httpx.URL, kind: int) -> None:
-        with socket.create_connection((place.host, place.port)) as one:
-            if whole:
-                unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-                unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
-                with unchecked.wrap_socket(one) as secure:
-                    secure.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-                    assert secure.recv(100)
-                return
-            one.sendall(message[: 50 if kind % 3 == 2 else None])
-            if kind % 3 == 1:
-                one.recv(100)
-            if kind % 2:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
-    async def run() -> None:
-        async with serving(APP, connections, Certificate(*files)) as url:
-            place = httpx.URL(url)
-            for kind in range(60):
-                await asyncio.to_thread(come_and_go, place, kind)
-            await until(lambda: asyncio.sleep(0, len(connections) == 0))
-            await until(lambda: asyncio.sleep(0, left() == 0), 5)
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run())
-
-
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_many_clients_at_once_are_all_answered(
@@ -283,22 +220,6 @@ def test_many_clients_at_once_are_all_answered(
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(run())
-
-
-async def test_of_a_client_that_sends_much_before_its_turn_no_more_is_read(
-    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(handshakes.HandshakeQueue, "add", lambda *_: None)
-    connections = Connections(20, 20)
-    async with serving(APP, connections, Certificate(*files)) as url:
-        place = httpx.URL(url)
-        _, writer = await asyncio.open_connection(place.host, place.port)
-        writer.write(bytes(64 << 20))
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(writer.drain(), 1)
-        assert len(connections) == 1
-        assert cast("asyncio.Transport", writer.transport).get_write_buffer_size() > 32 << 20
-        writer.transport.abort()
 
 
 async def test_a_handshake_that_takes_too_long_ends(
@@ -408,98 +329,6 @@ async def test_a_request_that_comes_with_the_last_message_of_the_handshake_is_an
                 came.write(part)
         assert answer.startswith(b"HTTP/1.1 200 ")
         writer.close()
-
-
-@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_large_body_that_is_taken_slowly_comes_whole(
-    files: tuple[Path, Path], loop: Callable[[], asyncio.AbstractEventLoop], authority: Authority
-) -> None:
-    body = bytes(range(256)) * 20_000
-
-    async def taking(request: Request) -> Response:
-        took, pieces = bytearray(), 0
-        async for piece in request.stream():
-            took += piece
-            pieces += 1
-            if pieces % 10 == 0:
-                await asyncio.sleep(0.005)
-        return PlainTextResponse(str(bytes(took) == body))
-
-    app = Starlette(routes=[Route("/", taking, methods=["POST"])])
-
-    async def run() -> None:
-        async with (
-            serving(app, Connections(10), Certificate(*files)) as url,
-            trusting(authority) as http,
-        ):
-            answers = [(await http.post(url, content=body)).text for _ in range(3)]
-            assert answers == ["True"] * 3
-
-    with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(run())
-
-
-def test_large_bodies_right_behind_their_handshakes_are_read(files: tuple[Path, Path]) -> None:
-    body = b"x" * 300_000
-    head = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
-    unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
-
-    async def taking(request: Request) -> Response:
-        return PlainTextResponse(str(len(await request.body())))
-
-    app = Starlette(routes=[Route("/", taking, methods=["POST"])])
-
-    def send(place: httpx.URL) -> bytes:
-        with (
-            socket.create_connection((place.host, place.port), timeout=10) as plain,
-            unchecked.wrap_socket(plain) as one,
-        ):
-            one.sendall(head % len(body) + body)
-            answer = b""
-            while piece := one.recv(1_000):
-                answer += piece
-            return answer
-
-    async def run() -> None:
-        async with serving(app, Connections(100), Certificate(*files)) as url:
-            asked = (asyncio.to_thread(send, httpx.URL(url)) for _ in range(40))
-            assert all(answer.endswith(b"300000") for answer in await asyncio.gather(*asked))
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run())
-
-
-def test_who_writes_a_large_body_before_reading_is_told_why_it_is_refused(
-    files: tuple[Path, Path],
-) -> None:
-    body = b"x" * 6_000_000
-    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
-    unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
-
-    async def refusing(_: Request) -> Response:
-        await asyncio.sleep(0.1)  # much of the body waits by now
-        return PlainTextResponse("no", 401, {"Connection": "close"})
-
-    app = Starlette(routes=[Route("/", refusing, methods=["POST"])])
-
-    def send(place: httpx.URL) -> bytes:
-        with (
-            socket.create_connection((place.host, place.port), timeout=10) as plain,
-            unchecked.wrap_socket(plain) as one,
-        ):
-            one.sendall(head % len(body) + body)
-            return one.recv(1_000)
-
-    async def run() -> None:
-        async with serving(app, Connections(100), Certificate(*files)) as url:
-            for _ in range(3):
-                answer = await asyncio.to_thread(send, httpx.URL(url))
-                assert answer.startswith(b"HTTP/1.1 401 ")
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run())
 
 
 def test_files_that_do_not_do_are_named(
