@@ -13,13 +13,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from threadfold.gateway.arrivals import PIECE, Arrivals
+from threadfold.gateway.arrivals import SMALL_PIECE, Arrivals
 from threadfold.gateway.connections import Connections, address_of
 from threadfold.gateway.handshake_queue import HandshakeQueue
 from threadfold.gateway.tls import Certificate
 
 SECONDS = 30.0
 """Seconds that a handshake may take, its turns included."""
+STEP = 2 * SMALL_PIECE
+"""Bytes in one step: more than what a client begins with."""
 UNREAD = 64 << 10
 """Bytes that may wait to be read until the next write waits, as without TLS; and bytes of a client
 that may wait for a turn of its handshake, before no more of it is read.
@@ -101,7 +103,7 @@ class Handshake(asyncio.Protocol):
     def step(self) -> None:
         """Go on with what the client has sent: it is this handshake's turn."""
         assert self._tls is not None
-        piece, self._came = self._came[:PIECE], self._came[PIECE:]
+        piece, self._came = self._came[:STEP], self._came[STEP:]
         _give(self._tls, piece)
         if self._came:
             self._queue.add(self)

@@ -12,6 +12,12 @@ MAX_HEADERS = 256
 MAX_ESCAPES = 8_192
 MAX_PARAMETERS = 256
 """Escapes (``%41``) and parameters of an address: reading them costs far more than their bytes."""
+REST_OF_LINE = 100
+"""Bytes before a request's address, at most."""
+LONG_ADDRESS = (
+    414,
+    f"the address has over {MAX_HEAD} bytes, {MAX_ESCAPES} escapes or {MAX_PARAMETERS} parameters",
+)
 
 
 def fault_of_head(
@@ -27,9 +33,18 @@ def fault_of_head(
         return 400, f"the request has {hosts} Host headers: it needs one"
     escapes, parameters = url.count(b"%"), url.count(b"&")
     if len(url) >= MAX_HEAD or escapes > MAX_ESCAPES or parameters > MAX_PARAMETERS:
-        most = f"{MAX_HEAD} bytes, {MAX_ESCAPES} escapes or {MAX_PARAMETERS} parameters"
-        return 414, f"the address has over {most}"
+        return LONG_ADDRESS
     return fault_of_coding(headers)
+
+
+def fault_of_length(url: bytes) -> tuple[int, str]:
+    """The status and the words to refuse a head with that is too long, and may not have ended.
+
+    Args: ``url`` is what has come of the request's address.
+    """
+    if len(url) > MAX_HEAD - REST_OF_LINE:
+        return LONG_ADDRESS
+    return 431, f"the request's head is over the limit of {MAX_HEAD} bytes"
 
 
 def fault_of_coding(headers: Iterable[tuple[bytes, bytes]]) -> tuple[int, str] | None:

@@ -29,6 +29,7 @@ from threadfold.gateway.heads import (
     MAX_HEADERS,
     fault_of_coding,
     fault_of_head,
+    fault_of_length,
     without_upgrade,
 )
 from threadfold.gateway.problems import last_answer
@@ -172,7 +173,7 @@ class BoundedProtocol(CountedProtocol):
         else:
             self._quiet += len(data)
             if self._quiet > MAX_HEAD and not self.transport.is_closing():
-                self._refuse(431, f"the request's head is over the limit of {MAX_HEAD} bytes")
+                self._refuse(*fault_of_length(self.url if self._in_head else b""))
         if self._late is None and self._refusal is None and not self.transport.is_closing():
             if self._in_head:
                 self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)

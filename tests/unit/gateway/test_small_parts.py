@@ -79,7 +79,7 @@ async def test_a_body_in_chunks_of_one_byte_is_handed_on_together(
     chunks = b"\r\n" + b"1\r\na\r\n" * 30_000 + b"0\r\n\r\n"
     await answered(head + chunks + head + b"Connection: close\r\n" + chunks, app)
     assert bodies == [b"a" * 30_000] * 2
-    assert sum(handed_on) == 60_000 and len(handed_on) < 60  # pieces of what arrived
+    assert sum(handed_on) == 60_000 and len(handed_on) < 400  # pieces of what arrived
 
 
 async def test_a_body_that_nobody_takes_any_more_is_read_with_pauses(
