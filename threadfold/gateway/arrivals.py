@@ -7,10 +7,13 @@ The system hands over what has come on thousands of connections in one step of t
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 
 from threadfold.gateway.turns import Turns
+
+logger = logging.getLogger(__name__)
 
 READ_SECONDS = 0.003
 """Of each step of the event loop, so many are spent on what arrives on connections that have shown
@@ -72,9 +75,9 @@ class Arrivals:
         self._settle()
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Go on, but not within this call: who reads it is not done with what it does."""
         self._stopped = False
-        self._wait()
+        asyncio.get_running_loop().call_soon(self._wait)
         self._settle()
 
     def now(self) -> None:
@@ -103,7 +106,12 @@ class Arrivals:
         if self._transport.is_closing():
             self.forget()
         if self._held and not self._stopped:
-            self._read_piece()
+            try:
+                self._read_piece()
+            except Exception:  # it may be another connection's call that makes this turn
+                logger.exception("what arrived cannot be read: its connection is closed")
+                self.forget()
+                self._transport.abort()
             self._wait()
             self._settle()
         return time.perf_counter() - since

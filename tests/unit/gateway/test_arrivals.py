@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.written import Written, answer_empty, connected
-from threadfold.gateway.arrivals import PIECE, ReadingTurns
+from threadfold.gateway.arrivals import PIECE, Arrivals, ReadingTurns
 from threadfold.gateway.connections import (
     MANY_WAITING,
     MAX_WAITING,
@@ -143,6 +143,45 @@ async def test_who_reads_slowly_what_arrives_pauses_it_and_nothing_is_lost() -> 
         await steps(3)
     assert bytes(took) == body
     assert transport.bytes.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_what_cannot_be_read_ends_its_own_connection_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(_: memoryview) -> None:
+        raise ValueError("this cannot be read")
+
+    turns, read = ReadingTurns(1e-9), list[bytes]()
+    ends = [Written() for _ in range(4)]
+    readers = [lambda piece: read.append(bytes(piece)), fail] * 2
+    for number, (transport, reader) in enumerate(zip(ends, readers, strict=True)):
+        Arrivals(turns, "10.0.0.1", transport, bool, reader).add(b"%d" % number)
+    await steps(10)
+    assert [transport.aborted for transport in ends] == [False, True] * 2
+    assert read == [b"0", b"2"] and len(caplog.records) == 2
+
+
+async def test_requests_behind_a_body_that_nobody_took_are_answered_one_by_one() -> None:
+    under_way, most, go_on = 0, 0, asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await go_on.wait()
+        await asyncio.sleep(0)
+        await answer_empty(send)
+        under_way -= 1
+
+    connection, transport = connected(app)
+    body = b"x" * 70_000
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+    connection.data_received(head + body + GET * 5)
+    await steps(300)
+    assert transport.paused
+    go_on.set()
+    await steps(300)
+    assert transport.bytes.count(b"HTTP/1.1 200 ") == 6 and most == 1
 
 
 async def test_what_waits_is_read_in_order_with_what_comes_after_it() -> None:
