@@ -80,9 +80,11 @@ def difference(before: Seen, after: Seen) -> Difference:
 
 
 class Past(NamedTuple):
-    """What a fold holds of the past: up to which offset its summary reaches, of how many different
-    events it is, those that were refused included, and how many bytes stand of what is pinned, by
-    its offset: infinity if all.
+    """What a fold holds of the past.
+
+    ``reach`` is the last offset that its summary covers. ``events`` counts its different events,
+    refused ones included. ``pinned`` has the bytes of each pinned message that are left, by its
+    offset: infinity if none are cut.
     """
 
     reach: int

@@ -35,11 +35,11 @@ from threadfold.gateway.connections import client_of, on_left, tell_keyed
 from threadfold.gateway.credentials import bearer, stream_token
 from threadfold.gateway.declaration import Cost, Route
 from threadfold.gateway.end_users import reach
+from threadfold.gateway.loop_turns import Turns
 from threadfold.gateway.origins import Origins
 from threadfold.gateway.problems import problem_of
 from threadfold.gateway.request import announced_length
 from threadfold.gateway.tokens import Principal
-from threadfold.gateway.turns import Turns
 from threadfold.gateway.user_share import UserShare
 
 SMALL_BODY = 1 << 16

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from threadfold.gateway.turns import Turns
+from threadfold.gateway.loop_turns import Turns
 
 logger = logging.getLogger(__name__)
 

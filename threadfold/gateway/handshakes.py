@@ -176,8 +176,8 @@ class Handshake(asyncio.Protocol):
 
 
 class _Decrypting(asyncio.Protocol):
-    """A connection after its handshake: TLS is given what comes in turns, because also what is no
-    request makes it work.
+    """A connection after its handshake. TLS gets the bytes in turns: records without any request
+    cost time, too.
     """
 
     def __init__(self, tls: asyncio.BufferedProtocol, arrivals: Arrivals) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from streams.settings.settings import Settings
 from threadfold.gateway import create_gateway
-from threadfold.gateway.turns import Turns
+from threadfold.gateway.loop_turns import Turns
 
 
 def ignore(_call: Callable[[], None]) -> None:
