@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
+import ssl
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -31,6 +33,16 @@ async def greet(_: Request) -> PlainTextResponse:
 
 
 APP = Starlette(routes=[Route("/", greet)])
+
+
+@contextmanager
+def secured(place: httpx.URL) -> Iterator[ssl.SSLSocket]:
+    """A client's connection whose handshake is done."""
+    with (
+        socket.create_connection((place.host, place.port), timeout=10) as plain,
+        unchecked().wrap_socket(plain) as one,
+    ):
+        yield one
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["begun", "done"])
@@ -123,10 +135,7 @@ def test_large_bodies_right_behind_their_handshakes_are_read(files: tuple[Path, 
     app = Starlette(routes=[Route("/", taking, methods=["POST"])])
 
     def send(place: httpx.URL) -> bytes:
-        with (
-            socket.create_connection((place.host, place.port), timeout=10) as plain,
-            unchecked().wrap_socket(plain) as one,
-        ):
+        with secured(place) as one:
             one.sendall(head % len(body) + body)
             answer = b""
             while piece := one.recv(1_000):
@@ -155,10 +164,7 @@ def test_who_writes_a_large_body_before_reading_is_told_why_it_is_refused(
     app = Starlette(routes=[Route("/", refusing, methods=["POST"])])
 
     def send(place: httpx.URL) -> bytes:
-        with (
-            socket.create_connection((place.host, place.port), timeout=10) as plain,
-            unchecked().wrap_socket(plain) as one,
-        ):
+        with secured(place) as one:
             one.sendall(head % len(body) + body)
             return one.recv(1_000)
 
