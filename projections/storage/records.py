@@ -34,11 +34,11 @@ class Checkpoint:
     """How far a partition's windows of one generation are, and by which record.
 
     ``revision`` grows with every write ("" before the first). ``offset`` is the last record folded
-    (-1: none), ``timestamp`` (ms) and ``digest`` (hex SHA-256 of key and value) identify it. While
-    ``offset < target`` the partition is healing: its windows are behind what readers have already
-    seen. ``unverified``: the server that answered is not the one they were written to (it was
-    started anew, or took over), and nobody has said since that they are the latest; written with,
-    it says that the writer does not know it either. ``ahead``: the offset up to which all
+    (-1: none), ``timestamp`` (ms) and ``digest`` (hex SHA-256 of key and value) identify it.
+    Readers have seen windows up to ``target``: those that are behind it heal. ``unverified``: the
+    server that answered is not the one they were written to (it was started anew, or took over),
+    and nobody has said since that they are the latest; written with, it says that the writer does
+    not know it either. ``ahead``: the offset up to which all
     conversations but those of ``rollbacks`` are folded, where that is beyond ``offset``: each of
     those is being restored, and folded up to before the offset of its rollback.
     """
@@ -73,15 +73,26 @@ class Checkpoint:
 
     @property
     def behind(self) -> bool:
-        """Whether its windows are being brought back: they are as of ``offset``, but readers have
-        seen later ones.
+        """Whether windows are being brought back of which readers have seen later ones: all, or
+        those that are being restored.
         """
         return self.offset < self.target
 
     @property
     def healing(self) -> bool:
-        """Whether windows of this partition must not be served yet."""
-        return self.unverified or self.behind
+        """Whether no window of this partition may be served yet."""
+        return self.unverified or self.latest < self.target
+
+    def heals(self, whose: Key | str) -> bool:
+        """Whether a conversation's window must not be served yet; of a tenant's name: whether one
+        of its windows must not.
+        """
+        if self.healing or not self.behind:
+            return self.healing
+        behind = [name for name, offset in self.rollbacks if offset <= self.target]
+        if isinstance(whose, Key):
+            return str(whose) in behind
+        return any(name.partition("/")[0] == whose for name in behind)
 
 
 @dataclass(frozen=True, slots=True)

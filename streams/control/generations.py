@@ -262,7 +262,7 @@ async def heal_to_live(store: WindowStore, live: int, number: int, partition: in
             # readers have seen.
             await asyncio.sleep(SETTLE)
             continue
-        marked = replace(new, target=max(old.offset, old.target))
+        marked = replace(new, target=max(old.latest, old.target))
         if (await store.apply(number, partition, marked, [])).verdict is Verdict.APPLIED:
             return
     raise Healing(

@@ -158,7 +158,7 @@ class DeadLetters:
         """
         number = partition_of(key, self.log.partitions) if number is None else number
         checkpoint, (stored,) = await self.store.reader.read(self.generation, number, [key])
-        if checkpoint is None or checkpoint.healing:
+        if checkpoint is None or checkpoint.heals(key):
             raise Healing(f"partition {number} is healing from the log: try again shortly")
         window, mark = (
             (None, StoreMark()) if stored is None else stored.open(key, number, rules or self.rules)

@@ -104,7 +104,12 @@ async def _repair_group(
     number = folded.partition
     for attempt in range(ATTEMPTS):
         checkpoint = await store.checkpoint(generation, number)
-        if checkpoint is None or checkpoint.healing or checkpoint.offset < folded.offset:
+        if (
+            checkpoint is None
+            or checkpoint.healing
+            or checkpoint.restoring
+            or checkpoint.offset < folded.offset
+        ):
             raise Healing(f"partition {number} is healing from the log: repair it afterwards")
         if attempt >= POLITE and checkpoint.offset > folded.offset:
             # Its owner then reads its checkpoint first: meanwhile the log is read to the same

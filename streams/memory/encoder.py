@@ -344,7 +344,7 @@ class Encoder:
             checkpoint, fields = await self._reader().fields(self._live(), partition, key, [HEAD])
             if (
                 checkpoint is not None
-                and not checkpoint.healing
+                and not checkpoint.heals(key)
                 and checkpoint.includes(offset, key)
             ):
                 with stored_form(key):

@@ -275,8 +275,7 @@ class Partition(PartitionWindows):
             fetch, read = self._fetch, self._restores.read(offset)
             copies = SlotCopies(slot, partial(self.store.copies, self.generation, self.number))
             beyond = outcome.target is not None
-            beside = read is None and beyond and not self.checkpoint.behind
-            if beside and self._restores.begin(
+            if (read is None and beyond) and self._restores.begin(
                 offset, partial(fetch, self.log, slot.window, outcome, copies)
             ):
                 return

@@ -136,7 +136,8 @@ class CompactionScheduler:
         """Ask for what these windows are due for; raises KafkaUnavailable, RedisUnavailable, and
         comes up again then. ``places`` are the trace parents of the events by which they are.
         """
-        if not windows or partition.checkpoint.healing:
+        windows = [one for one in windows if not partition.checkpoint.heals(one.key)]
+        if not windows:
             return
         requests = [
             request
@@ -218,7 +219,7 @@ class StillDue:
         checkpoint, fields = await self._heads.fields(
             request.generation, request.partition, key, [HEAD]
         )
-        if checkpoint is None or checkpoint.healing:
+        if checkpoint is None or checkpoint.heals(key):
             raise Healing(
                 f"partition {request.partition} is being brought back from the log: {key} asks"
                 " again when it is back"

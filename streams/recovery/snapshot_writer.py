@@ -72,7 +72,7 @@ class SnapshotWriter:
                 for number, one in list(self.partitions.items()):
                     if one in self._tasks:
                         await asyncio.wait([self._tasks[one]])
-                    if not one.partition.checkpoint.healing:
+                    if not one.partition.checkpoint.behind:
                         if not one.ready:
                             await self.run(number)
                         if one.ready and one.is_due(self._every):
@@ -106,7 +106,7 @@ class SnapshotWriter:
         returns at once.
         """
         one = self.partitions.get(number)
-        if one is None or one in self._tasks or one.partition.checkpoint.healing:
+        if one is None or one in self._tasks or one.partition.checkpoint.behind:
             return
         rest = one.ready and not one.is_due(self._every, behind=behind)
         if rest and (behind or not self._rest_after or time.monotonic() < one.look_at):

@@ -136,7 +136,10 @@ class CheckpointWaits:
                     seen = self._seen[partition] = _Seen(time.monotonic(), reached, reached)
                 seen.reached = reached
                 for waiter in list(waiters):
-                    there = checkpoint.includes(waiter.offset, waiter.key)
+                    key = waiter.key
+                    there = checkpoint.includes(waiter.offset, key) and (
+                        key is None or not checkpoint.heals(key)
+                    )
                     if there and not waiter.future.done():
                         waiter.future.set_result(None)
                 waiters[:] = [waiter for waiter in waiters if not waiter.future.done()]

@@ -201,7 +201,7 @@ async def merged(
             at = listed[-1] if listed else at
         # Checked after the read: a server that took over meanwhile may answer with an older list.
         await backend.windows.check_served(
-            partition, await backend.store.checkpoint(generation, partition), served
+            tenant, partition, await backend.store.checkpoint(generation, partition), served
         )
         return found
 

@@ -72,13 +72,13 @@ class StoredWindows:
             )
             return checkpoint, found
 
-        return await self._of_live(self._partition(key), read)
+        return await self._of_live(key, read)
 
     async def head(self, key: Key) -> tuple[Checkpoint, Stored | None]:
         """The same as :meth:`read`, but of the window its head and its recent ids alone."""
         partition = self._partition(key)
         return await self._of_live(
-            partition, lambda generation: self._reader.head(generation, partition, key)
+            key, lambda generation: self._reader.head(generation, partition, key)
         )
 
     async def fields(self, key: Key, names: list[bytes]) -> dict[bytes, bytes]:
@@ -90,7 +90,7 @@ class StoredWindows:
     ) -> dict[bytes, bytes]:
         before = self.served(partition)
         checkpoint, fields = await self._reader.fields(generation, partition, key, names)
-        await self.check_served(partition, checkpoint, before)
+        await self.check_served(key, partition, checkpoint, before)
         return fields
 
     async def owner(self, key: Key) -> Owner | None:
@@ -155,21 +155,22 @@ class StoredWindows:
         return -1 if checkpoint is None else checkpoint.latest
 
     async def check_served(
-        self, partition: int, checkpoint: Checkpoint | None, before: int
+        self, whose: Key | str, partition: int, checkpoint: Checkpoint | None, before: int
     ) -> Checkpoint:
         """The checkpoint of what was read; raises :class:`Healing` if that must not be served.
 
         Args:
+            whose: the conversation whose window was read, or the tenant of all that were.
             before: what :meth:`served` returned before the read. Of two concurrent reads, the one
                 that is answered last may be older.
         """
         if (
             checkpoint is None
-            or checkpoint.healing
+            or checkpoint.heals(whose)
             or await self._stepped_back(partition, checkpoint.latest, before)
         ):
             raise Healing(
-                f"the windows of partition {partition} are healing from the log: try again shortly"
+                f"windows of partition {partition} are healing from the log: try again shortly"
             )
         return checkpoint
 
@@ -181,13 +182,16 @@ class StoredWindows:
         return partition_of(key, self._log().partitions)
 
     async def _of_live(
-        self, partition: int, read: Callable[[int], Awaitable[tuple[Checkpoint | None, Found]]]
+        self, key: Key, read: Callable[[int], Awaitable[tuple[Checkpoint | None, Found]]]
     ) -> tuple[Checkpoint, Found]:
-        """What ``read`` finds in the generation that is live when this returns."""
+        """What ``read`` finds of a conversation in the generation that is live when this
+        returns.
+        """
+        partition = self._partition(key)
         while True:
             before, generation = self.served(partition), self._generation
             checkpoint, found = await read(generation)
-            checked = await self.check_served(partition, checkpoint, before)
+            checked = await self.check_served(key, partition, checkpoint, before)
             # Otherwise the live generation changed meanwhile: the caller uses the live rules.
             if generation == self._control.state.live:
                 return checked, found

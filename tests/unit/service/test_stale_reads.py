@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from projections.errors import Healing
+from projections.names import Key
 from projections.storage.records import Checkpoint
 from streams.control.control_topic import Control
 from streams.settings.settings import Settings
@@ -22,6 +23,9 @@ class Ends:
 
     async def last_records(self) -> dict[int, int]:
         return {0: self.end}
+
+
+KEY = Key("acme", "c")
 
 
 def at(offset: int) -> Checkpoint:
@@ -43,34 +47,49 @@ async def test_of_reads_side_by_side_the_older_one_may_be_answered_last(
     windows: StoredWindows,
 ) -> None:
     first, second = windows.served(0), windows.served(0)
-    await windows.check_served(0, at(105), second)
-    assert (await windows.check_served(0, at(100), first)).offset == 100
+    await windows.check_served(KEY, 0, at(105), second)
+    assert (await windows.check_served(KEY, 0, at(100), first)).offset == 100
     assert windows.served(0) == 105
 
 
 async def test_a_read_that_began_after_another_was_served_must_not_be_older(
     windows: StoredWindows,
 ) -> None:
-    await windows.check_served(0, at(105), windows.served(0))
+    await windows.check_served(KEY, 0, at(105), windows.served(0))
     with pytest.raises(Healing):
-        await windows.check_served(0, at(104), windows.served(0))
-    assert (await windows.check_served(0, at(105), windows.served(0))).offset == 105
+        await windows.check_served(KEY, 0, at(104), windows.served(0))
+    assert (await windows.check_served(KEY, 0, at(105), windows.served(0))).offset == 105
 
 
 async def test_an_older_copy_is_refused_also_while_a_conversation_is_restored(
     windows: StoredWindows,
 ) -> None:
     restoring = replace(at(100), ahead=150, rollbacks=(("acme/c", 101),))
-    await windows.check_served(0, restoring, windows.served(0))
+    await windows.check_served(KEY, 0, restoring, windows.served(0))
     with pytest.raises(Healing):
-        await windows.check_served(0, replace(restoring, ahead=140), windows.served(0))
-    await windows.check_served(0, at(150), windows.served(0))
+        await windows.check_served(KEY, 0, replace(restoring, ahead=140), windows.served(0))
+    await windows.check_served(KEY, 0, at(150), windows.served(0))
+
+
+async def test_only_conversations_that_are_restored_wait_where_the_others_are_as_readers_saw_them(
+    windows: StoredWindows,
+) -> None:
+    stored = replace(at(100), ahead=150, target=150, rollbacks=(("acme/c", 101), ("acme/d", 151)))
+    for whose in (Key("acme", "other"), Key("acme", "d"), Key("acm", "c"), "other", "acm"):
+        assert await windows.check_served(whose, 0, stored, -1) == stored
+    for whose in (KEY, "acme"):
+        with pytest.raises(Healing):
+            await windows.check_served(whose, 0, stored, -1)
+    early, unknown = replace(stored, ahead=149), replace(stored, unverified=True)
+    for checkpoint in (early, unknown):
+        with pytest.raises(Healing):
+            await windows.check_served(Key("acme", "other"), 0, checkpoint, -1)
 
 
 async def test_of_a_topic_that_was_made_anew_what_it_holds_is_served(
     windows: StoredWindows, ends: Ends
 ) -> None:
-    await windows.check_served(0, at(105), windows.served(0))
+    await windows.check_served(KEY, 0, at(105), windows.served(0))
     ends.end = 50
-    assert (await windows.check_served(0, at(49), windows.served(0))).offset == 49
+    assert (await windows.check_served(KEY, 0, at(49), windows.served(0))).offset == 49
     assert windows.served(0) == 49
