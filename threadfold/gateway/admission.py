@@ -41,6 +41,7 @@ from threadfold.gateway.problems import problem_of
 from threadfold.gateway.request import announced_length
 from threadfold.gateway.tokens import Principal
 from threadfold.gateway.user_share import UserShare
+from threadfold.gateway.work_turns import WorkTurns
 
 SMALL_BODY = 1 << 16
 """Bytes of a refused request's body that are worth reading to keep its connection."""
@@ -56,6 +57,8 @@ PIECE = 64 << 10
 """Bytes of an answer that are sent at once over TLS."""
 AT_ONCE = 32 << 10
 """Bytes of a stream that are sent without a turn."""
+CHECKS = 1
+"""Tokens that are verified in one step of the event loop: one takes up to 2 ms."""
 Answer = Callable[[Route, Sequence[str], Scope, Receive], Awaitable[Response]]
 
 
@@ -83,6 +86,8 @@ class Admission:
         self._back_pressure = BackPressure(limits.refusals)
         self._turns_to_send = KeyedLimit(1)
         self._keyless_turns = Turns()
+        self._checks = Turns(CHECKS)
+        self._work_turns = WorkTurns()
 
     async def serve(
         self, route: Route, parts: Sequence[str], scope: Scope, receive: Receive, send: Send
@@ -106,6 +111,10 @@ class Admission:
                 given = given or found
             # It may wait for the keys of a token that somebody made up.
             tell_keyed(scope, False)
+            if not self._connection.credentials.is_quick(given) and not await self._checks.take(
+                client_of(scope), partial(on_left, scope)
+            ):
+                return
             principal = await self._connection.credentials.identify(given, self._state)
         except ThreadfoldError as error:
             if await self.keyless_turn(scope):
@@ -210,7 +219,9 @@ class Admission:
             return
         with slot:
             counted = slot.counted(receive)
-            response = await self._held(route, parts, scope, counted)
+            response = await self._work_turns.work(
+                tenant or "", partial(self._held, route, parts, scope, counted)
+            )
             if route.streams:
                 send = in_turns(send, self._turns_to_send, tenant)
             size = len(response.body) if hasattr(response, "body") else 0

@@ -8,7 +8,7 @@ import ipaddress
 import re
 import time
 from collections.abc import Callable, Iterable
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import unquote_plus
 
 from starlette.types import Scope
 
@@ -18,13 +18,15 @@ from streams.settings.quotas import SCOPES, hash_key, moment
 from streams.settings.settings import Settings
 from threadfold.gateway.key_sets import KeySet
 from threadfold.gateway.tokens import Principal, Tokens
-from threadfold.gateway.user_tokens import UserTokens, is_user_token
+from threadfold.gateway.user_tokens import PREFIX, UserTokens, is_user_token
 
 TOKEN_PARAMETER = "token"
 TOKEN_COOKIE = "threadfold_token"
 """Where a stream's request may have a token of an end user, because a browser's ``EventSource``
 sends no header.
 """
+MOST_ESCAPES = 64
+"""Escapes in a token of a query: its characters need none."""
 _IN_COOKIE = re.compile(rf'(?:^|;)[ \t]*{TOKEN_COOKIE}="?([A-Za-z0-9._-]+)"?[ \t]*(?=;|$)')
 """The standard library's parser of cookies takes seconds for one of 60 KB of backslashes."""
 _NO_KEY = "no key was given: send the header `Authorization: Bearer KEY`"
@@ -78,6 +80,15 @@ class Credentials:
             )
         return Principal(found.tenant, frozenset(found.scopes), hashed)
 
+    def is_quick(self, given: str | None) -> bool:
+        """Whether it takes next to no time to identify a caller by this credential: it is no token,
+        or one that was verified before.
+        """
+        if given is None or not (given.startswith(PREFIX) or given.count(".") == 2):
+            return True
+        known = self._tokens is not None and self._tokens.until(given) > 0
+        return known or self.user_tokens.knows(given)
+
     def holds(
         self, given: str | None, state: Callable[[], State], principal: Principal
     ) -> Callable[[], bool]:
@@ -126,29 +137,37 @@ class Credentials:
 
 def stream_token(scope: Scope, *, cookies: bool) -> str | None:
     """The token of an end user in a stream's query or else (``cookies``) in its cookie. What is in
-    the query is taken out of the scope, so that nothing behind this can log it.
+    the query is taken out of the scope, so that nothing behind this can log it. Nobody knows yet
+    whose request it is, so nothing else in the query is decoded.
 
     Raises:
         Unauthorized: the query has several, or what it has is no token of an end user: a key does
             not belong into an address.
     """
-    pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    found = [value for name, value in pairs if name == TOKEN_PARAMETER]
+    pairs = scope["query_string"].decode("latin-1").split("&")
+    found = [pair.partition("=")[2] for pair in pairs if _is_token(pair)]
     if found:
-        left = [(name, value) for name, value in pairs if name != TOKEN_PARAMETER]
-        scope["query_string"] = urlencode(left).encode()
-        if len(found) > 1 or not is_user_token(found[0]):
+        left = [pair for pair in pairs if not _is_token(pair)]
+        scope["query_string"] = "&".join(left).encode("latin-1")
+        given = unquote_plus(found[0]) if found[0].count("%") <= MOST_ESCAPES else ""
+        if len(found) > 1 or not is_user_token(given):
             raise Unauthorized(
                 f"query parameter {TOKEN_PARAMETER}: expected one token of an end user; send keys"
                 " and other tokens in the header Authorization only"
             )
-        return str(found[0])
+        return given
     for name, value in scope["headers"]:
         if cookies and name == b"cookie" and TOKEN_COOKIE.encode() in value:
             morsel = _IN_COOKIE.search(value.decode("latin-1"))
             if morsel is not None and is_user_token(morsel[1]):
                 return morsel[1]
     return None
+
+
+def _is_token(pair: str) -> bool:
+    """Whether this part of a query is the parameter of a token."""
+    name = pair.partition("=")[0]
+    return len(name) <= 3 * len(TOKEN_PARAMETER) and unquote_plus(name) == TOKEN_PARAMETER
 
 
 def bearer(headers: Iterable[tuple[bytes, bytes]]) -> str | None:

@@ -23,7 +23,7 @@ class Turns:
 
     def __init__(self, most: float = IN_A_STEP) -> None:
         self.most = most
-        self._left = most
+        self._left, self._owed = most, 0.0
         self._waiting: OrderedDict[str, deque[Callable[[], float]]] = OrderedDict()
         self._planned = self._works = False
 
@@ -31,17 +31,26 @@ class Turns:
         """Do some work of this address, now or when its turn comes. ``work`` returns how much it
         was. It may call this again, for what is left of it.
         """
-        if not self._planned:
-            self._planned = True
-            asyncio.get_running_loop().call_soon(self._step)
+        self._plan()
         self._waiting.setdefault(address, deque()).append(work)
         self._work()
 
-    async def take(self, address: str, on_left: Callable[[Callable[[], None]], None]) -> bool:
-        """Wait for a turn of this address, which counts as 1. False: its client has left.
+    async def take(
+        self,
+        address: str,
+        on_left: Callable[[Callable[[], None]], None] | None = None,
+        amount: float = 1,
+    ) -> bool:
+        """Wait for a turn of this address. False: its client has left.
 
-        Args: ``on_left`` is given what to call when it leaves.
+        Args:
+            on_left: is given what to call when it leaves; None: it waits all the same.
+            amount: how much the turn counts.
         """
+        self._plan()
+        if self._left > 0 and not self._waiting:
+            self._left -= amount
+            return True
         turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def leave() -> None:
@@ -52,15 +61,25 @@ class Turns:
             if turn.done():
                 return 0
             turn.set_result(True)
-            return 1
+            return amount
 
         self.run(address, begin)
-        if not turn.done():
+        if on_left is not None and not turn.done():
             on_left(leave)
         return await turn
 
+    def charge(self, amount: float) -> None:
+        """Count what was done beyond what a turn counted: so much less is done in later steps."""
+        self._owed = max(0.0, self._owed + amount)
+
+    def _plan(self) -> None:
+        if not self._planned:
+            self._planned = True
+            asyncio.get_running_loop().call_soon(self._step)
+
     def _step(self) -> None:
-        self._planned, self._left = bool(self._waiting), self.most
+        self._planned, self._left = bool(self._waiting), self.most - self._owed
+        self._owed = max(0.0, self._owed - self.most)
         if self._planned:
             asyncio.get_running_loop().call_soon(self._step)
         self._work()

@@ -6,8 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from projections.errors import Unauthorized
 from streams.settings.settings import Settings
 from threadfold.gateway import create_gateway
+from threadfold.gateway.credentials import Credentials
 from threadfold.gateway.loop_turns import Turns
 
 
@@ -67,6 +71,38 @@ async def test_requests_whose_key_is_refused_are_answered_a_few_in_a_step() -> N
         await asyncio.sleep(0)
     assert len(answered) == 100
     assert max(answered.count(n) for n in range(step + 1)) <= 8
+
+
+async def test_of_tokens_that_nobody_verified_one_is_looked_at_in_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = create_gateway(Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0"))
+    step, looked = 0, list[int]()
+
+    async def identify(*_: object) -> None:
+        looked.append(step)
+        raise Unauthorized("no")
+
+    async def send(message: Any) -> None:
+        assert message.get("status", 401) == 401
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    monkeypatch.setattr(Credentials, "identify", identify)
+    header = (b"authorization", b"Bearer e30.e30.AAAA")
+    scope = {"type": "http", "method": "GET", "path": "/v1/me", "query_string": b""}
+    tasks = [
+        asyncio.create_task(
+            app({**scope, "headers": [header], "client": (f"10.0.0.{n}", 1)}, receive, send)
+        )
+        for n in range(30)
+    ]
+    while not all(task.done() for task in tasks):
+        step += 1
+        await asyncio.sleep(0)
+    assert len(looked) == 30
+    assert max(looked.count(n) for n in range(step + 1)) <= 2
 
 
 async def test_who_has_left_is_told_so_at_once() -> None:

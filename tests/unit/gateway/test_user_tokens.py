@@ -17,6 +17,7 @@ from streams.settings.quotas import ApiKey, TokenKeys, hash_key
 from streams.settings.settings import Settings
 from tests.support.tokens import Signer
 from threadfold.gateway import tokens
+from threadfold.gateway.credentials import stream_token
 from threadfold.gateway.problems import problem_of
 from threadfold.gateway.user_tokens import AUDIENCE, LONGEST, UserTokens, is_user_token
 
@@ -208,3 +209,19 @@ def test_a_tenants_own_keys_are_changed_by_a_set_with_both() -> None:
     assert made.verify(after, known)
     with pytest.raises(Unauthorized):
         made.verify(before, known)
+
+
+@pytest.mark.parametrize("name", ["token", "%74oken", "%74%6f%6b%65%6e"])
+def test_a_streams_token_is_taken_out_of_its_query_and_the_rest_stays_as_it_came(name: str) -> None:
+    for before, after in (("", ""), ("after=0-1&", ""), ("a=%41+b&", "&c=%zz&d")):
+        scope: dict[str, Any] = {"headers": []}
+        scope["query_string"] = f"{before}{name}=tfu_a%2Eb{after}".encode()
+        assert stream_token(scope, cookies=False) == "tfu_a.b"
+        left = [part for part in f"{before}{after}".split("&") if part]
+        assert scope["query_string"] == "&".join(left).encode()
+
+
+@pytest.mark.parametrize("query", ["token=tfu_a.b&%74oken=tfu_a.b", "token=tfu_" + "%41" * 100])
+def test_several_tokens_in_a_query_or_one_full_of_escapes_are_none(query: str) -> None:
+    with pytest.raises(Unauthorized, match="one token"):
+        stream_token({"query_string": query.encode(), "headers": []}, cookies=False)
