@@ -1,4 +1,4 @@
-"""What the value of each policy key must be."""
+"""What the value of each policy key must be, and which keys bound the pinned lane."""
 
 from __future__ import annotations
 
@@ -35,3 +35,15 @@ LIMITS: dict[str, dict[str, Any]] = {
     "encoding": {"enum": list(get_args(Encoding))},
 }
 """What each key's value must be, in JSON Schema's words."""
+PINNED_KEYS = (
+    "encoding",
+    "model_window",
+    "pinned_max_tokens",
+    "profile",
+    "hard_ceiling",
+    "reserve_tokens",
+    "summary_max_tokens",
+)
+"""Keys that decide how much text may be pinned: its limit and how it is counted, and all that a
+conversation's own policy may contradict (``policy._check``). Such a policy is left out whole.
+"""

@@ -15,13 +15,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from projections.names import Key
+from projections.policy.key_bounds import PINNED_KEYS
 from projections.policy.policy import ALLOW, MAXIMA, Rules
 from projections.render.differences import Past, covers, past_of, pinned_of, why_lost
 from projections.storage.layout import BASE, HEAD, Base, Head, decode_base, decode_head
 from projections.storage.protocol import WindowStore
 from projections.storage.records import Checkpoint, stored_form
 from projections.storage.stubs import STUB, decode_stub
-from projections.window.conversation_state import ConversationState
 from projections.window.window import Window
 
 GROUP = 100
@@ -201,14 +201,15 @@ def _may_be_cut(live: Side, other: Side, key: Key, head: Head, base: Base) -> bo
     """
     state = base.state
     whole = head.read_header.flat and not any(state.pins_lost) and not any(state.pinned_lost)
-    return not whole and _bounds(live.rules, key, state) != _bounds(other.rules, key, state)
+    return not whole and _bounds(live.rules, key.tenant) != _bounds(other.rules, key.tenant)
 
 
-def _bounds(rules: Rules, key: Key, state: ConversationState) -> list[object]:
-    """What bounds a pinned lane. The conversation's own policy may still be in the tail."""
-    policy = rules.for_window(key.tenant, state.policy)
-    may_set = [rules.deployment.get(name) for name in (ALLOW, MAXIMA)]
-    return [policy.pinned_max_tokens, policy.model_window, policy.encoding, *may_set]
+def _bounds(rules: Rules, tenant: str) -> list[object]:
+    """What decides, beside a conversation's own policy, how much it may pin. That policy may still
+    be in the tail, which is not read here. So what tells whether it holds is compared, too.
+    """
+    own = [rules.deployment.get(name) for name in (*PINNED_KEYS, ALLOW, MAXIMA)]
+    return [*own, rules.tenants.get(tenant), tenant in rules.unusable]
 
 
 def _holds_all(head: Head, count: int) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from projections.errors import InvalidPolicy, ThreadfoldError, UnusablePolicy
+from projections.policy.key_bounds import PINNED_KEYS
 from projections.policy.policy import Policy, Rules, make_policy
 from tests.support.profiles import examples
 
@@ -164,3 +166,34 @@ def test_what_refuses_an_unusable_policy_comes_back_from_another_process() -> No
     error = UnusablePolicy("newer", "policy key 'tomorrow' is unknown")
     back = pickle.loads(pickle.dumps(error))
     assert (str(back), back.tenant, back.why) == (str(error), error.tenant, error.why)
+
+
+OTHER_VALUES: dict[type, list[Any]] = {
+    bool: [True, False],
+    int: [0, 1, 700, 90_000],
+    float: [0.0, 0.01, 1.0],
+}
+OWN_POLICIES: list[dict[str, Any]] = [
+    {"model_window": 1_000, "pinned_max_tokens": 250},
+    {"reserve_tokens": 100_000, "summary_max_tokens": 5},
+    {"hard_ceiling": 0.1, "pinned_max_tokens": 3},
+    {"profile": "sliding"},
+    {"encoding": "cl100k_base", "working_budget": 5},
+]
+
+
+@pytest.mark.parametrize("name", sorted({*Policy.__struct_fields__} - {*PINNED_KEYS}))
+def test_no_other_key_decides_how_much_a_conversation_may_pin(name: str) -> None:
+    def bounds(layer: dict[str, Any], own: dict[str, Any]) -> tuple[int, str]:
+        policy = Rules(layer).for_conversation("acme", own)
+        return policy.pinned_limit, policy.encoding
+
+    tight = {"model_window": 20_000, "pinned_max_tokens": 60, "reserve_tokens": 200}
+    value = getattr(Policy(), name)
+    for other in OTHER_VALUES.get(type(value), [value]):
+        try:
+            Rules(changed := {**tight, name: msgspec.to_builtins(other)})
+        except InvalidPolicy:
+            continue
+        for own in OWN_POLICIES:
+            assert bounds(changed, own) == bounds(tight, own)

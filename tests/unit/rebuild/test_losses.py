@@ -183,6 +183,33 @@ async def test_a_shorter_lane_that_holds_all_loses_nothing(after: dict[str, Any]
     assert (await losses(store, talk.rules, Rules(after)))[0] == {}
 
 
+TIGHT = {**BOUNDED, "reserve_tokens": 200, "pinned_max_tokens": 60}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"reserve_tokens": 1_100},
+        {"summary_max_tokens": 900},
+        {"hard_ceiling": 0.05},
+        {"allow": ["working_budget"]},
+        {"maxima": {"pinned_max_tokens": 90}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+async def test_what_a_conversation_pins_by_a_policy_that_the_other_rules_ignore_is_lost(
+    change: dict[str, Any],
+) -> None:
+    talk = Talk(TIGHT)
+    talk.say("conversation.opened", policy={"model_window": 1_000, "pinned_max_tokens": 250})
+    for word in ("rule", "code"):
+        talk.say("message", role="system", content=f"{word} " * 34)
+    talk.chat(1)
+    after = Rules({**TIGHT, **change})
+    store = await stored(talk.window, under(after.deployment, talk.log))
+    assert await losses(store, talk.rules, after) == ({KEY: LANE_CUT}, 1)
+
+
 async def test_what_the_live_lane_has_cut_itself_is_not_lost_by_a_switch() -> None:
     talk = pinning(Talk(NARROW))
     talk.chat(2)
