@@ -60,6 +60,8 @@ async def _append(
             tenant, backend.live_rules(), backend.log.partitions, settings.max_event_bytes
         )
         drafts = [_draft(drafter, conversation, number, flat) for number, flat in lines]
+        for each in drafts:
+            await backend.check_pinned(each)
         await ensure_tenant(backend.control, tenant)
         for i in range(0, len(drafts), LIST):
             try:
@@ -80,9 +82,11 @@ async def _append(
 def _draft(drafter: Drafter, conversation: str, number: int, flat: dict[str, Any]) -> Drafts:
     """Check one line. An error names its number in the file, blank lines counted."""
     try:
-        return drafter.drafts([(conversation, flat)], "line", False, None)
+        drafts = drafter.drafts([(conversation, flat)], "line", False, None)
     except ThreadfoldError as error:
         raise type(error)(str(error).replace("line 1:", f"line {number}:", 1)) from None
+    excess = [each._replace(where=f"line {number}") for each in drafts.pinned_excess]
+    return drafts._replace(pinned_excess=excess)
 
 
 def _joined(lists: list[Drafts]) -> Drafts:

@@ -190,17 +190,22 @@ class AppendBody(NamedTuple):
                 f"the messages are {len(owners)} events: at most {MAX_ITEMS} go in one request"
             )
         pairs = [(self.conversation, flat) for flat in flats]
+
+        def named(text: str) -> str:
+            # The caller knows its messages, not the events that were made of them.
+            return re.sub(
+                r"^event ([0-9]+)(?=:|$)",
+                lambda found: f"message {owners[int(found[1]) - 1]}",
+                text,
+            )
+
         try:
             self._check_user(flats, "event", first)
-            return draft(pairs, "event")
+            drafts = draft(pairs, "event")
         except ThreadfoldError as error:
-            # The caller knows its messages, not the events that were made of them.
-            named = re.sub(
-                r"^event ([0-9]+):",
-                lambda found: f"message {owners[int(found[1]) - 1]}:",
-                str(error),
-            )
-            raise type(error)(named) from None
+            raise type(error)(named(str(error))) from None
+        excess = [each._replace(where=named(each.where)) for each in drafts.pinned_excess]
+        return drafts._replace(pinned_excess=excess)
 
 
 def decode_apart(text: SharedBytes) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from projections.errors import KafkaUnavailable, RequestTooLarge
+from projections.errors import Healing, KafkaUnavailable, RequestTooLarge, WaitTimedOut
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from projections.policy.policy import Rules
@@ -106,6 +106,7 @@ class ConversationService(ConversationReader):
             Overloaded: too much is on its way into the log already (``streams.log.log``).
             Erased: one of the conversations was erased.
             KeyUnusable: the tenant's payloads must be encrypted, and there is no master key.
+            Others: as :meth:`check_pinned` says.
                 After these errors nothing was appended.
             KafkaUnavailable: Kafka did not answer within ``append_timeout`` seconds. The events may
                 be in the log: repeat the call with the same ids.
@@ -118,6 +119,7 @@ class ConversationService(ConversationReader):
                 )
             else:
                 drafts = drafter.drafts(items, noun, operator, id_seed, conditions)
+            await self.check_pinned(drafts)
             return await self._append(tenant, drafts, span)
 
     async def append_body(
@@ -143,6 +145,7 @@ class ConversationService(ConversationReader):
         """
         with append_span(tenant) as span:
             drafts = await self._drafts_of(tenant, body, id_seed, conditions)
+            await self.check_pinned(drafts)
             names = [record.key.conversation for record in drafts.records]
             if first is not None:
                 await first()
@@ -243,6 +246,37 @@ class ConversationService(ConversationReader):
         ids = [record.id for record in drafts.records]
         fresh = [id_ in drafts.made_ids for id_ in ids]
         return list(map(make_appended, zip(ids, positions, drafts.tokens, fresh, strict=True)))
+
+    async def check_pinned(self, drafts: Drafts) -> None:
+        """Check what a list pins beyond its tenant's limit. Its conversations' own policies may
+        allow more: their windows are read, as of all that is in the log now.
+
+        Raises:
+            InvalidEvent: it is more than its conversation may pin.
+            Healing, CorruptWindow, KafkaUnavailable, RedisUnavailable: that is unknown now.
+        """
+        limits: dict[Key, int] = {}
+        for excess in drafts.pinned_excess:
+            if excess.key not in limits:
+                limits[excess.key] = await self._pinned_limit(excess.key)
+            excess.check(limits[excess.key])
+
+    async def _pinned_limit(self, key: Key) -> int:
+        """How many tokens the pinned text of a conversation may have, by all that is in the log."""
+        policy = self.live_rules().for_conversation(key.tenant, None)
+        partition = partition_of(key, self.log.partitions)
+        if end := (await self.log.last_records())[partition]:
+            try:
+                await self.wait_for(Position(partition, end - 1), key=key)
+            except WaitTimedOut:
+                raise Healing(
+                    f"nothing was appended: how much text {key.shown} may pin is not known, because"
+                    " its window does not include all its events: try again shortly"
+                ) from None
+            _, window = await self.checkpoint_and_window(key)
+            if window is not None and not window.meta.erased:
+                policy = window.policy
+        return policy.pinned_limit
 
     async def wait_applied(
         self,

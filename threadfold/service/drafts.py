@@ -26,6 +26,7 @@ from projections.events.tokenizer import SlowText
 from projections.events.validation import Intake, Record
 from projections.names import Key, make_key, parse_position, partition_of
 from projections.policy.policy import Policy, Rules
+from threadfold.service.pinned_limit import PinnedExcess, excesses
 from threadfold.service.spill import Drafts, Preview, make_spilled, preview_of
 
 _OURS = re.compile(r"(?P<summary>summary-[0-9a-f]{32})|(?P<dropped>dropped-\d+-\d+)")
@@ -139,7 +140,9 @@ class Drafter:
 
         A result whose text is over ``spill_chars`` becomes a preview with its pieces
         (``threadfold.service.spill``). The policy is the conversation's if this instance saw the
-        event that opens it, else the tenant's.
+        event that opens it, else the tenant's. What is pinned beyond the tenant's limit is
+        refused by the first, and otherwise left to whoever knows the conversation
+        (``Drafts.pinned_excess``).
 
         Raises:
             InvalidName, InvalidEvent, EventTooLarge, InvalidPolicy: an item is invalid; the message
@@ -172,7 +175,7 @@ class Drafter:
         records = intake.records()
         if records and conditions.expect and not parts.done:
             self._check_expected(records[0].key, conditions.expect)
-        self._check_pinned(pinned, intake.tokens, noun)
+        pinned_excess = self._pinned_excess(pinned, intake.tokens, noun)
         spilled = [
             make_spilled(
                 parts.done + i,
@@ -187,7 +190,7 @@ class Drafter:
         ]
         parts.done += len(records)
         parts.last_id = records[-1].id if records else parts.last_id
-        return Drafts(records, spilled, intake.tokens, made_ids)
+        return Drafts(records, spilled, intake.tokens, made_ids, pinned_excess)
 
     def _add_all(
         self,
@@ -257,23 +260,18 @@ class Drafter:
                 f"header If-Match: position {expect} is not one of conversation {key.conversation}"
             )
 
-    def _check_pinned(self, pinned: list[tuple[int, Key]], tokens: list[int], noun: str) -> None:
-        """Check that the pinned text of a list fits its conversations' limits. The fold cuts what
-        exceeds them over several lists.
+    def _pinned_excess(
+        self, pinned: list[tuple[int, Key]], tokens: list[int], noun: str
+    ) -> list[PinnedExcess]:
+        """What of the pinned text of a list is above the tenant's limit. The fold cuts what exceeds
+        a limit over several lists.
         """
         done, total = self._parts.done, self._parts.pinned_tokens
+        found = []
         for i, key in pinned:
             total[key] = total.get(key, 0) + tokens[i]
-            limit = self._rules.for_conversation(
-                self._tenant, self._overrides.get(key)
-            ).pinned_limit
-            if total[key] > limit:
-                raise InvalidEvent(
-                    f"{noun} {done + i + 1}: its {tokens[i]} tokens bring the pinned text of"
-                    f" this list to {total[key]}: system text, tools and pinned results may have"
-                    f" {limit}"
-                    " (policy key pinned_max_tokens)"
-                )
+            found.append(PinnedExcess(key, f"{noun} {done + i + 1}", tokens[i], total[key]))
+        return list(excesses(found, self._rules, self._overrides))
 
     def _check_meaning(self, key: Key, flat: dict[str, object], where: str) -> None:
         """Check that a policy is possible and that a rollback stays in its conversation."""

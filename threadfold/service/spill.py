@@ -19,6 +19,7 @@ from projections.events.validation import Record, make_record
 from projections.names import Position
 from projections.policy.policy import Policy
 from streams.log.log import Log
+from threadfold.service.pinned_limit import PinnedExcess
 
 MAX_CHUNKS = 256
 """The maximum number of pieces of a result. A longer text has larger pieces."""
@@ -38,20 +39,25 @@ class Spilled(NamedTuple):
 
 class Drafts(NamedTuple):
     """Checked events, ready for the log. ``records`` holds previews of spilled results; ``tokens``
-    counts each record. ``made_ids`` are the ids of events that came without one.
+    counts each record. ``made_ids`` are the ids of events that came without one. ``pinned_excess``
+    is to be checked against the conversations' own limits before anything is appended.
     """
 
     records: list[Record]
     spilled: list[Spilled]
     tokens: list[int]
     made_ids: frozenset[str] = frozenset()
+    pinned_excess: Sequence[PinnedExcess] = ()
 
     def and_(self, more: Drafts) -> Drafts:
         """These and the next ones of their list."""
         self.records.extend(more.records)
         self.spilled.extend(more.spilled)
         self.tokens.extend(more.tokens)
-        return self._replace(made_ids=self.made_ids | more.made_ids)
+        return self._replace(
+            made_ids=self.made_ids | more.made_ids,
+            pinned_excess=[*self.pinned_excess, *more.pinned_excess],
+        )
 
 
 class Preview(NamedTuple):

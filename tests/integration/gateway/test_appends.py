@@ -299,3 +299,27 @@ async def test_conditions_are_of_one_conversation(call: Client) -> None:
         "POST", "/v1/events", [{"conversation": "x", **say("a")}], headers={"If-Match": "0-1"}
     )
     is_problem(answer, 422, "by its own route")
+
+
+# -- pinned text
+# ------------------------------------------------------------------------------------------
+
+
+async def test_a_list_may_pin_what_its_conversations_own_policy_allows(call: Client) -> None:
+    """The tenant's limit is 1,000 tokens."""
+    long, path = say("word " * 1_200, "system"), "/v1/conversations/roomy/events"
+    too_long = "may have 1000 (policy key pinned_max_tokens)"
+    for unopened in ("unopened", "roomy"):
+        answer = await call("POST", f"/v1/conversations/{unopened}/events", [say("a"), long])
+        is_problem(answer, 422, "event 2: its 12", too_long)
+    opened = {"type": "conversation.opened", "policy": {"model_window": 8_000}}
+    assert (await call("POST", path, opened)).status_code == 202
+    assert (await call("POST", path, long)).status_code == 202
+    answer = await call("POST", path, [long, long])
+    is_problem(answer, 422, "event 2: ", "may have 2000 ")
+    several = [{"conversation": name, **long} for name in ("roomy", "unopened")]
+    answer = await call("POST", "/v1/events", several)
+    is_problem(answer, 422, "event 2: ", too_long)
+    messages = [{"role": "system", "content": long["content"]}]
+    answer = await call("POST", "/v1/conversations/roomy/messages?wait=applied", messages)
+    assert answer.status_code == 200
