@@ -29,6 +29,7 @@ _EXCEPTION = re.compile(
     r"(Caused by: |Exception in thread \S+ )?([A-Za-z_]\w*\.)*\w*(Error|Exception|Panic)\b(:|$)"
 )
 _STACK = re.compile(rf"at |\.\.\. |Suppressed: |{_EXCEPTION.pattern}")
+_SENTENCE_END = re.compile(r"\.(?:\s|$)")
 SIGNALLED = 128
 """Added to a signal's number in the exit code of a process that it ended."""
 
@@ -105,7 +106,7 @@ class Kept:
         if not isinstance(error, ThreadfoldError | OSError):
             raise error
         pause = self._pause(now)
-        why = cause(self.log, 1, self._since)
+        why = cause(self.log, 1, self._since, _SENTENCE_END.split(str(error), maxsplit=1)[0])
         return f"{self.name} cannot be started ({why}): trying again in {pause:g} s"
 
     def _size(self) -> int:
@@ -119,16 +120,17 @@ class Kept:
         return pause
 
 
-def cause(log: Path, code: int, since: int = 0) -> str:
+def cause(log: Path, code: int, since: int = 0, otherwise: str = "") -> str:
     """Why a process ended with this exit code, as far as it shows: a full disk, a signal that left
-    no time for a last word, else the last error in its log from byte ``since`` on.
+    no time for a last word, else the last error in its log from byte ``since`` on; ``otherwise`` if
+    the log has none.
     """
     free = shutil.disk_usage(log.parent).free
     if free < LITTLE_SPACE:
         return f"the disk of {log.parent} is full: {free / 1e6:.1f} MB are free"
     if code == SIGNALLED + signal.SIGKILL:
         return f"SIGKILL ended it; see {log}"
-    error = last_error(log, since)
+    error = last_error(log, since) or otherwise
     return f"{error}; see {log}" if error else f"see {log}"
 
 

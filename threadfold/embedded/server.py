@@ -4,6 +4,7 @@ answers, stopped in order.
 
 from __future__ import annotations
 
+import errno
 import math
 import threading
 import time
@@ -23,6 +24,7 @@ ATTEMPTS = 4
 """Starts before giving up, if another process takes the free port each time."""
 
 TAIL_LINES = 15
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class EmbeddedServer(Lifecycle):
@@ -122,9 +124,10 @@ class EmbeddedServer(Lifecycle):
             raise
 
     def _unusable(self, error: OSError) -> EmbeddedUnavailable:
+        remedy = "free disk space there" if error.errno in _FULL else "make it writable"
         return EmbeddedUnavailable(
-            f"The embedded {self.name} cannot use {self.data}: {error.strerror}; free disk space"
-            " there or choose another data folder."
+            f"The embedded {self.name} cannot use {self.data}: {error.strerror}; {remedy} or choose"
+            " another data folder."
         )
 
     def _wait(self, port: int, process: GuardedProcess, before: int, *, last: bool) -> bool:

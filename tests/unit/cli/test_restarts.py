@@ -72,6 +72,45 @@ def test_what_cannot_be_started_is_tried_with_growing_pauses_until_it_can(
     assert machine.poll() is None
 
 
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (
+            EmbeddedUnavailable("It cannot use /a.b/c: Operation not permitted; choose another."),
+            "It cannot use /a.b/c: Operation not permitted; choose another",
+        ),
+        (
+            EmbeddedUnavailable("It ended with exit code 1. See /a.b/c; its last lines:\n  well"),
+            "It ended with exit code 1",
+        ),
+        (PermissionError(1, "Operation not permitted"), "[Errno 1] Operation not permitted"),
+    ],
+)
+def test_what_its_log_does_not_say_is_told_by_what_kept_it_from_starting(
+    tmp_path: Path,
+    pool: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    why: str,
+) -> None:
+    monkeypatch.setattr(restarts, "BACK_OFF", (0.01,))
+    log = tmp_path / "redis.log"
+    log.write_text("ERROR of an earlier run\n")
+    starts = 0
+
+    def launch() -> None:
+        nonlocal starts
+        starts += 1
+        raise error
+
+    kept = Kept("redis", log, launch, lambda: 137)
+    said = sentences(kept, pool, lambda: starts > 1 and not kept.is_starting)
+    assert said[:2] == [
+        f"redis ended with exit code 137 (SIGKILL ended it; see {log}): starting it again in 0.01 s",
+        f"redis cannot be started ({why}; see {log}): trying again in 0.01 s",
+    ]
+
+
 def test_killed_process_is_named_by_the_signal_and_not_by_a_line_of_its_log(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     log.write_text("[ERROR] all is lost\n")
