@@ -28,7 +28,9 @@ POLL = 0.1
 ATTEMPTS = 3
 """Ends of one service before the stack is ready at which ``up`` gives up."""
 GRACE = 20.0
-"""Seconds for a service to stop: a worker finishes its batch and leaves its consumer group."""
+"""Seconds for all services to stop: a worker finishes its batch and leaves its consumer group."""
+START_GRACE = 5.0
+"""Seconds for a server to stop that has not answered yet."""
 HEAD_START = 3.0
 """Seconds after which the workers are stopped although the gateway has not ended: it hangs, as with
 Kafka, and all is to end soon.
@@ -176,15 +178,16 @@ class Fleet:
                     f" up: {kept.cause}"
                 )
 
-    def stop(self) -> None:
+    def stop(self, within: float = GRACE) -> None:
         """Stop the gateway first, so that it accepts nothing more; all workers at once when it has
-        ended, or does not end soon.
+        ended, or does not end soon. What still runs after ``within`` seconds is killed.
         """
+        end = time.monotonic() + within
         self._end_starts()
         with ThreadPoolExecutor(1 + len(self.workers)) as pool:
-            tasks = _stopped([self.gateway], pool)
-            wait(tasks, HEAD_START)
-            for task in [*tasks, *_stopped(self.workers, pool)]:
+            tasks = _stopped([self.gateway], pool, end)
+            wait(tasks, min(HEAD_START, within))
+            for task in [*tasks, *_stopped(self.workers, pool, end)]:
                 task.result()
 
     def _end_starts(self) -> None:
@@ -196,14 +199,15 @@ class Fleet:
         while ending.is_alive():
             for server, kept in self._servers.items():
                 if kept.is_starting:
-                    server.stop()
+                    server.stop(START_GRACE)
             ending.join(POLL)
 
 
-def _stopped(services: Sequence[Service], pool: Executor) -> list[Future[int | None]]:
-    """Begin to stop those that run."""
+def _stopped(services: Sequence[Service], pool: Executor, end: float) -> list[Future[int | None]]:
+    """Begin to stop those that run; they have until ``end``, of ``time.monotonic``."""
     processes = [service.process for service in services if service.process is not None]
-    return [pool.submit(process.stop, GRACE) for process in processes]
+    grace = max(0.0, end - time.monotonic())
+    return [pool.submit(process.stop, grace) for process in processes]
 
 
 def _metrics_at(port: int | None) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import math
 import os
 import signal
 import socket
@@ -33,10 +32,12 @@ DEMO_TENANT = "demo"
 MASTER_KEYS = "master.keys"
 MEMORIES = "memories"
 END = 20.0
-"""Seconds from SIGTERM to the end of everything, as far as that can be had."""
-PROMPT = 6.0
-"""Seconds in which services end whose servers answer."""
+"""Seconds from SIGTERM to the end of everything."""
+KILLING = 3.0
+"""Of those, seconds for what is killed to end and for this process to exit, on a busy machine."""
 LEAST_GRACE = 1.0
+SERVICES_END = END - KILLING - LEAST_GRACE
+"""Seconds that the services have to end. They need a few, and more where servers hang."""
 
 
 class _Stop(BaseException):
@@ -125,7 +126,7 @@ def up(port: int | None, data: Path, workers: int, metrics_port: int | None) -> 
             signal.signal(number, signal.SIG_IGN)
         since = time.monotonic()
         if fleet is not None:
-            fleet.stop()
+            fleet.stop(SERVICES_END)
         if stack is not None:
             stack.stop(grace_after(time.monotonic() - since))
         folder.release()
@@ -135,7 +136,7 @@ def grace_after(spent: float) -> float:
     """Seconds that the servers have to end after the services took so many. Services that end late
     waited for servers that hang; and one that is killed loses nothing that it wrote.
     """
-    return math.inf if spent < PROMPT else max(LEAST_GRACE, END - spent)
+    return max(LEAST_GRACE, END - KILLING - spent)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
