@@ -54,7 +54,7 @@ class Arrivals:
         self._turns = turns
         self._address = address
         self._transport = transport
-        self._keyed = keyed
+        self.keyed = keyed
         self._read = read
         self._held = memoryview(b"")
         self._stopped = self._waits = self._paused = False
@@ -92,12 +92,12 @@ class Arrivals:
     def end(self) -> None:
         """The connection is gone. Nothing refers to who reads it any more."""
         self.forget()
-        self._keyed, self._read = bool, _pass_over
+        self.keyed, self._read = bool, _pass_over
 
     def _wait(self) -> None:
         if self._held and not self._waits and not self._stopped:
             self._waits = True
-            turns = self._turns.keyed if self._keyed() else self._turns.others
+            turns = self._turns.keyed if self.keyed() else self._turns.others
             turns.run(self._address, self._take_turn)
 
     def _take_turn(self) -> float:
@@ -117,7 +117,7 @@ class Arrivals:
         return time.perf_counter() - since
 
     def _read_piece(self) -> None:
-        size = PIECE if self._keyed() else SMALL_PIECE
+        size = PIECE if self.keyed() else SMALL_PIECE
         piece, self._held = self._held[:size], self._held[size:]
         self._read(piece)
 

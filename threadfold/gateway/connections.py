@@ -41,6 +41,10 @@ MANY_WAITING = 2_048
 """Requests of one connection that may wait for the answers to those before them; and of all, from
 which on one may of a connection that has shown no valid key: each takes a few KiB.
 """
+LARGE_HEAD, LARGE_HEADS = 8 << 10, 1_024
+"""Bytes of a large head, and connections without a key that may have one: what is read of it takes
+twice its bytes, until it is answered.
+"""
 PREFIX = 64
 """Bits of an IPv6 address by which connections are counted: one customer has all of the rest."""
 
@@ -61,13 +65,14 @@ class _InTurn:
         self._of: dict[str, OrderedDict[Connection, None]] = {}
         self._by_count: dict[int, OrderedDict[str, None]] = {}
         """The addresses that have so many of them, in the order in which they came to have."""
-        self._most = 0
+        self._most = self.count = 0
 
     def add(self, connection: Connection) -> None:
         """Put a connection at the end; one that is there keeps its place."""
         mine = self._of.setdefault(connection.address, OrderedDict())
         if connection not in mine:
             mine[connection] = None
+            self.count += 1
             self._counted(connection.address, len(mine) - 1, len(mine))
 
     def discard(self, connection: Connection) -> None:
@@ -75,6 +80,7 @@ class _InTurn:
         mine = self._of.get(connection.address, OrderedDict())
         if connection in mine:
             del mine[connection]
+            self.count -= 1
             self._counted(connection.address, len(mine) + 1, len(mine))
             if not mine:
                 del self._of[connection.address]
@@ -114,7 +120,7 @@ class Connections:
         """Requests that wait for the answers to those before them on their connection."""
         self._count: dict[str, int] = {}
         self._total = 0
-        self._keyless, self._waiting = _InTurn(), _InTurn()
+        self._keyless, self._waiting, self._large = _InTurn(), _InTurn(), _InTurn()
 
     def __len__(self) -> int:
         return self._total
@@ -161,6 +167,20 @@ class Connections:
         self._waiting.discard(connection)
         self._keyless.add(connection)
 
+    def has_large_head(self, connection: Connection) -> None:
+        """From now on a large head of the connection is in memory, and no key was shown. Of too
+        many, the first of the address with most makes way.
+        """
+        self._large.add(connection)
+        victim = self._large.first(None) if self._large.count > LARGE_HEADS else None
+        if victim is not None:
+            self.remove(victim)
+            victim.make_way()
+
+    def has_no_large_head(self, connection: Connection) -> None:
+        """From now on it has none, or it has shown a key."""
+        self._large.discard(connection)
+
     def is_answered(self, connection: Connection) -> None:
         """From now on a request of the connection is being answered: it makes no way."""
         self._keyless.discard(connection)
@@ -169,6 +189,7 @@ class Connections:
     def remove(self, connection: Connection) -> None:
         """Count a connection no more that :meth:`add` has counted."""
         self.is_answered(connection)
+        self._large.discard(connection)
         self._total -= 1
         left = self._count[connection.address] - 1
         if left:

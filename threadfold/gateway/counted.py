@@ -86,6 +86,8 @@ class CountedProtocol(HttpToolsProtocol):
 
     def _tell_keyed(self, keyed: bool) -> None:
         self._keyed = keyed
+        if keyed:
+            self.open_connections.has_no_large_head(self)
         self._place()
 
     def _set_on_left(self, call: Callable[[], None]) -> None:

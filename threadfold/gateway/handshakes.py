@@ -16,12 +16,15 @@ from typing import Any, cast
 from threadfold.gateway.arrivals import SMALL_PIECE, Arrivals
 from threadfold.gateway.connections import Connections, address_of
 from threadfold.gateway.handshake_queue import HandshakeQueue
+from threadfold.gateway.receiving import Receiving
 from threadfold.gateway.tls import Certificate
 
 SECONDS = 30.0
 """Seconds that a handshake may take, its turns included."""
 STEP = 2 * SMALL_PIECE
 """Bytes in one step: more than what a client begins with."""
+_LEFT = "the handler is closed"
+"""In the error of a write to a connection that is gone."""
 UNREAD = 64 << 10
 """Bytes that may wait to be read until the next write waits, as without TLS; and bytes of a client
 that may wait for a turn of its handshake, before no more of it is read.
@@ -38,7 +41,7 @@ class Answering(asyncio.Protocol):
         """What arrives is decrypted before it is received; returns where it goes first."""
 
 
-class Handshake(asyncio.Protocol):
+class Handshake(Receiving):
     """A connection until its handshake is done. Then the protocol that ``make`` returns goes on
     with it.
 
@@ -175,7 +178,7 @@ class Handshake(asyncio.Protocol):
             self._connections.remove(self)
 
 
-class _Decrypting(asyncio.Protocol):
+class _Decrypting(Receiving):
     """A connection after its handshake. TLS gets the bytes in turns: records without any request
     cost time, too.
     """
@@ -183,6 +186,9 @@ class _Decrypting(asyncio.Protocol):
     def __init__(self, tls: asyncio.BufferedProtocol, arrivals: Arrivals) -> None:
         self._tls = tls
         self._arrivals = arrivals
+
+    def may_get_much(self) -> bool:
+        return self._arrivals.keyed()
 
     def pause_writing(self) -> None:
         self._tls.pause_writing()
@@ -226,6 +232,14 @@ class _Early(asyncio.Protocol):
             protocol.data_received(b"".join(self._pieces))
         if self._ended:
             protocol.eof_received()
+
+
+def report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report what failed in an event loop, but not that a client left while it was written to:
+    uvloop's TLS takes that for an error.
+    """
+    if _LEFT not in str(context.get("exception")):
+        loop.default_exception_handler(context)
 
 
 def after_handshake(

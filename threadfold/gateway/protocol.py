@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from threadfold.gateway.arrivals import Arrivals
 from threadfold.gateway.body_pace import BodyPace
-from threadfold.gateway.connections import Connections
+from threadfold.gateway.connections import LARGE_HEAD, Connections
 from threadfold.gateway.counted import CountedProtocol
 from threadfold.gateway.heads import (
     MAX_HEAD,
@@ -172,6 +172,8 @@ class BoundedProtocol(CountedProtocol):
             self._quiet = 0
         else:
             self._quiet += len(data)
+            if self._quiet > LARGE_HEAD and self._in_head and self._counted and not self.has_key():
+                self.open_connections.has_large_head(self)
             if self._quiet > MAX_HEAD and not self.transport.is_closing():
                 self._refuse(*fault_of_length(self.url if self._in_head else b""))
         if self._late is None and self._refusal is None and not self.transport.is_closing():
@@ -188,9 +190,12 @@ class BoundedProtocol(CountedProtocol):
             self._close()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Answer what has come whole, and close after that."""
-        if self.scheme != "https":  # after the end of TLS nothing can be answered
-            self._arrivals.now()
+        """Answer what has come whole, and close after that; after the end of TLS nothing can be
+        answered.
+        """
+        if self.scheme == "https":
+            return False
+        self._arrivals.now()
         if self._refusal is None:
             if self._in_head or self._in_body:
                 self._read_no_more(b"")
@@ -296,6 +301,8 @@ class BoundedProtocol(CountedProtocol):
         last = not self.pipeline
         super().on_response_complete()
         self._count_waiting()
+        if last:
+            self.open_connections.has_no_large_head(self)
         if self.transport.is_closing():
             self._closes()
         if self._refusal is not None:

@@ -26,7 +26,8 @@ from threadfold.gateway.app import Gateway, create_gateway
 from threadfold.gateway.concurrency import limits_within
 from threadfold.gateway.connections import Connections, most_connections, raise_descriptors
 from threadfold.gateway.credentials import check_exposure
-from threadfold.gateway.handshakes import after_handshake
+from threadfold.gateway.handshakes import after_handshake, report
+from threadfold.gateway.receiving import received
 from threadfold.gateway.tls import Certificate, certificate_of
 
 GRACE = 10
@@ -174,12 +175,12 @@ def http_protocol(
     """uvicorn's setting ``http``: httptools' protocol with bounds where it is installed, else h11,
     which has its own for heads; with a certificate after TLS' handshake.
     """
-    protocol: Any = None
+    protocol: Any = import_module("uvicorn.protocols.http.h11_impl").H11Protocol
     if http == "auto":
         with contextlib.suppress(ImportError):
             protocol = import_module("threadfold.gateway.protocol").bounded(connections)
-    if protocol is None:
-        protocol = import_module("uvicorn.protocols.http.h11_impl").H11Protocol
+            if certificate is None:
+                return received(protocol)
     if certificate is None:
         return protocol
     return after_handshake(protocol, connections, certificate)
@@ -207,6 +208,7 @@ async def serve_until_stopped(server: Server, listening: socket.socket) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
+    loop.set_exception_handler(report)
     certificate = server.certificate
     current = None if certificate is None else asyncio.create_task(certificate.keep_current())
     try:

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
 from tests.support.worker import until
+from tests.support.written import answer_empty, connected
+from threadfold.gateway import connections as module
 from threadfold.gateway.connections import (
     DESCRIPTORS,
     LEAST,
@@ -25,6 +27,7 @@ from threadfold.gateway.connections import (
     descriptors,
     most_connections,
     raise_descriptors,
+    tell_keyed,
 )
 from threadfold.gateway.server import Server, acceptors, http_protocol, listen, server_config
 
@@ -64,6 +67,50 @@ def test_a_connection_whose_request_is_being_answered_never_makes_way() -> None:
     connections.remove(busy[0])
     opened(connections, "c")
     assert len(connections) == 2
+
+
+def test_of_too_many_with_large_heads_one_of_the_address_with_most_makes_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "LARGE_HEADS", 3)
+    connections = Connections(20, 20)
+    a, b, c, d, e = opened(connections, *"abbcd")
+    for one in (a, b, c, c, d):
+        connections.has_large_head(one)
+    assert [one.made_way for one in (a, b, c, d)] == [False, True, False, False]
+    connections.has_no_large_head(a)  # it has shown a key
+    connections.remove(d)
+    for one in (e, *opened(connections, "e")):
+        connections.has_large_head(one)
+    assert not any(one.made_way for one in (a, c, d, e))
+    assert len(connections) == 4
+
+
+async def test_a_large_head_without_a_key_makes_way_and_one_with_a_key_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "LARGE_HEADS", 2)
+    connections = Connections(20, 20)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        tell_keyed(scope, True)
+        await answer_empty(send)
+
+    small = b"GET / HTTP/1.1\r\nHost: a\r\n"
+    keyed, answer = connected(app, connections)
+    keyed.data_received(small + b"\r\n")
+    await until(lambda: asyncio.sleep(0, b"200" in answer.bytes))
+    others = [connected(app, connections) for _ in range(3)]
+    for one, _ in (*others, (keyed, answer)):
+        for piece in (small, *(b"a: %s\r\n" % (b"x" * 1_000) for _ in range(12))):
+            one.data_received(piece)
+            await asyncio.sleep(0)
+    await until(lambda: asyncio.sleep(0, b"503" in others[0][1].bytes))
+    assert [b"503" in written.bytes for _, written in others] == [True, False, False]
+    for one, written in (*others[1:], (keyed, answer)):
+        one.data_received(b"\r\n")
+        await until(lambda heard=written: asyncio.sleep(0, b"200" in heard.bytes))
+    assert answer.bytes.count(b"200") == 2
 
 
 def test_a_connection_that_asks_without_a_key_makes_way_before_one_that_waits() -> None:

@@ -7,8 +7,9 @@ import gc
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
@@ -176,3 +177,42 @@ def test_who_writes_a_large_body_before_reading_is_told_why_it_is_refused(
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
+
+
+@pytest.mark.parametrize("leaves", ["ends TLS", "resets"])
+def test_a_client_that_leaves_behind_its_request_is_no_line_in_the_log(
+    files: tuple[Path, Path], leaves: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    connections = Connections(1_000, 1_000)
+
+    def come_and_go(place: httpx.URL, number: int) -> None:
+        with suppress(OSError), secured(place) as one:
+            one.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 3 + b"x" * (number * 100))
+            if leaves == "ends TLS":
+                one.unwrap()
+                return
+            time.sleep(0.001 * (number % 5))
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(handshakes.report)
+        async with serving(APP, connections, Certificate(*files)) as url:
+            for number in range(60):
+                await asyncio.to_thread(come_and_go, httpx.URL(url), number)
+            await until(lambda: asyncio.sleep(0, len(connections) == 0))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+    assert not [one for one in caplog.records if one.name == "asyncio"]
+
+
+async def test_what_else_fails_in_the_event_loop_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = asyncio.get_running_loop()
+    handshakes.report(loop, {"message": "it failed", "exception": RuntimeError("for a reason")})
+    handshakes.report(loop, {"message": "it says nothing else"})
+    assert [one.message.splitlines()[0] for one in caplog.records] == [
+        "it failed",
+        "it says nothing else",
+    ]
