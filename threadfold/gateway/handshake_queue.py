@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from typing import Protocol
+
+from threadfold.gateway.address_queue import AddressQueue
 
 MOST = 1_024
 """Handshakes that may wait for their turn."""
@@ -39,40 +40,28 @@ class HandshakeQueue:
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most
-        self._of: OrderedDict[str, OrderedDict[Waiting, None]] = OrderedDict()
-        self._count = 0
+        self._waiting = AddressQueue[Waiting]()
         self._planned = False
         self._rests_until = 0.0
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._waiting)
 
     def add(self, handshake: Waiting) -> None:
         """Let it wait for its turn, once. If too many wait, the last one of the address that has
         most of them ends.
         """
-        if handshake in self._of.get(handshake.address, ()):
-            return
-        self._of.setdefault(handshake.address, OrderedDict())[handshake] = None
-        self._count += 1
-        if self._count > self.most:
-            most = max(self._of, key=lambda address: len(self._of[address]))
-            last = next(reversed(self._of[most]))
-            self.remove(last)
-            last.end()
+        self._waiting.add(handshake.address, handshake)
+        if len(self) > self.most:
+            self._waiting.last().end()
         self._plan()
 
     def remove(self, handshake: Waiting) -> None:
         """It waits no more, if it did: its client has left, or its connection is to close."""
-        of_address = self._of.get(handshake.address, OrderedDict())
-        if handshake in of_address:
-            del of_address[handshake]
-            self._count -= 1
-            if not of_address:
-                del self._of[handshake.address]
+        self._waiting.remove(handshake.address, handshake)
 
     def _plan(self) -> None:
-        if self._planned or not self._count:
+        if self._planned or not len(self):
             return
         self._planned = True
         rest = self._rests_until - time.monotonic()
@@ -86,16 +75,9 @@ class HandshakeQueue:
         self._planned = False
         began = now = time.monotonic()
         try:
-            while began >= self._rests_until and self._count and now - began < SLICE:
-                self._next().step()
+            while began >= self._rests_until and len(self) and now - began < SLICE:
+                self._waiting.next().step()
                 now = time.monotonic()
         finally:
             self._rests_until = max(self._rests_until, now + (now - began))
             self._plan()
-
-    def _next(self) -> Waiting:
-        address, of_address = next(iter(self._of.items()))
-        handshake = next(iter(of_address))
-        self._of.move_to_end(address)
-        self.remove(handshake)
-        return handshake

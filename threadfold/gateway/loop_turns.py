@@ -5,8 +5,9 @@ once. They could hold up all others with it.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
 from collections.abc import Callable
+
+from threadfold.gateway.address_queue import AddressQueue
 
 IN_A_STEP = 4
 """Requests without a key, or their answers, that begin in one step: less than a millisecond of
@@ -24,7 +25,7 @@ class Turns:
     def __init__(self, most: float = IN_A_STEP) -> None:
         self.most = most
         self._left, self._owed = most, 0.0
-        self._waiting: OrderedDict[str, deque[Callable[[], float]]] = OrderedDict()
+        self._waiting = AddressQueue[Callable[[], float]]()
         self._planned = self._works = False
 
     def run(self, address: str, work: Callable[[], float]) -> None:
@@ -32,7 +33,7 @@ class Turns:
         was. It may call this again, for what is left of it.
         """
         self._plan()
-        self._waiting.setdefault(address, deque()).append(work)
+        self._waiting.add(address, work)
         self._work()
 
     async def take(
@@ -90,11 +91,6 @@ class Turns:
         self._works = True
         try:
             while self._left > 0 and self._waiting:
-                address, mine = next(iter(self._waiting.items()))
-                work = mine.popleft()
-                self._waiting.move_to_end(address)
-                if not mine:
-                    del self._waiting[address]
-                self._left -= work()
+                self._left -= self._waiting.next()()
         finally:
             self._works = False

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from projections.errors import Overloaded
+from threadfold.gateway.address_queue import AddressQueue
 
 AT_ONCE = 8
 MOST = 256
@@ -22,7 +22,7 @@ class AddressTurns:
 
     def __init__(self) -> None:
         self._free = AT_ONCE
-        self._waiting: OrderedDict[str, list[asyncio.Future[None]]] = OrderedDict()
+        self._waiting = AddressQueue[asyncio.Future[None]]()
 
     @asynccontextmanager
     async def turn(self, address: str) -> AsyncIterator[None]:
@@ -43,41 +43,24 @@ class AddressTurns:
 
     async def _wait(self, address: str) -> None:
         turn = asyncio.get_running_loop().create_future()
-        mine = self._waiting.setdefault(address, [])
-        mine.append(turn)
-        if len(mine) > OF_ADDRESS:
-            self._refuse(address)
-        elif sum(map(len, self._waiting.values())) > MOST:
-            # Of those that have as many, it is the one whose turn comes last.
-            self._refuse(max(reversed(self._waiting), key=lambda one: len(self._waiting[one])))
+        self._waiting.add(address, turn)
+        too_many = self._waiting.of(address) > OF_ADDRESS
+        if too_many or len(self._waiting) > MOST:
+            self._waiting.last(address if too_many else None).set_exception(
+                Overloaded("many unknown credentials are checked now: try again shortly")
+            )
         try:
             await turn
         except asyncio.CancelledError:
-            if turn in self._waiting.get(address, ()):
-                self._remove(address, turn)
-            elif not turn.cancelled() and turn.exception() is None:
+            waited = self._waiting.remove(address, turn)
+            if not waited and not turn.cancelled() and turn.exception() is None:
                 self._pass_on()  # it was given and is not used
             raise
 
-    def _refuse(self, address: str) -> None:
-        last = self._waiting[address][-1]
-        self._remove(address, last)
-        last.set_exception(
-            Overloaded("many unknown credentials are checked now: try again shortly")
-        )
-
     def _pass_on(self) -> None:
         while self._waiting:
-            address = next(iter(self._waiting))
-            turn = self._waiting[address][0]
-            self._waiting.move_to_end(address)
-            self._remove(address, turn)
+            turn = self._waiting.next()
             if not turn.done():  # its caller is about to leave
                 turn.set_result(None)
                 return
         self._free += 1
-
-    def _remove(self, address: str, turn: asyncio.Future[None]) -> None:
-        self._waiting[address].remove(turn)
-        if not self._waiting[address]:
-            del self._waiting[address]

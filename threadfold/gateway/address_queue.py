@@ -1,0 +1,67 @@
+"""A queue of clients in which addresses take turns: whoever comes from one address with many waits
+for himself alone.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+Waiting = TypeVar("Waiting")
+
+
+class AddressQueue(Generic[Waiting]):
+    """What waits, each once. Those of one address keep their order."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[str, OrderedDict[Waiting, None]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def of(self, address: str) -> int:
+        """How many wait of an address."""
+        return len(self._of.get(address, ()))
+
+    def add(self, address: str, one: Waiting) -> None:
+        """Put one at the end; one that is there keeps its place."""
+        mine = self._of.get(address)
+        if mine is None:
+            mine = self._of[address] = OrderedDict()
+        if one not in mine:
+            mine[one] = None
+            self._count += 1
+
+    def remove(self, address: str, one: Waiting) -> bool:
+        """Take one out; False: it was not there."""
+        mine = self._of.get(address, OrderedDict())
+        if one not in mine:
+            return False
+        del mine[one]
+        self._taken(address, mine)
+        return True
+
+    def next(self) -> Waiting:
+        """Take out the one whose turn it is; there has to be one."""
+        address, mine = next(iter(self._of.items()))
+        one, _ = mine.popitem(last=False)
+        self._of.move_to_end(address)
+        self._taken(address, mine)
+        return one
+
+    def last(self, address: str | None = None) -> Waiting:
+        """Take out the last one of an address; None: of the one with most, and of several the one
+        whose turn comes last.
+        """
+        if address is None:
+            address = max(reversed(self._of), key=self.of)
+        mine = self._of[address]
+        one, _ = mine.popitem()
+        self._taken(address, mine)
+        return one
+
+    def _taken(self, address: str, mine: OrderedDict[Waiting, None]) -> None:
+        self._count -= 1
+        if not mine:
+            del self._of[address]
