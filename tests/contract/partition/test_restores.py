@@ -155,6 +155,30 @@ async def test_others_are_folded_while_a_conversation_goes_back_to_an_old_event(
     assert stored.offset == raws[-1].position.offset
 
 
+async def test_while_a_partition_heals_too_only_the_conversation_that_goes_back_waits(
+    parts: Parts,
+) -> None:
+    talks = await long_talk(parts)
+    one, other, _ = parts.keys
+    talks.say(one, events.Rollback(f"{NUMBER}-{talks.logs[one][3][0]}"))
+    talks.say(other, events.Message("user", "beside"))
+    raws = await parts.put(talks.rows)
+    owner = Owner(parts, Checkpoint(offset=parts.first - 1))
+    await owner.partition.set_target(raws[-1].position.offset)
+    async with asyncio.timeout(20):
+        await owner.partition.process(raws[:-1])
+        stored = await parts.store.checkpoint(parts.generation, NUMBER)
+        assert stored is not None and stored.healing and stored.heals(other)
+        await owner.partition.process(raws[-1:])
+    stored = await parts.store.checkpoint(parts.generation, NUMBER)
+    assert stored is not None and not stored.healing
+    assert [stored.heals(whose) for whose in (one, other, one.tenant)] == [True, False, True]
+    await owner.drain()
+    stored = await parts.store.checkpoint(parts.generation, NUMBER)
+    assert stored is not None and not stored.behind and not stored.heals(one)
+    assert await parts.images() == parts.expected(talks)
+
+
 @pytest.mark.parametrize("in_memory", [3, restores.MOST_ROWS])
 async def test_whatever_comes_when_the_windows_and_the_effects_are_the_replays(
     parts: Parts, monkeypatch: pytest.MonkeyPatch, in_memory: int
