@@ -246,21 +246,34 @@ def kept_rules(state: State, old: Generation) -> Generation:
     return msgspec.structs.replace(old, tenants={**tenants, **old.tenants})
 
 
-async def heal_to_live(store: WindowStore, live: int, number: int, partition: int) -> None:
-    """Let a generation's partition count as healing until it is where readers of the live one have
-    been.
+async def whole(store: WindowStore, live: int, partition: int) -> Checkpoint | None:
+    """The checkpoint of a partition of the live generation, of which no window is behind what
+    readers have seen; None: nothing is folded.
+
+    Otherwise windows lack what they held, and what was not folded again may not have been
+    announced: no other generation may take their place. Raises :class:`Healing` when it stays so.
     """
     for _ in range(ATTEMPTS):
-        old, new = (
-            await store.checkpoint(live, partition),
-            await store.checkpoint(number, partition) or Checkpoint(),
-        )
+        found = await store.checkpoint(live, partition)
+        if found is None or not (found.unverified or found.behind):
+            return found
+        await asyncio.sleep(SETTLE)
+    raise Healing(
+        f"partition {partition} of the live generation {live} is healing: try again when it is done"
+    )
+
+
+async def heal_to_live(store: WindowStore, live: int, number: int, partition: int) -> None:
+    """Let a generation's partition count as healing until it is where readers of the live one have
+    been. Raises :class:`Healing`.
+    """
+    for _ in range(ATTEMPTS):
+        old = await whole(store, live, partition)
+        new = await store.checkpoint(number, partition) or Checkpoint()
         if old is None:
-            return
-        if old.unverified:
-            # Redis was started anew or another one took over: a worker is about to say how far
-            # readers have seen.
-            await asyncio.sleep(SETTLE)
+            if new.offset < 0:
+                return
+            await asyncio.sleep(SETTLE)  # it was lost: a worker is about to heal it
             continue
         marked = replace(new, target=max(old.latest, old.target))
         if (await store.apply(number, partition, marked, [])).verdict is Verdict.APPLIED:

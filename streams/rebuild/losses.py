@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
+from projections.errors import Healing
 from projections.names import Key
 from projections.policy.key_bounds import PINNED_KEYS
 from projections.policy.policy import ALLOW, MAXIMA, Rules
@@ -23,6 +24,7 @@ from projections.storage.protocol import WindowStore
 from projections.storage.records import Checkpoint, stored_form
 from projections.storage.stubs import STUB, decode_stub
 from projections.window.window import Window
+from streams.control.generations import whole
 
 GROUP = 100
 """Conversations that are looked at side by side."""
@@ -69,11 +71,13 @@ async def find_losses(
             that a summary of this very moment is not taken for a lost one.
 
     Raises:
+        Healing: a live partition does not hold all that readers have seen.
         CorruptWindow: a stored window cannot be read.
         RedisUnavailable: as named.
     """
     suspects: dict[tuple[int, Key], _Suspect] = {}
     for partition in range(partitions):
+        await whole(store, live.number, partition)
         keys = sorted(await store.conversations(live.number, partition))
         for i in range(0, len(keys), GROUP):
             group = keys[i : i + GROUP]
@@ -104,6 +108,8 @@ async def find_losses(
                 again[place] = now
         suspects = again
         await asyncio.sleep(PAUSE if suspects else 0)
+    for partition in range(partitions):
+        await whole(store, live.number, partition)  # as it was when its windows were listed
     return losses
 
 
@@ -165,6 +171,8 @@ async def _suspect(
         *(store.fields(side.number, partition, key, [HEAD, BASE, STUB]) for side in (live, other))
     )
     checkpoint = checkpoint or Checkpoint()
+    if checkpoint.unverified or checkpoint.behind:
+        raise Healing(f"partition {partition} of the live generation {live.number} is healing")
     partition_is = max(checkpoint.offset, checkpoint.ahead), checkpoint.restoring
     with stored_form(key):
         folded = (decode_head(new[HEAD]), decode_base(new[BASE])) if HEAD in new else None

@@ -14,6 +14,9 @@ IN_A_STEP = 4
 work.
 """
 
+MOST_OWED = 5
+"""Steps that make up for what was done beyond turns: all others wait for them, too."""
+
 
 class Turns:
     """The turns of one event loop. Addresses take turns.
@@ -70,8 +73,10 @@ class Turns:
         return await turn
 
     def charge(self, amount: float) -> None:
-        """Count what was done beyond what a turn counted: so much less is done in later steps."""
-        self._owed = max(0.0, self._owed + amount)
+        """Count what was done beyond what a turn counted: so much less is done in later steps, but
+        not in more than :data:`MOST_OWED`.
+        """
+        self._owed = min(max(0.0, self._owed + amount), MOST_OWED * self.most)
 
     def _plan(self) -> None:
         if not self._planned:

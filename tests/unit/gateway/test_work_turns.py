@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from threadfold.gateway.loop_turns import MOST_OWED
 from threadfold.gateway.work_turns import WorkTurns, timed
 
 
@@ -34,7 +35,7 @@ async def test_whatever_one_tenant_asks_for_at_once_another_is_next() -> None:
         done.clear()
 
 
-async def test_work_that_took_longer_is_made_up_for_by_later_steps() -> None:
+async def test_work_that_took_longer_is_made_up_for_by_some_later_steps() -> None:
     turns, step, begun = WorkTurns(0.001), 0, list[int]()
 
     async def work() -> None:
@@ -46,7 +47,8 @@ async def test_work_that_took_longer_is_made_up_for_by_later_steps() -> None:
         step += 1
         await asyncio.sleep(0)
     # A second one begins before it is known how long the first takes.
-    assert all(third - first >= 15 for first, third in zip(begun, begun[2:], strict=False))
+    pauses = [third - first for first, third in zip(begun, begun[2:], strict=False)]
+    assert all(MOST_OWED <= pause <= 3 * MOST_OWED for pause in pauses)
 
 
 async def test_time_is_counted_but_not_that_of_waiting() -> None:

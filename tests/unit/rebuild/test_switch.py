@@ -5,12 +5,17 @@ is dealt out.
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from projections.errors import Healing
+from projections.policy.policy import Rules
 from projections.storage.records import Checkpoint
+from streams.control import generations
 from streams.control.generations import candidate, heal_to_live, kept_rules
 from streams.control.state import Generation, State
 from streams.rebuild.build import Bounds, Unwritten, announced
 from streams.rebuild.build_pool import shares
+from streams.rebuild.losses import Side, find_losses
 from streams.settings.quotas import Tenant
 from threadfold.testing import MemoryStore
 
@@ -96,6 +101,36 @@ async def test_a_generation_heals_up_to_where_readers_of_the_live_one_have_been(
     assert marked is not None
     assert (marked.offset, marked.target, marked.healing) == (4, 9, True)
     assert await store.checkpoint(2, 1) is None
+
+
+@pytest.mark.parametrize(
+    "live",
+    [
+        Checkpoint("", -1, -1, "", 9),
+        Checkpoint("", 4, 0, "d", 9),
+        Checkpoint("", 4, 0, "d", 9, ahead=9, rollbacks=(("acme/c", 5),)),
+        Checkpoint("", 9, 0, "d", unverified=True),
+        None,
+    ],
+    ids=["lost", "being folded again", "but for rollbacks", "on another server", "not yet there"],
+)
+async def test_no_generation_takes_the_place_of_one_that_heals(
+    live: Checkpoint | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generations, "SETTLE", 0.0)
+    store = MemoryStore()
+    if live is not None:
+        await store.apply(1, 0, live, [])
+    await store.apply(2, 0, Checkpoint("", 9, 0, "d"), [])
+    with pytest.raises(Healing):
+        await heal_to_live(store, 1, 2, 0)
+    if live is not None:
+        with pytest.raises(Healing, match="partition 0"):
+            await find_losses(store, Side(1, Rules({})), Side(2, Rules({})), 1, _nothing)
+
+
+async def _nothing() -> None:
+    """Nothing is to be caught up with."""
 
 
 def test_partitions_are_dealt_out_so_that_each_process_has_about_as_much() -> None:
