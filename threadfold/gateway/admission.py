@@ -17,6 +17,7 @@ come (``threadfold.gateway.back_pressure``). What is refused before 4 costs no r
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
@@ -57,8 +58,8 @@ PIECE = 64 << 10
 """Bytes of an answer that are sent at once over TLS."""
 AT_ONCE = 32 << 10
 """Bytes of a stream that are sent without a turn."""
-CHECKS = 1
-"""Tokens that are verified in one step of the event loop: one takes up to 2 ms."""
+CHECK_SECONDS, CHECK = 0.002, 0.0005
+"""So long signatures are checked in one step of the event loop, and one is guessed to take."""
 Answer = Callable[[Route, Sequence[str], Scope, Receive], Awaitable[Response]]
 
 
@@ -86,7 +87,7 @@ class Admission:
         self._back_pressure = BackPressure(limits.refusals)
         self._turns_to_send = KeyedLimit(1)
         self._keyless_turns = Turns()
-        self._checks = Turns(CHECKS)
+        self._checks = Turns(CHECK_SECONDS)
         self._work_turns = WorkTurns()
 
     async def serve(
@@ -111,11 +112,9 @@ class Admission:
                 given = given or found
             # It may wait for the keys of a token that somebody made up.
             tell_keyed(scope, False)
-            if not self._connection.credentials.is_quick(given) and not await self._checks.take(
-                client_of(scope), partial(on_left, scope)
-            ):
+            principal = await self._identified(given, scope)
+            if principal is None:
                 return
-            principal = await self._connection.credentials.identify(given, self._state)
         except ThreadfoldError as error:
             if await self.keyless_turn(scope):
                 await problem_of(error)(scope, receive, send)
@@ -149,6 +148,24 @@ class Admission:
             response = await self._answer(route, parts, scope, receive)
             if await self.keyless_turn(scope):
                 await response(scope, receive, send)
+
+    async def _identified(self, given: str | None, scope: Scope) -> Principal | None:
+        """Whom a request is from. Signatures that were not checked before are checked in turns of
+        those who are said to have made them, and of addresses where that is the deployment. None:
+        its client has left. Raises what :meth:`Credentials.identify` does.
+        """
+        credentials = self._connection.credentials
+        whose = credentials.whose(given, self._state)
+        if whose is None:
+            return await credentials.identify(given, self._state)
+        turn = f"tenant {whose}" if whose else client_of(scope)
+        if not await self._checks.take(turn, partial(on_left, scope), CHECK):
+            return None
+        since = time.perf_counter()
+        try:
+            return await credentials.identify(given, self._state)
+        finally:
+            self._checks.charge(time.perf_counter() - since - CHECK)
 
     async def keyless_turn(self, scope: Scope) -> bool:
         """Wait for the turn of a request that has no valid key. False: its client has left."""

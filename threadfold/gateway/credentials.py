@@ -18,7 +18,7 @@ from streams.settings.quotas import SCOPES, hash_key, moment
 from streams.settings.settings import Settings
 from threadfold.gateway.key_sets import KeySet
 from threadfold.gateway.tokens import Principal, Tokens
-from threadfold.gateway.user_tokens import PREFIX, UserTokens, is_user_token
+from threadfold.gateway.user_tokens import UserTokens, is_user_token
 
 TOKEN_PARAMETER = "token"
 TOKEN_COOKIE = "threadfold_token"
@@ -80,14 +80,20 @@ class Credentials:
             )
         return Principal(found.tenant, frozenset(found.scopes), hashed)
 
-    def is_quick(self, given: str | None) -> bool:
-        """Whether it takes next to no time to identify a caller by this credential: it is no token,
-        or one that was verified before.
+    def whose(self, given: str | None, state: Callable[[], State]) -> str | None:
+        """Whose signature has to be checked to identify a caller by this credential: a tenant's, or
+        with an empty name the deployment's; None: it takes next to no time.
+
+        Raises:
+            NotConnected: as :meth:`identify` does.
         """
-        if given is None or not (given.startswith(PREFIX) or given.count(".") == 2):
-            return True
-        known = self._tokens is not None and self._tokens.until(given) > 0
-        return known or self.user_tokens.knows(given)
+        if self._open is not None or given is None or given.count(".") != 2:
+            return None
+        if self._tokens is not None and self._tokens.until(given) > 0:
+            return None
+        if is_user_token(given):
+            return self.user_tokens.whose(given, state())
+        return None if self._tokens is None else ""
 
     def holds(
         self, given: str | None, state: Callable[[], State], principal: Principal
@@ -101,7 +107,7 @@ class Credentials:
         if self._open is not None or given is None:
             return lambda: True
         if principal.end_user is not None:
-            verified = self.user_tokens.verify(given, state())
+            verified = self.user_tokens.verified(given, state())
             return lambda: verified.holds(state(), time.time())
         if given.count(".") == 2 and self._tokens is not None:
             return self._tokens.holds(given)
@@ -125,6 +131,11 @@ class Credentials:
         """
         if self.holds(given, state, principal)():
             return
+        if principal.end_user is not None:
+            raise Unauthorized(
+                "the token expired, or its key was replaced, while the request waited: send it"
+                " again"
+            )
         now = await self.identify(given, state)
         if now.tenant != principal.tenant or not principal.scopes <= now.scopes:
             raise Unauthorized("the key lost a scope while the request waited: send it again")

@@ -4,14 +4,17 @@ valid.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jwt
+import msgspec
+from msgspec import Struct
 
 from projections.errors import InvalidName, Unauthorized
 from projections.names import check_name
@@ -19,6 +22,7 @@ from streams.settings.quotas import SCOPES
 from streams.settings.settings import Settings
 from threadfold.gateway.key_sets import KeySet, SigningKey
 
+Part = TypeVar("Part", bound=Struct)
 FITTING = {
     "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     "EC": ("ES256", "ES384", "ES512"),
@@ -161,15 +165,30 @@ def digest_of(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
+class _Header(Struct):
+    alg: object = None
+    kid: object = None
+
+
+def part_of(token: str, number: int, form: type[Part]) -> Part:
+    """The header (0) or the claims (1) of a signed token, as far as ``form`` names them: the rest
+    is passed over, quickly. Nothing is verified. Raises :class:`Unauthorized`.
+    """
+    try:
+        part = token.split(".")[number]
+        text = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+        return msgspec.json.decode(text, type=form)
+    except (ValueError, RecursionError):  # msgspec.DecodeError is a ValueError
+        what = ("header", "claims")[number]
+        raise Unauthorized(f"the token is malformed: its {what} is no JSON object") from None
+
+
 def read_header(token: str, algorithms: Sequence[str]) -> tuple[str, str | None]:
     """The algorithm and the key id that a token names, neither verified; raises
     :class:`Unauthorized` for another algorithm than these.
     """
-    try:
-        header = jwt.get_unverified_header(token)
-    except (jwt.InvalidTokenError, RecursionError) as error:
-        raise Unauthorized(f"the token is malformed: {error}") from None
-    algorithm, kid = str(header.get("alg")), header.get("kid")
+    header = part_of(token, 0, _Header)
+    algorithm, kid = str(header.alg), header.kid
     if not isinstance(kid, str | None):
         raise Unauthorized("the token is malformed: its kid is not a string")
     if algorithm not in algorithms:

@@ -165,7 +165,7 @@ class Drafter:
             slow_text=parts.slow_text,
         )
         previews: list[tuple[int, Preview, Policy]] = []
-        pinned: list[tuple[int, Key]] = []
+        pinned: list[tuple[int, Key, dict[str, object] | None]] = []
         try:
             made_ids = self._add_all(intake, items, noun, operator, id_seed, previews, pinned)
         except ThreadfoldError:
@@ -200,7 +200,7 @@ class Drafter:
         operator: bool,
         id_seed: str | None,
         previews: list[tuple[int, Preview, Policy]],
-        pinned: list[tuple[int, Key]],
+        pinned: list[tuple[int, Key, dict[str, object] | None]],
     ) -> frozenset[str]:
         """Add all items; returns the ids that were made for them."""
         ids = new_ids(len(items)) if id_seed is None else None
@@ -236,7 +236,7 @@ class Drafter:
                     or flat.get("role") in _PINNED_ROLES
                     or flat.get("tools")
                 ):
-                    pinned.append((i, key))
+                    pinned.append((i, key, self._overrides.get(key)))
         return frozenset(ids or ())
 
     def _key_of(self, conversation: str | Key, where: str) -> Key:
@@ -261,17 +261,21 @@ class Drafter:
             )
 
     def _pinned_excess(
-        self, pinned: list[tuple[int, Key]], tokens: list[int], noun: str
+        self,
+        pinned: list[tuple[int, Key, dict[str, object] | None]],
+        tokens: list[int],
+        noun: str,
     ) -> list[PinnedExcess]:
         """What of the pinned text of a list is above the tenant's limit. The fold cuts what exceeds
         a limit over several lists.
         """
         done, total = self._parts.done, self._parts.pinned_tokens
         found = []
-        for i, key in pinned:
+        for i, key, own in pinned:
             total[key] = total.get(key, 0) + tokens[i]
-            found.append(PinnedExcess(key, f"{noun} {done + i + 1}", tokens[i], total[key]))
-        return list(excesses(found, self._rules, self._overrides))
+            each = PinnedExcess(key, f"{noun} {done + i + 1}", tokens[i], total[key])
+            found.append((each, own))
+        return list(excesses(found, self._rules))
 
     def _check_meaning(self, key: Key, flat: dict[str, object], where: str) -> None:
         """Check that a policy is possible and that a rollback stays in its conversation."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from projections.errors import InvalidEvent
@@ -31,17 +31,17 @@ class PinnedExcess(NamedTuple):
 
 
 def excesses(
-    pinned: list[PinnedExcess], rules: Rules, own: Mapping[Key, dict[str, object]]
+    pinned: Iterable[tuple[PinnedExcess, dict[str, object] | None]], rules: Rules
 ) -> Iterator[PinnedExcess]:
-    """Of the pinned events of a list those above their tenant's limit. ``own`` are the policies
-    that conversations bring in the list itself.
+    """Of the pinned events of a list those above their tenant's limit. With each comes the policy
+    that its conversation brought in the list before it, if any.
 
     Raises:
-        InvalidEvent: one is above the limit of its conversation's policy in ``own``.
+        InvalidEvent: one is above the limit of that policy.
     """
-    for each in pinned:
-        limit = rules.for_conversation(each.key.tenant, own.get(each.key)).pinned_limit
-        if each.key in own:
+    for each, own in pinned:
+        limit = rules.for_conversation(each.key.tenant, own).pinned_limit
+        if own is not None:
             each.check(limit)
         elif each.total > limit:
             yield each

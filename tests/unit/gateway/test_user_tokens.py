@@ -114,6 +114,29 @@ def test_a_signed_token_is_verified_once_and_ends_with_its_public_key(
         of.verify(token, known)
 
 
+def test_only_a_signature_that_a_key_can_check_and_that_was_not_checked_has_to_wait() -> None:
+    signer, clock = Signer("k1"), Clock()
+    known, of = state(signer), UserTokens("", clock)
+    token, stranger = signed(signer), signed(Signer("k2"))
+    assert of.whose(token, known) == "acme"
+    for quick in (
+        mint(of),
+        stranger,
+        signed(signer, tenant="rival"),
+        signed(signer, tenant=None),
+        f"e30.{token.split('.')[1]}.AAAA",
+        f"[].{token.split('.')[1]}.AAAA",
+    ):
+        assert of.whose(quick, known) is None
+    of.verify(token, known)
+    assert of.whose(token, known) is None
+    known.put(b"token-keys/acme", msgspec.json.encode(TokenKeys([{**signer.jwk, "x5t": "of another"}])))
+    assert of.whose(token, known) == "acme", "its key was registered anew"
+    of.verify(token, known)
+    clock.now += 100
+    assert of.whose(token, known) == "acme", "it expired"
+
+
 @pytest.mark.parametrize(
     "exp", [float("inf"), float("nan"), "soon", None, -1, 1e300, LONGEST * 1e6]
 )
@@ -146,14 +169,13 @@ def test_a_claim_with_half_of_a_surrogate_pair_is_refused_when_the_token_is_veri
     assert problem_of(refused.value).status_code == 401
 
 
-def test_a_header_of_a_token_is_quoted_whatever_text_it_has() -> None:
+def test_a_header_of_a_token_with_half_a_character_is_malformed() -> None:
     signer = Signer("k1")
     for header in ({"kid": "\ud800"}, {"alg": "\ud800"}, {"crit": ["\ud800"], "\ud800": 1}):
         head = _base64(json.dumps({"alg": "ES256", "kid": "k1", **header}).encode())
         token = ".".join([head, *signed(signer).split(".")[1:]])
-        with pytest.raises(Unauthorized) as refused:
+        with pytest.raises(Unauthorized, match="malformed"):
             UserTokens("").verify(token, state(signer))
-        assert "\\ud800" in msgspec.json.decode(problem_of(refused.value).body)["detail"]
 
 
 def test_a_header_of_a_token_that_is_nested_too_deeply_is_malformed() -> None:

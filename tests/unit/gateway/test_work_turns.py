@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
+from tests.support.busy import busy
 from threadfold.gateway.loop_turns import MOST_OWED
 from threadfold.gateway.work_turns import WorkTurns, timed
-
-
-def busy(seconds: float) -> None:
-    """Hold the event loop."""
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        pass
 
 
 async def test_whatever_one_tenant_asks_for_at_once_another_is_next() -> None:

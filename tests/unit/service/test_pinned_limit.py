@@ -66,6 +66,15 @@ def test_a_conversation_that_opens_with_a_limit_of_its_own_is_held_to_it() -> No
         drafted(opened, SYSTEM, {**SYSTEM, "content": "word " * 700}, limit=5_000)
 
 
+def test_what_comes_before_a_conversation_is_opened_is_held_to_the_limit_before() -> None:
+    opened: dict[str, object] = {
+        "type": "conversation.opened",
+        "policy": {"pinned_max_tokens": 1000},
+    }
+    with pytest.raises(InvalidEvent, match=r"event 1: .* may have 300 "):
+        drafted(SYSTEM, opened)
+
+
 def test_a_conversation_that_was_opened_with_a_larger_limit_is_held_to_that_one() -> None:
     assert drafted(SYSTEM, limit=500) == 1
     with pytest.raises(InvalidEvent, match=r"event 2: .* may have 500 "):
