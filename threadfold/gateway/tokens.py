@@ -10,6 +10,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import jwt
@@ -170,6 +171,7 @@ class _Header(Struct):
     kid: object = None
 
 
+@lru_cache(maxsize=8)  # it is asked for a few times in a row
 def part_of(token: str, number: int, form: type[Part]) -> Part:
     """The header (0) or the claims (1) of a signed token, as far as ``form`` names them: the rest
     is passed over, quickly. Nothing is verified. Raises :class:`Unauthorized`.

@@ -130,7 +130,9 @@ def test_only_a_signature_that_a_key_can_check_and_that_was_not_checked_has_to_w
         assert of.whose(quick, known) is None
     of.verify(token, known)
     assert of.whose(token, known) is None
-    known.put(b"token-keys/acme", msgspec.json.encode(TokenKeys([{**signer.jwk, "x5t": "of another"}])))
+    known.put(
+        b"token-keys/acme", msgspec.json.encode(TokenKeys([{**signer.jwk, "x5t": "of another"}]))
+    )
     assert of.whose(token, known) == "acme", "its key was registered anew"
     of.verify(token, known)
     clock.now += 100
