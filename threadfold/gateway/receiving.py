@@ -5,6 +5,7 @@ stays with the system, which holds it for the sender; and a client that has left
 from __future__ import annotations
 
 import asyncio
+import threading
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -17,8 +18,18 @@ LITTLE = 4 << 10
 """Bytes that are received at once, and of those who have shown no valid key: there may be tens of
 thousands of connections.
 """
-_BUFFER = memoryview(bytearray(MOST))
-"""Of all connections: what comes is taken out before anything else is received."""
+
+
+class _Buffers(threading.local):
+    """The buffer of all connections of a thread: what comes is taken out before anything else is
+    received in its event loop.
+    """
+
+    def __init__(self) -> None:
+        self.mine = memoryview(bytearray(MOST))
+
+
+_BUFFERS = _Buffers()
 
 
 class Receiving(asyncio.BufferedProtocol):
@@ -33,10 +44,11 @@ class Receiving(asyncio.BufferedProtocol):
         """Some bytes have come."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return _BUFFER if self.may_get_much() else _BUFFER[:LITTLE]
+        mine = _BUFFERS.mine
+        return mine if self.may_get_much() else mine[:LITTLE]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(bytes(_BUFFER[:nbytes]))
+        self.data_received(bytes(_BUFFERS.mine[:nbytes]))
 
 
 class Received(Receiving):

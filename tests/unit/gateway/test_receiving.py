@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import uvloop
@@ -49,7 +50,12 @@ def test_what_comes_is_received_in_order_and_little_at_once_without_a_key(
             await asyncio.wait_for(heard.ended.wait(), 20)
         return heard
 
-    with asyncio.Runner(loop_factory=loop) as runner:  # type: ignore[arg-type]
-        heard = runner.run(run())
-    assert b"".join(heard.parts) == sent
-    assert (max(map(len, heard.parts)) <= LITTLE) is not keyed
+    def served() -> Heard:
+        with asyncio.Runner(loop_factory=loop) as runner:  # type: ignore[arg-type]
+            return runner.run(run())
+
+    with ThreadPoolExecutor(3) as threads:  # each with an event loop of its own
+        for one in [threads.submit(served) for _ in range(3)]:
+            heard = one.result()
+            assert b"".join(heard.parts) == sent
+            assert (max(map(len, heard.parts)) <= LITTLE) is not keyed
