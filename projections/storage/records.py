@@ -83,16 +83,21 @@ class Checkpoint:
         """Whether no window of this partition may be served yet."""
         return self.unverified or self.latest < self.target
 
+    @property
+    def whole(self) -> bool:
+        """Whether every window is known to be as readers have seen it, or later."""
+        return not (self.unverified or self.behind)
+
     def heals(self, whose: Key | str) -> bool:
         """Whether a conversation's window must not be served yet; of a tenant's name: whether one
         of its windows must not.
         """
-        if self.healing or not self.behind:
-            return self.healing
-        behind = [name for name, offset in self.rollbacks if offset <= self.target]
+        if self.healing:
+            return True
+        waiting = [name for name, offset in self.rollbacks if offset <= self.target]
         if isinstance(whose, Key):
-            return str(whose) in behind
-        return any(name.partition("/")[0] == whose for name in behind)
+            return str(whose) in waiting
+        return any(name.partition("/")[0] == whose for name in waiting)
 
 
 @dataclass(frozen=True, slots=True)

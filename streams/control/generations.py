@@ -255,7 +255,7 @@ async def whole(store: WindowStore, live: int, partition: int) -> Checkpoint | N
     """
     for _ in range(ATTEMPTS):
         found = await store.checkpoint(live, partition)
-        if found is None or not (found.unverified or found.behind):
+        if found is None or found.whole:
             return found
         await asyncio.sleep(SETTLE)
     raise Healing(

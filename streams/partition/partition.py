@@ -275,9 +275,8 @@ class Partition(PartitionWindows):
             fetch, read = self._fetch, self._restores.read(offset)
             copies = SlotCopies(slot, partial(self.store.copies, self.generation, self.number))
             beyond = outcome.target is not None
-            if (read is None and beyond) and self._restores.begin(
-                offset, partial(fetch, self.log, slot.window, outcome, copies)
-            ):
+            history = partial(fetch, self.log, slot.window, outcome, copies)
+            if beyond and read is None and self._restores.begin(offset, history):
                 return
             how = fetch if read is None else lambda *_: read
             try:

@@ -171,9 +171,9 @@ async def _suspect(
         *(store.fields(side.number, partition, key, [HEAD, BASE, STUB]) for side in (live, other))
     )
     checkpoint = checkpoint or Checkpoint()
-    if checkpoint.unverified or checkpoint.behind:
+    if not checkpoint.whole:
         raise Healing(f"partition {partition} of the live generation {live.number} is healing")
-    partition_is = max(checkpoint.offset, checkpoint.ahead), checkpoint.restoring
+    partition_is = checkpoint.latest, checkpoint.restoring
     with stored_form(key):
         folded = (decode_head(new[HEAD]), decode_base(new[BASE])) if HEAD in new else None
         cut = folded is not None and _may_be_cut(live, other, key, *folded)

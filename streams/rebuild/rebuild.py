@@ -164,9 +164,9 @@ async def _check_losses(
     )
     found = await find_losses(store, live, other, generation.partitions, builder.round)
     lost = {key: why for key, why in found.items() if why not in UNKNOWN}
-    told = list((lost or found).items())
-    named = "; ".join(f"{key}: {why}" for key, why in told[:NAMED])
-    more = "; …" if len(told) > NAMED else ""
+    listed = list((lost or found).items())
+    named = "; ".join(f"{key}: {why}" for key, why in listed[:NAMED])
+    more = "; …" if len(listed) > NAMED else ""
     if found and not lost:
         raise NotCompared(
             f"generation {generation.number} is not made live: {len(found)} conversations could not"

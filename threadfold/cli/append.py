@@ -60,8 +60,7 @@ async def _append(
             tenant, backend.live_rules(), backend.log.partitions, settings.max_event_bytes
         )
         drafts = [_draft(drafter, conversation, number, flat) for number, flat in lines]
-        for each in drafts:
-            await backend.check_pinned(each)
+        await backend.check_pinned(_joined(drafts))
         await ensure_tenant(backend.control, tenant)
         for i in range(0, len(drafts), LIST):
             try:
@@ -92,4 +91,6 @@ def _draft(drafter: Drafter, conversation: str, number: int, flat: dict[str, Any
 def _joined(lists: list[Drafts]) -> Drafts:
     """Lists of one event each as one list."""
     spilled = [each._replace(at=i) for i, d in enumerate(lists) for each in d.spilled]
-    return Drafts([d.records[0] for d in lists], spilled, [d.tokens[0] for d in lists])
+    excess = [each for d in lists for each in d.pinned_excess]
+    records, tokens = [d.records[0] for d in lists], [d.tokens[0] for d in lists]
+    return Drafts(records, spilled, tokens, pinned_excess=excess)

@@ -27,8 +27,6 @@ from threadfold.embedded.server import EmbeddedServer
 POLL = 0.1
 ATTEMPTS = 3
 """Ends of one service before the stack is ready at which ``up`` gives up."""
-GRACE = 20.0
-"""Seconds for all services to stop: a worker finishes its batch and leaves its consumer group."""
 START_GRACE = 5.0
 """Seconds for a server to stop that has not answered yet."""
 HEAD_START = 3.0
@@ -178,9 +176,10 @@ class Fleet:
                     f" up: {kept.cause}"
                 )
 
-    def stop(self, within: float = GRACE) -> None:
+    def stop(self, within: float) -> None:
         """Stop the gateway first, so that it accepts nothing more; all workers at once when it has
-        ended, or does not end soon. What still runs after ``within`` seconds is killed.
+        ended, or does not end soon: it finishes its batch and leaves its consumer group. What
+        still runs after ``within`` seconds is killed.
         """
         end = time.monotonic() + within
         self._end_starts()

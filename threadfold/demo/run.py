@@ -348,7 +348,7 @@ class Demo:
                 checkpoint, stored = await self.store.read(
                     self.place.generation, p, self.watch.keys[p]
                 )
-                if checkpoint is None or checkpoint.healing or checkpoint.behind:
+                if checkpoint is None or not checkpoint.whole:
                     continue
                 for key, parts in zip(self.watch.keys[p], stored, strict=True):
                     if parts is None or parts.load(key, p, self.watch.rules).image() != before[key]:

@@ -150,9 +150,9 @@ class Admission:
                 await response(scope, receive, send)
 
     async def _identified(self, given: str | None, scope: Scope) -> Principal | None:
-        """Whom a request is from. Signatures that were not checked before are checked in turns of
-        those who are said to have made them, and of addresses where that is the deployment. None:
-        its client has left. Raises what :meth:`Credentials.identify` does.
+        """Whom a request is from; None: its client has left. A new signature waits for its turn.
+        Tenants take turns by the name in the token; addresses do for tokens of the deployment.
+        Raises what :meth:`Credentials.identify` does.
         """
         credentials = self._connection.credentials
         whose = credentials.whose(given, self._state)

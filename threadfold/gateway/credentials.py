@@ -18,7 +18,7 @@ from streams.settings.quotas import SCOPES, hash_key, moment
 from streams.settings.settings import Settings
 from threadfold.gateway.key_sets import KeySet
 from threadfold.gateway.tokens import Principal, Tokens
-from threadfold.gateway.user_tokens import PREFIX, UserTokens, is_user_token
+from threadfold.gateway.user_tokens import UserTokens, is_user_token
 
 TOKEN_PARAMETER = "token"
 TOKEN_COOKIE = "threadfold_token"
@@ -131,7 +131,7 @@ class Credentials:
         """
         if self.holds(given, state, principal)():
             return
-        if principal.end_user is not None and given and not given.startswith(PREFIX):
+        if principal.end_user is not None and self.whose(given, state) is not None:
             raise Unauthorized(
                 "the token expired, or its key was replaced, while the request waited: send it"
                 " again"

@@ -61,7 +61,7 @@ class HandshakeQueue:
         self._waiting.remove(handshake.address, handshake)
 
     def _plan(self) -> None:
-        if self._planned or not len(self):
+        if self._planned or not self._waiting:
             return
         self._planned = True
         rest = self._rests_until - time.monotonic()
@@ -75,7 +75,7 @@ class HandshakeQueue:
         self._planned = False
         began = now = time.monotonic()
         try:
-            while began >= self._rests_until and len(self) and now - began < SLICE:
+            while began >= self._rests_until and self._waiting and now - began < SLICE:
                 self._waiting.next().step()
                 now = time.monotonic()
         finally:

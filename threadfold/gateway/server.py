@@ -175,15 +175,15 @@ def http_protocol(
     """uvicorn's setting ``http``: httptools' protocol with bounds where it is installed, else h11,
     which has its own for heads; with a certificate after TLS' handshake.
     """
-    protocol: Any = import_module("uvicorn.protocols.http.h11_impl").H11Protocol
+    protocol: Any = None
     if http == "auto":
         with contextlib.suppress(ImportError):
             protocol = import_module("threadfold.gateway.protocol").bounded(connections)
-            if certificate is None:
-                return received(protocol)
-    if certificate is None:
-        return protocol
-    return after_handshake(protocol, connections, certificate)
+    if protocol is None:
+        plain = protocol = import_module("uvicorn.protocols.http.h11_impl").H11Protocol
+    else:
+        plain = received(protocol)
+    return plain if certificate is None else after_handshake(protocol, connections, certificate)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -253,7 +253,7 @@ class UserTokens:
         tenant = part_of(token, 1, _Unverified).tenant
         if not isinstance(tenant, str):
             raise Unauthorized("the token lacks the claim 'tenant'")
-        # Of a tenant that has registered no keys the same is said as of one without this key.
+        # A tenant without registered keys gets the same answer as one without this key.
         known = state.token_keys.get(tenant)
         keys = {} if known is None else self._keys(tenant, known)
         return tenant, algorithm, fitting_key(keys, kid, algorithm)

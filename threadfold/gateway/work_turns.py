@@ -5,7 +5,7 @@ loop. Hundreds of cheap requests that come at once would hold up all others.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from types import coroutine
 from typing import Any, TypeVar
 
@@ -50,9 +50,10 @@ class WorkTurns:
 
 
 @coroutine
-def _timed(
+def timed(
     work: Coroutine[Any, Any, Answer], count: Callable[[float], None]
 ) -> Generator[Any, Any, Answer]:
+    """Do the work. ``count`` is given the seconds that each part of it holds the event loop."""
     error: BaseException | None = None
     while True:
         since = time.perf_counter()
@@ -67,8 +68,3 @@ def _timed(
             yield waits_for
         except BaseException as thrown:  # noqa: BLE001 (it is the work's to handle)
             error = thrown
-
-
-def timed(work: Coroutine[Any, Any, Answer], count: Callable[[float], None]) -> Awaitable[Answer]:
-    """Do the work. ``count`` is given the seconds that each part of it holds the event loop."""
-    return _timed(work, count)

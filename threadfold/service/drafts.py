@@ -29,6 +29,8 @@ from projections.policy.policy import Policy, Rules
 from threadfold.service.pinned_limit import PinnedExcess, excesses
 from threadfold.service.spill import Drafts, Preview, make_spilled, preview_of
 
+_Pinned = tuple[int, Key, dict[str, object] | None]
+"""A pinned event of a list: its place, its conversation, and the policy that came for it before."""
 _OURS = re.compile(r"(?P<summary>summary-[0-9a-f]{32})|(?P<dropped>dropped-\d+-\d+)")
 """Ids that are made here and can be foretold, by the only type that a caller may give them to: a
 summary that is appended again elsewhere keeps its id.
@@ -165,7 +167,7 @@ class Drafter:
             slow_text=parts.slow_text,
         )
         previews: list[tuple[int, Preview, Policy]] = []
-        pinned: list[tuple[int, Key, dict[str, object] | None]] = []
+        pinned: list[_Pinned] = []
         try:
             made_ids = self._add_all(intake, items, noun, operator, id_seed, previews, pinned)
         except ThreadfoldError:
@@ -200,7 +202,7 @@ class Drafter:
         operator: bool,
         id_seed: str | None,
         previews: list[tuple[int, Preview, Policy]],
-        pinned: list[tuple[int, Key, dict[str, object] | None]],
+        pinned: list[_Pinned],
     ) -> frozenset[str]:
         """Add all items; returns the ids that were made for them."""
         ids = new_ids(len(items)) if id_seed is None else None
@@ -261,10 +263,7 @@ class Drafter:
             )
 
     def _pinned_excess(
-        self,
-        pinned: list[tuple[int, Key, dict[str, object] | None]],
-        tokens: list[int],
-        noun: str,
+        self, pinned: list[_Pinned], tokens: list[int], noun: str
     ) -> list[PinnedExcess]:
         """What of the pinned text of a list is above the tenant's limit. The fold cuts what exceeds
         a limit over several lists.
