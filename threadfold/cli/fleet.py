@@ -178,7 +178,7 @@ class Fleet:
 
     def stop(self, within: float) -> None:
         """Stop the gateway first, so that it accepts nothing more; all workers at once when it has
-        ended, or does not end soon: it finishes its batch and leaves its consumer group. What
+        ended, or does not end soon. A worker finishes its batch and leaves its consumer group. What
         still runs after ``within`` seconds is killed.
         """
         end = time.monotonic() + within
