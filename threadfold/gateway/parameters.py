@@ -82,7 +82,11 @@ class Parameter:
                 return text
             # Not strictly, a time may be a number, too.
             time = datetime in get_args(self.type)
-            return msgspec.convert(text, self.type, strict=time)
+            value = msgspec.convert(text, self.type, strict=time)
+            # msgspec takes 5.0 for a whole number; in a body it is none.
+            if type(value) is int and not text.removeprefix("-").isdecimal():
+                raise msgspec.ValidationError("Expected `int`, got `float`")
+            return value
         except msgspec.ValidationError as error:
             where = "header" if self.place == "header" else f"{self.place} parameter"
             named = f"{where} {self.name}"

@@ -96,6 +96,8 @@ def test_parameters_are_read_as_the_handlers_signature_declares_them() -> None:
     [
         (b"limit=0", b"", "query parameter limit"),
         (b"limit=x", b"", "query parameter limit"),
+        (b"limit=5.0", b"", "query parameter limit: expected a whole number, got '5.0'"),
+        (b"limit=5e0", b"", "query parameter limit: expected a whole number, got '5e0'"),
         (b"limit=", b"", "query parameter limit"),
         (b"wait=maybe", b"", "query parameter wait"),
         (b"", b"abcd", "header X-Key"),
