@@ -151,15 +151,15 @@ class Admission:
 
     async def _identified(self, given: str | None, scope: Scope) -> Principal | None:
         """Whom a request is from; None: its client has left. A new signature waits for its turn.
-        Tenants take turns by the name in the token; addresses do for tokens of the deployment.
-        Raises what :meth:`Credentials.identify` does.
+        Tenants take turns by the name in the token, the deployment as one of them, and the
+        addresses of each do. Raises what :meth:`Credentials.identify` does.
         """
         credentials = self._connection.credentials
         whose = credentials.whose(given, self._state)
         if whose is None:
             return await credentials.identify(given, self._state)
-        turn = f"tenant {whose}" if whose else client_of(scope)
-        if not await self._checks.take(turn, partial(on_left, scope), CHECK):
+        address, left = client_of(scope), partial(on_left, scope)
+        if not await self._checks.take(address, left, CHECK, group=whose):
             return None
         since = time.perf_counter()
         try:

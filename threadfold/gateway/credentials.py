@@ -60,7 +60,7 @@ class Credentials:
             return self._open
         if given is None:
             raise Unauthorized(_NO_KEY)
-        known = self._tokens is not None and self._tokens.until(given) > 0
+        known = self._tokens is not None and self._tokens.remembers(given)
         if not known and is_user_token(given):
             return self.user_tokens.verify(given, state()).principal
         if given.count(".") == 2:
@@ -89,11 +89,11 @@ class Credentials:
         """
         if self._open is not None or given is None or given.count(".") != 2:
             return None
-        if self._tokens is not None and self._tokens.until(given) > 0:
+        if self._tokens is not None and self._tokens.remembers(given):
             return None
         if is_user_token(given):
             return self.user_tokens.whose(given, state())
-        return None if self._tokens is None else ""
+        return "" if self._tokens is not None and self._tokens.has_to_check(given) else None
 
     def holds(
         self, given: str | None, state: Callable[[], State], principal: Principal
@@ -131,7 +131,7 @@ class Credentials:
         """
         if self.holds(given, state, principal)():
             return
-        if principal.end_user is not None and self.whose(given, state) is not None:
+        if self.whose(given, state) is not None:
             raise Unauthorized(
                 "the token expired, or its key was replaced, while the request waited: send it"
                 " again"

@@ -101,6 +101,12 @@ class KeySet:
             raise KeySetUnavailable(f"the key set {self.source} cannot be fetched: {self._failure}")
         return found
 
+    def at_hand(self, kid: str | None) -> list[SigningKey] | None:
+        """What :meth:`find` returns; None if it has to wait for a fetch."""
+        found = self._known(kid)
+        waits = self._lock.locked() or self._clock() - self._tried >= REFETCH
+        return None if waits and not found else found
+
     def has(self, key: SigningKey) -> bool:
         """Whether a key is still in the set, as far as is known."""
         return any(one.entry == key.entry for keys in self._keys.values() for one in keys)

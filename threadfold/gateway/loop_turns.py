@@ -29,6 +29,7 @@ class Turns:
         self.most = most
         self._left, self._owed = most, 0.0
         self._waiting = AddressQueue[Callable[[], float]]()
+        self._of_group: dict[str, AddressQueue[Callable[[], float]]] = {}
         self._planned = self._works = False
 
     def run(self, address: str, work: Callable[[], float]) -> None:
@@ -44,12 +45,14 @@ class Turns:
         address: str,
         on_left: Callable[[Callable[[], None]], None] | None = None,
         amount: float = 1,
+        group: str | None = None,
     ) -> bool:
         """Wait for a turn of this address. False: its client has left.
 
         Args:
             on_left: is given what to call when it leaves; None: it waits all the same.
             amount: how much the turn counts.
+            group: what takes turns in place of its addresses, which take turns for its own.
         """
         self._plan()
         if self._left > 0 and not self._waiting:
@@ -67,10 +70,28 @@ class Turns:
             turn.set_result(True)
             return amount
 
-        self.run(address, begin)
+        if group is None:
+            self.run(address, begin)
+        else:
+            self.run(group, self._next_of(group, address, begin))
         if on_left is not None and not turn.done():
             on_left(leave)
         return await turn
+
+    def _next_of(
+        self, group: str, address: str, begin: Callable[[], float]
+    ) -> Callable[[], float]:
+        """Let this wait in a group; returns the work of one turn of the group."""
+        waiting = self._of_group.setdefault(group, AddressQueue())
+        waiting.add(address, begin)
+
+        def begin_next() -> float:
+            one = waiting.next()
+            if not waiting:
+                del self._of_group[group]
+            return one()
+
+        return begin_next
 
     def charge(self, amount: float) -> None:
         """Count what was done beyond what a turn counted: so much less is done in later steps, but

@@ -90,27 +90,41 @@ class Tokens:
             KeySetUnavailable: the keys to check it cannot be fetched now.
         """
         digest = digest_of(token)
-        found = self._verified.get(digest)
-        if (
-            found is not None
-            and self._clock() < found.until
-            and found.version == self._keys.version
-        ):
+        found = self._current(digest)
+        if found is not None:
             self._verified.move_to_end(digest)
             # Else a token of a withdrawn key would stay while no other token comes.
             self._keys.keep_fresh()
             return found.principal
-        claims, key = await self._claims(token)
-        principal = self._principal(claims)
+        try:
+            claims, key = await self._claims(token)
+            principal = self._principal(claims)
+        except Unauthorized:
+            self._verified.pop(digest, None)
+            raise
         self._verified[digest] = _Verified(claims["exp"], self._keys.version, principal, key)
         if len(self._verified) > KEPT:
             self._verified.popitem(last=False)
         return principal
 
-    def until(self, token: str) -> float:
-        """When a verified token expires, in seconds since 1970; 0 if it is not in the cache."""
-        found = self._verified.get(digest_of(token))
-        return 0.0 if found is None else found.until
+    def remembers(self, token: str) -> bool:
+        """Whether a token was verified with the key set of now and has not expired."""
+        return self._current(digest_of(token)) is not None
+
+    def has_to_check(self, token: str) -> bool:
+        """Whether :meth:`verify` checks the signature of a token: it was not checked before, and
+        its key is known or may be after a fetch.
+        """
+        if len(token) > MAX_LENGTH or self.remembers(token):
+            return False
+        try:
+            algorithm, kid = read_header(token, ALGORITHMS)
+            found = self._keys.at_hand(kid)
+            if found is not None:
+                fitting_key({kid: found}, kid, algorithm)
+        except Unauthorized:
+            return False
+        return True
 
     def holds(self, token: str) -> Callable[[], bool]:
         """A function that returns whether a token that was verified is still valid: it has not
@@ -126,6 +140,12 @@ class Tokens:
             return self._clock() < until and self._keys.has(key)
 
         return valid
+
+    def _current(self, digest: bytes) -> _Verified | None:
+        found = self._verified.get(digest)
+        if found is None or self._clock() >= found.until or found.version != self._keys.version:
+            return None
+        return found
 
     async def _claims(self, token: str) -> tuple[dict[str, Any], SigningKey]:
         if len(token) > MAX_LENGTH:

@@ -95,7 +95,8 @@ async def test_signatures_that_were_not_checked_are_checked_a_few_in_a_step(
         return {"type": "http.request"}
 
     monkeypatch.setattr(Credentials, "identify", identify)
-    header = (b"authorization", b"Bearer e30.e30.AAAA")
+    # {"alg":"ES256","kid":"a"}: whether that key exists is not known before a fetch.
+    header = (b"authorization", b"Bearer eyJhbGciOiJFUzI1NiIsImtpZCI6ImEifQ.e30.AAAA")
     scope = {"type": "http", "method": "GET", "path": "/v1/me", "query_string": b""}
     tasks = [
         asyncio.create_task(
@@ -109,6 +110,22 @@ async def test_signatures_that_were_not_checked_are_checked_a_few_in_a_step(
     assert len(looked) == 30
     assert step >= 15
     assert max(looked.count(n) for n in range(step + 1)) <= 4
+
+
+async def test_groups_take_turns_and_so_do_the_addresses_of_each() -> None:
+    turns, begun = Turns(1), list[str]()
+
+    async def ask(group: str, address: str) -> None:
+        assert await turns.take(address, ignore, group=group)
+        begun.append(f"{group} {address}")
+
+    tasks = [asyncio.create_task(ask("acme", "many")) for _ in range(50)]
+    tasks += [asyncio.create_task(ask("", f"address {n}")) for n in range(50)]
+    tasks += [asyncio.create_task(ask("acme", "one")), asyncio.create_task(ask("beta", "one"))]
+    await asyncio.wait_for(asyncio.gather(*tasks), 10)
+    assert len(begun) == 102
+    assert begun.index("acme one") < 12
+    assert begun.index("beta one") < 12
 
 
 async def test_who_has_left_is_told_so_at_once() -> None:

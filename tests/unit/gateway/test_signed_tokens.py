@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import jwt
 import pytest
 from aiohttp import web
 
@@ -23,7 +24,7 @@ from tests.support.tokens import AUDIENCE, ISSUER, Signer, key_set
 from tests.support.worker import until
 from threadfold.gateway import key_sets
 from threadfold.gateway.key_sets import FRESH, REFETCH, KeySet, SigningKey
-from threadfold.gateway.tokens import Tokens
+from threadfold.gateway.tokens import LEEWAY, Tokens
 
 
 class Clock:
@@ -204,6 +205,32 @@ async def test_a_verified_token_is_remembered_until_it_ends_or_the_keys_change(
     keys.version += 1
     with pytest.raises((Unauthorized, KeySetUnavailable)):
         await tokens.verify(token)
+
+
+async def test_only_a_signature_that_a_key_may_check_and_that_was_not_checked_has_to_wait(
+    source: Path, signers: dict[str, Signer]
+) -> None:
+    clock = Clock()
+    clock.now = time.time()
+    keys = KeySet(str(source))
+    tokens, token = Tokens(settings(), keys, clock), signers["ES"].token()
+    assert tokens.has_to_check(token), "the set has not been fetched"
+    await tokens.verify(token)
+    assert not tokens.has_to_check(token)
+    assert tokens.has_to_check(signers["ES"].token(tenant="beta"))
+    keys.version += 1
+    assert tokens.has_to_check(token), "the key set is another one"
+    keys.version -= 1
+    clock.now += 301 + LEEWAY
+    assert tokens.has_to_check(token), "it has expired: each request would check it again"
+    for nothing_to_check in (
+        "a.b.c",
+        Signer("unknown").token(),
+        jwt.encode({}, "x" * 32, "HS256", {"kid": "key-ES"}),
+        signers["RS"].token(headers={"kid": "key-ES"}),
+        "e" * 20_000,
+    ):
+        assert not tokens.has_to_check(nothing_to_check)
 
 
 # -- key sets
