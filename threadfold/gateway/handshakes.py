@@ -23,6 +23,10 @@ SECONDS = 30.0
 """Seconds that a handshake may take, its turns included."""
 STEP = 2 * SMALL_PIECE
 """Bytes in one step: more than what a client begins with."""
+HANDSHAKE, HEADER, LARGEST_RECORD = 22, 5, 1 << 14
+"""The type of a handshake's record, the bytes of a record's header, of which the last two are the
+length of what follows, and the largest length (RFC 8446, 5.1).
+"""
 _LEFT = "the handler is closed"
 """In the error of a write to a connection that is gone."""
 UNREAD = 64 << 10
@@ -84,7 +88,7 @@ class Handshake(Receiving):
             self._plain.pause_reading()
         if self._tls is not None:
             self._queue.add(self)
-        elif self._task is None:
+        elif self._task is None and _has_first_record(self._came):
             self._task = asyncio.get_running_loop().create_task(self._shake())
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -206,6 +210,16 @@ class _Decrypting(Receiving):
     def connection_lost(self, error: Exception | None) -> None:
         self._arrivals.end()
         self._tls.connection_lost(error)
+
+
+def _has_first_record(came: bytes) -> bool:
+    """Whether the first record of a handshake is there, or what is there begins none: TLS says so.
+    TLS has large buffers for each connection, so it begins only with a client that means it.
+    """
+    if came[0] != HANDSHAKE:
+        return True
+    length = int.from_bytes(came[3:HEADER])
+    return len(came) >= HEADER and (len(came) >= HEADER + length or length > LARGEST_RECORD)
 
 
 def _give(tls: asyncio.BufferedProtocol, came: bytes | memoryview) -> None:

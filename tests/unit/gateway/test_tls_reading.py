@@ -81,6 +81,49 @@ def test_nothing_of_a_handshake_stays_when_its_client_has_left(
         runner.run(run())
 
 
+def test_tls_begins_with_the_first_whole_record(files: tuple[Path, Path]) -> None:
+    """Each has buffers of 256 KiB: whoever sends half a record on many connections has none."""
+    message, connections = first_message(), Connections(1_000, 1_000)
+
+    def begun() -> int:
+        return sum(type(one).__name__ == "SSLProtocol" for one in gc.get_objects())
+
+    def talk(place: httpx.URL) -> None:
+        before = begun()
+        with socket.create_connection((place.host, place.port), timeout=10) as one:
+            for piece in (message[:3], message[3:5], message[5:100], message[100:-1]):
+                one.sendall(piece)
+                time.sleep(0.02)  # so that it comes apart
+                assert begun() == before
+            one.sendall(message[-1:])
+            assert one.recv(1) == b"\x16", "the server goes on with the handshake"
+            assert begun() == before + 1
+
+    async def run() -> None:
+        async with serving(APP, connections, Certificate(*files)) as url:
+            await asyncio.to_thread(talk, httpx.URL(url))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+
+
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + bytes(90)])
+def test_what_begins_no_handshake_is_closed_at_once(files: tuple[Path, Path], sent: bytes) -> None:
+    def talk(place: httpx.URL) -> None:
+        with socket.create_connection((place.host, place.port), timeout=10) as one:
+            one.sendall(sent)
+            with suppress(ConnectionResetError):
+                while one.recv(100):
+                    pass
+
+    async def run() -> None:
+        async with serving(APP, Connections(10, 10), Certificate(*files)) as url:
+            await asyncio.to_thread(talk, httpx.URL(url))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+
+
 async def test_of_a_client_that_sends_much_before_its_turn_no_more_is_read(
     files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
