@@ -78,9 +78,7 @@ class Turns:
             on_left(leave)
         return await turn
 
-    def _next_of(
-        self, group: str, address: str, begin: Callable[[], float]
-    ) -> Callable[[], float]:
+    def _next_of(self, group: str, address: str, begin: Callable[[], float]) -> Callable[[], float]:
         """Let this wait in a group; returns the work of one turn of the group."""
         waiting = self._of_group.setdefault(group, AddressQueue())
         waiting.add(address, begin)
