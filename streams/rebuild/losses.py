@@ -14,7 +14,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
-from projections.errors import Healing
 from projections.names import Key
 from projections.policy.key_bounds import PINNED_KEYS
 from projections.policy.policy import ALLOW, MAXIMA, Rules
@@ -24,7 +23,7 @@ from projections.storage.protocol import WindowStore
 from projections.storage.records import Checkpoint, stored_form
 from projections.storage.stubs import STUB, decode_stub
 from projections.window.window import Window
-from streams.control.generations import whole
+from streams.control.generations import live_heals, whole
 
 GROUP = 100
 """Conversations that are looked at side by side."""
@@ -172,7 +171,7 @@ async def _suspect(
     )
     checkpoint = checkpoint or Checkpoint()
     if not checkpoint.whole:
-        raise Healing(f"partition {partition} of the live generation {live.number} is healing")
+        raise live_heals(live.number, partition, checkpoint)
     partition_is = checkpoint.latest, checkpoint.restoring
     with stored_form(key):
         folded = (decode_head(new[HEAD]), decode_base(new[BASE])) if HEAD in new else None
