@@ -261,9 +261,9 @@ async def whole(store: WindowStore, live: int, partition: int) -> Checkpoint | N
     raise live_heals(live, partition, found)
 
 
-def live_heals(live: int, partition: int, found: Checkpoint) -> Healing:
+def live_heals(live: int, partition: int, found: Checkpoint | None) -> Healing:
     """The error that says how far a partition of the live generation is, which is not whole."""
-    reached = f"offset {found.offset} of {found.target}" if found.behind else "not begun yet"
+    reached = f"offset {found.offset} of {found.target}" if found and found.behind else "not begun yet"
     return Healing(
         f"partition {partition} of the live generation {live} is healing ({reached}): try again"
         " when it is done"
