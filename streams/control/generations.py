@@ -263,7 +263,9 @@ async def whole(store: WindowStore, live: int, partition: int) -> Checkpoint | N
 
 def live_heals(live: int, partition: int, found: Checkpoint | None) -> Healing:
     """The error that says how far a partition of the live generation is, which is not whole."""
-    reached = f"offset {found.offset} of {found.target}" if found and found.behind else "not begun yet"
+    reached = "not begun yet"
+    if found is not None and found.behind:
+        reached = f"offset {found.offset} of {found.target}"
     return Healing(
         f"partition {partition} of the live generation {live} is healing ({reached}): try again"
         " when it is done"
