@@ -96,12 +96,8 @@ class Tokens:
             # Else a token of a withdrawn key would stay while no other token comes.
             self._keys.keep_fresh()
             return found.principal
-        try:
-            claims, key = await self._claims(token)
-            principal = self._principal(claims)
-        except Unauthorized:
-            self._verified.pop(digest, None)
-            raise
+        claims, key = await self._claims(token)
+        principal = self._principal(claims)
         self._verified[digest] = _Verified(claims["exp"], self._keys.version, principal, key)
         if len(self._verified) > KEPT:
             self._verified.popitem(last=False)

@@ -18,11 +18,14 @@ import pytest
 from aiohttp import web
 
 from projections.errors import KeySetUnavailable, Unauthorized
+from streams.control.state import State
 from streams.settings.settings import Settings
 from tests.support.ports import closed_port
 from tests.support.tokens import AUDIENCE, ISSUER, Signer, key_set
 from tests.support.worker import until
 from threadfold.gateway import key_sets
+from threadfold.gateway import tokens as tokens_module
+from threadfold.gateway.credentials import Credentials
 from threadfold.gateway.key_sets import FRESH, REFETCH, KeySet, SigningKey
 from threadfold.gateway.tokens import LEEWAY, Tokens
 
@@ -231,6 +234,26 @@ async def test_only_a_signature_that_a_key_may_check_and_that_was_not_checked_ha
         "e" * 20_000,
     ):
         assert not tokens.has_to_check(nothing_to_check)
+
+
+async def test_a_token_that_others_pushed_out_of_the_cache_while_its_request_waited_still_holds(
+    source: Path, signers: dict[str, Signer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens_module, "KEPT", 1)
+    credentials = Credentials(settings(jwt_keys=str(source)))
+    waits, other = signers["ES"].token(), signers["ES"].token(tenant="beta")
+    principal = await credentials.identify(waits, State)
+    await credentials.identify(other, State)
+    await credentials.check_again(waits, State, principal)
+
+
+async def test_a_token_within_the_leeway_of_clocks_still_holds_when_its_request_is_answered(
+    source: Path, signers: dict[str, Signer]
+) -> None:
+    credentials = Credentials(settings(jwt_keys=str(source)))
+    token = signers["ES"].token(exp=int(time.time()) - 5)
+    principal = await credentials.identify(token, State)
+    await credentials.check_again(token, State, principal)
 
 
 # -- key sets
