@@ -258,14 +258,13 @@ async def whole(store: WindowStore, live: int, partition: int) -> Checkpoint | N
         if found is None or found.whole:
             return found
         await asyncio.sleep(SETTLE)
+    assert found is not None
     raise live_heals(live, partition, found)
 
 
-def live_heals(live: int, partition: int, found: Checkpoint | None) -> Healing:
+def live_heals(live: int, partition: int, found: Checkpoint) -> Healing:
     """The error that says how far a partition of the live generation is, which is not whole."""
-    reached = "not begun yet"
-    if found is not None and found.behind:
-        reached = f"offset {found.offset} of {found.target}"
+    reached = f"offset {found.offset} of {found.target}" if found.behind else "not begun yet"
     return Healing(
         f"partition {partition} of the live generation {live} is healing ({reached}): try again"
         " when it is done"

@@ -94,7 +94,7 @@ class KeySet:
             return found
         async with self._lock:
             found = self._known(kid)
-            if not found and self._clock() - self._tried >= REFETCH:
+            if not found and self._may_fetch():
                 await self._fetch()
                 found = self._known(kid)
         if not found and self._failure:
@@ -102,10 +102,12 @@ class KeySet:
         return found
 
     def at_hand(self, kid: str | None) -> list[SigningKey] | None:
-        """What :meth:`find` returns; None if it has to wait for a fetch."""
+        """What :meth:`find` returns, or an empty list where it raises; None if it has to wait for a
+        fetch.
+        """
         found = self._known(kid)
-        waits = self._lock.locked() or self._clock() - self._tried >= REFETCH
-        return None if waits and not found else found
+        waits = not found and (self._lock.locked() or self._may_fetch())
+        return None if waits else found
 
     def has(self, key: SigningKey) -> bool:
         """Whether a key is still in the set, as far as is known."""
@@ -119,6 +121,10 @@ class KeySet:
     async def close(self) -> None:
         """Cancel a fetch that is under way."""
         await end_tasks([self._background])
+
+    def _may_fetch(self) -> bool:
+        """Whether the last try is long enough ago to look for an unknown key."""
+        return self._clock() - self._tried >= REFETCH
 
     def _known(self, kid: str | None) -> list[SigningKey]:
         if kid is None:

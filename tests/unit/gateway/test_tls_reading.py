@@ -46,15 +46,28 @@ def secured(place: httpx.URL) -> Iterator[ssl.SSLSocket]:
         yield one
 
 
+def served(files: tuple[Path, Path], talk: Callable[[httpx.URL], None]) -> None:
+    """Let a client talk to a server of its own."""
+
+    async def run() -> None:
+        async with serving(APP, certificate=Certificate(*files)) as url:
+            await asyncio.to_thread(talk, httpx.URL(url))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+
+
+def tls_protocols() -> int:
+    """How many connections TLS has begun with, and has not let go of."""
+    return sum(type(one).__name__ == "SSLProtocol" for one in gc.get_objects())
+
+
 @pytest.mark.parametrize("whole", [False, True], ids=["begun", "done"])
 def test_nothing_of_a_handshake_stays_when_its_client_has_left(
     files: tuple[Path, Path], whole: bool, collector_off: None
 ) -> None:
     """The collector looks seldom where requests are answered: it must have nothing to find."""
     connections, message = Connections(1_000, 1_000), first_message()
-
-    def left() -> int:
-        return sum(type(one).__name__ == "SSLProtocol" for one in gc.get_objects())
 
     def come_and_go(place: httpx.URL, kind: int) -> None:
         with socket.create_connection((place.host, place.port)) as one:
@@ -75,7 +88,7 @@ def test_nothing_of_a_handshake_stays_when_its_client_has_left(
             for kind in range(60):
                 await asyncio.to_thread(come_and_go, place, kind)
             await until(lambda: asyncio.sleep(0, len(connections) == 0))
-            await until(lambda: asyncio.sleep(0, left() == 0), 5)
+            await until(lambda: asyncio.sleep(0, tls_protocols() == 0), 5)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
@@ -83,28 +96,20 @@ def test_nothing_of_a_handshake_stays_when_its_client_has_left(
 
 def test_tls_begins_with_the_first_whole_record(files: tuple[Path, Path]) -> None:
     """Each has buffers of 256 KiB: whoever sends half a record on many connections has none."""
-    message, connections = first_message(), Connections(1_000, 1_000)
-
-    def begun() -> int:
-        return sum(type(one).__name__ == "SSLProtocol" for one in gc.get_objects())
+    message = first_message()
 
     def talk(place: httpx.URL) -> None:
-        before = begun()
+        before = tls_protocols()
         with socket.create_connection((place.host, place.port), timeout=10) as one:
             for piece in (message[:3], message[3:5], message[5:100], message[100:-1]):
                 one.sendall(piece)
                 time.sleep(0.02)  # so that it comes apart
-                assert begun() == before
+                assert tls_protocols() == before
             one.sendall(message[-1:])
             assert one.recv(1) == b"\x16", "the server goes on with the handshake"
-            assert begun() == before + 1
+            assert tls_protocols() == before + 1
 
-    async def run() -> None:
-        async with serving(APP, connections, Certificate(*files)) as url:
-            await asyncio.to_thread(talk, httpx.URL(url))
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run())
+    served(files, talk)
 
 
 @pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + bytes(90)])
@@ -116,12 +121,7 @@ def test_what_begins_no_handshake_is_closed_at_once(files: tuple[Path, Path], se
                 while one.recv(100):
                     pass
 
-    async def run() -> None:
-        async with serving(APP, Connections(10, 10), Certificate(*files)) as url:
-            await asyncio.to_thread(talk, httpx.URL(url))
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run())
+    served(files, talk)
 
 
 async def test_of_a_client_that_sends_much_before_its_turn_no_more_is_read(
