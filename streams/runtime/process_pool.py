@@ -5,7 +5,6 @@ extracting summaries. The event loop's process stays free for everybody else.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import signal
 import sys
@@ -17,14 +16,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from projections.errors import ThreadfoldError
+from streams.runtime.freed_memory import return_memory
 
 T = TypeVar("T")
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
-M_MMAP_THRESHOLD = -3
-"""The number of ``mallopt``'s option in glibc."""
-LARGE = 256 << 10
-"""Bytes from which on a value's memory goes back to the system when it is freed."""
 NICENESS = 5
 """How much lower the processes' priority is, where nobody says otherwise."""
 
@@ -149,15 +145,6 @@ def _begin(max_bytes: int | None, prepare: Callable[[], None] | None, niceness: 
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         now = pages * os.sysconf("SC_PAGE_SIZE")
         resource.setrlimit(resource.RLIMIT_AS, (now + max_bytes, now + max_bytes))
-
-
-def return_memory() -> None:
-    """Have what is freed of large values go back to the system at once, where the C library can:
-    glibc keeps more of it for itself the larger the values were.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, LARGE)
 
 
 def _end_with_the_owner() -> None:

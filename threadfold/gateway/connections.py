@@ -1,10 +1,12 @@
 """Open connections: how many a server holds, and which one makes way for a new one.
 
 The first to make way are connections that asked last for what needs no key, such as ``/readyz``,
-even while they are answered; then those that wait for a request. Of each it is the one that waits
-longest of the address that has most of them. Another whose request is being answered never does. So
-a valid request finds room however many connections without a key are open, whether they send
-nothing, send it slowly, or ask on and on.
+even while they are answered; then those that wait for a request: first those that have shown no
+valid key, as long as half of all places are theirs, so that new clients get to show one. Of each it
+is the one that waits longest of the address that has most of them. Another whose request is being
+answered never does. So a valid request finds room however many connections without a key are open,
+whether they send nothing, send it slowly, or ask on and on; and a client with a key keeps its
+connection between two requests.
 """
 
 from __future__ import annotations
@@ -35,6 +37,10 @@ LEAST = 64
 ADDRESS_SHARE = 2
 """One address may hold one part in so many of the connections. It is large because a proxy in
 front of the gateway is one address.
+"""
+NEW_SHARE = 2
+"""Those that have shown no key yet may take one part in so many of the connections from those that
+have.
 """
 MAX_WAITING = 32
 MANY_WAITING = 2_048
@@ -85,6 +91,10 @@ class _InTurn:
             if not mine:
                 del self._of[connection.address]
 
+    def of(self, address: str | None) -> int:
+        """How many there are of an address; None: of all."""
+        return self.count if address is None else len(self._of.get(address, ()))
+
     def first(self, address: str | None) -> Connection | None:
         """The first one of an address; None: of the address that has most."""
         if address is None:
@@ -120,7 +130,7 @@ class Connections:
         """Requests that wait for the answers to those before them on their connection."""
         self._count: dict[str, int] = {}
         self._total = 0
-        self._keyless, self._waiting, self._large = _InTurn(), _InTurn(), _InTurn()
+        self._keyless, self._new, self._keyed, self._large = (_InTurn() for _ in range(4))
 
     def __len__(self) -> int:
         return self._total
@@ -133,8 +143,7 @@ class Connections:
         """
         full_address = self._count.get(connection.address, 0) >= self.most_of_address
         if full_address or self._total >= self.most:
-            address = connection.address if full_address else None
-            victim = self._keyless.first(address) or self._waiting.first(address)
+            victim = self._victim(connection.address if full_address else None)
             if victim is None:
                 return False
             self.remove(victim)
@@ -143,6 +152,17 @@ class Connections:
         self._count[connection.address] = self._count.get(connection.address, 0) + 1
         self.waits(connection)
         return True
+
+    def _victim(self, address: str | None) -> Connection | None:
+        """Which one makes way: of an address, or None: of all."""
+        most = self.most if address is None else self.most_of_address
+        waiting = [self._keyed, self._new]
+        if self._new.of(address) > most // NEW_SHARE:
+            waiting.reverse()
+        for kind in (self._keyless, *waiting):
+            if (victim := kind.first(address)) is not None:
+                return victim
+        return None
 
     def may_explain(self) -> bool:
         """Whether there is a descriptor left for a connection that is not counted."""
@@ -155,16 +175,21 @@ class Connections:
         """
         return MAX_WAITING if keyed or self.requests_waiting < MANY_WAITING else 1
 
-    def waits(self, connection: Connection) -> None:
-        """From now on the connection waits for a request: it may make way."""
+    def waits(self, connection: Connection, *, keyed: bool = False) -> None:
+        """From now on the connection waits for a request: it may make way.
+
+        Args: ``keyed``: its last one had a valid key.
+        """
         self._keyless.discard(connection)
-        self._waiting.add(connection)
+        (self._new if keyed else self._keyed).discard(connection)
+        (self._keyed if keyed else self._new).add(connection)
 
     def needs_no_key(self, connection: Connection) -> None:
         """From now on the connection is one that asks for what needs no key: it may make way before
         those that wait.
         """
-        self._waiting.discard(connection)
+        self._new.discard(connection)
+        self._keyed.discard(connection)
         self._keyless.add(connection)
 
     def has_large_head(self, connection: Connection) -> None:
@@ -184,7 +209,8 @@ class Connections:
     def is_answered(self, connection: Connection) -> None:
         """From now on a request of the connection is being answered: it makes no way."""
         self._keyless.discard(connection)
-        self._waiting.discard(connection)
+        self._new.discard(connection)
+        self._keyed.discard(connection)
 
     def remove(self, connection: Connection) -> None:
         """Count a connection no more that :meth:`add` has counted."""

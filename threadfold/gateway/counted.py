@@ -71,7 +71,7 @@ class CountedProtocol(HttpToolsProtocol):
         if self._keyed is False:
             self.open_connections.needs_no_key(self)
         elif self.cycle is None or self.cycle.response_complete or self.flow.write_paused:
-            self.open_connections.waits(self)
+            self.open_connections.waits(self, keyed=self.has_key())
         else:
             self.open_connections.is_answered(self)
 

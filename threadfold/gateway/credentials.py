@@ -131,7 +131,7 @@ class Credentials:
         """
         if self.holds(given, state, principal)():
             return
-        # One of the deployment may have left the cache, or be in the leeway: it is checked anew.
+        # One of the deployment may have left the cache: it is checked anew.
         if principal.end_user is not None and self.whose(given, state) is not None:
             raise Unauthorized(
                 "the token expired, or its key was replaced, while the request waited: send it"

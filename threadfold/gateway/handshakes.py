@@ -13,7 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
+from streams.runtime.freed_memory import ConnectionMemory
 from threadfold.gateway.arrivals import SMALL_PIECE, Arrivals
+from threadfold.gateway.client_hello import ClientHello, NoHello
 from threadfold.gateway.connections import Connections, address_of
 from threadfold.gateway.handshake_queue import HandshakeQueue
 from threadfold.gateway.receiving import Receiving
@@ -23,10 +25,6 @@ SECONDS = 30.0
 """Seconds that a handshake may take, its turns included."""
 STEP = 2 * SMALL_PIECE
 """Bytes in one step: more than what a client begins with."""
-HANDSHAKE, HEADER, LARGEST_RECORD = 22, 5, 1 << 14
-"""The type of a handshake's record, the bytes of a record's header, of which the last two are the
-length of what follows, and the largest length (RFC 8446, 5.1).
-"""
 _LEFT = "the handler is closed"
 """In the error of a write to a connection that is gone."""
 UNREAD = 64 << 10
@@ -58,14 +56,17 @@ class Handshake(Receiving):
         connections: Connections,
         queue: HandshakeQueue,
         certificate: Certificate,
+        memory: ConnectionMemory,
         make: Callable[[], Answering],
     ) -> None:
         self.address = ""
         self._connections = connections
         self._queue = queue
         self._certificate = certificate
+        self._memory = memory
         self._make = make
         self._came = b""
+        self._hello = ClientHello()
         self._tls: asyncio.BufferedProtocol | None = None
         self._task: asyncio.Task[None] | None = None
         self._late: asyncio.TimerHandle | None = None
@@ -88,8 +89,12 @@ class Handshake(Receiving):
             self._plain.pause_reading()
         if self._tls is not None:
             self._queue.add(self)
-        elif self._task is None and _has_first_record(self._came):
-            self._task = asyncio.get_running_loop().create_task(self._shake())
+        elif self._task is None:
+            try:
+                if self._hello.is_whole(self._came):
+                    self._task = asyncio.get_running_loop().create_task(self._shake())
+            except NoHello:
+                self.end()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._lost = True
@@ -124,6 +129,7 @@ class Handshake(Receiving):
         assert self._tls is not None
         self._tls.eof_received()  # ends the timer
         self._tls.connection_lost(None)  # ends the task
+        self._memory.ended()
 
     async def _shake(self) -> None:
         if self._lost:
@@ -167,7 +173,8 @@ class Handshake(Receiving):
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         assert self._tls is not None
-        after = _Decrypting(self._tls, protocol.behind_tls(self._plain, partial(_give, self._tls)))
+        arrivals = protocol.behind_tls(self._plain, partial(_give, self._tls))
+        after = _Decrypting(self._tls, arrivals, self._memory)
         self._plain.set_protocol(after)
         early.hand_on(protocol)
         if self._came:
@@ -187,9 +194,12 @@ class _Decrypting(Receiving):
     cost time, too.
     """
 
-    def __init__(self, tls: asyncio.BufferedProtocol, arrivals: Arrivals) -> None:
+    def __init__(
+        self, tls: asyncio.BufferedProtocol, arrivals: Arrivals, memory: ConnectionMemory
+    ) -> None:
         self._tls = tls
         self._arrivals = arrivals
+        self._memory = memory
 
     def may_get_much(self) -> bool:
         return self._arrivals.keyed()
@@ -210,16 +220,7 @@ class _Decrypting(Receiving):
     def connection_lost(self, error: Exception | None) -> None:
         self._arrivals.end()
         self._tls.connection_lost(error)
-
-
-def _has_first_record(came: bytes) -> bool:
-    """Whether the first record of a handshake is there, or what is there begins none: TLS says so.
-    TLS has large buffers for each connection, so it begins only with a client that means it.
-    """
-    if came[0] != HANDSHAKE:
-        return True
-    length = int.from_bytes(came[3:HEADER])
-    return len(came) >= HEADER and (len(came) >= HEADER + length or length > LARGEST_RECORD)
+        self._memory.ended()
 
 
 def _give(tls: asyncio.BufferedProtocol, came: bytes | memoryview) -> None:
@@ -260,9 +261,9 @@ def after_handshake(
     protocol: Callable[..., Answering], connections: Connections, certificate: Certificate
 ) -> Callable[..., Handshake]:
     """What a server makes of each connection in place of ``protocol``."""
-    queue = HandshakeQueue()
+    queue, memory = HandshakeQueue(), ConnectionMemory()
 
     def made(**arguments: Any) -> Handshake:
-        return Handshake(connections, queue, certificate, lambda: protocol(**arguments))
+        return Handshake(connections, queue, certificate, memory, lambda: protocol(**arguments))
 
     return made

@@ -1,5 +1,5 @@
 """The public keys of signed tokens: a JWKS document from a file or a URL. It is cached, and fetched
-again if it lacks a key that a token names.
+again if it lacks a key that a token names, or a key did not sign what names it.
 """
 
 from __future__ import annotations
@@ -108,6 +108,15 @@ class KeySet:
         found = self._known(kid)
         waits = not found and (self._lock.locked() or self._may_fetch())
         return None if waits else found
+
+    async def renew(self, version: int) -> bool:
+        """Fetch the set again if it is still the one of ``version`` and the last try is long enough
+        ago; returns whether it is another one now.
+        """
+        async with self._lock:
+            if self.version == version and self._may_fetch():
+                await self._fetch()
+        return self.version != version
 
     def has(self, key: SigningKey) -> bool:
         """Whether a key is still in the set, as far as is known."""

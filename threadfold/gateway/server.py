@@ -15,8 +15,8 @@ from starlette.types import ASGIApp
 from uvicorn.config import LOGGING_CONFIG
 
 from projections.errors import InvalidSettings
+from streams.runtime.freed_memory import return_memory
 from streams.runtime.json_logs import write_json
-from streams.runtime.process_pool import return_memory
 from streams.runtime.tasks import end_tasks
 from streams.runtime.text_logs import write_text
 from streams.runtime.throttle_logs import throttle_logs

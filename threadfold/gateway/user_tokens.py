@@ -31,6 +31,7 @@ from threadfold.gateway.tokens import (
     MAX_LENGTH,
     EndUser,
     Principal,
+    check_length,
     checked,
     digest_of,
     fitting_key,
@@ -172,6 +173,7 @@ class UserTokens:
         if token.startswith(PREFIX) or (found and found.holds(state, self._clock())):
             return None
         try:
+            check_length(token)
             return self._signed_by(token, state)[0]
         except Unauthorized:
             return None
@@ -188,8 +190,7 @@ class UserTokens:
             self._verified.move_to_end(digest)
             return found
         self._verified.pop(digest, None)
-        if len(token) > MAX_LENGTH:
-            raise Unauthorized(f"the token is over {MAX_LENGTH} characters")
+        check_length(token)
         made = self._minted if token.startswith(PREFIX) else self._signed
         found = self._verified[digest] = made(token, state, now)
         if len(self._verified) > KEPT:

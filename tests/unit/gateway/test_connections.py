@@ -8,7 +8,9 @@ import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -136,15 +138,30 @@ def test_the_address_with_most_connections_makes_way_before_one_that_waits_longe
     assert not own.made_way
 
 
-@given(st.lists(st.tuples(st.sampled_from("wnarx"), st.integers(0, 8)), max_size=80))
+def test_a_connection_with_a_key_makes_way_after_half_of_the_places_went_to_those_without() -> None:
+    connections = Connections(8, 8)
+    keyed = opened(connections, *"aaaaa")
+    for one in keyed:
+        connections.is_answered(one)
+        connections.waits(one, keyed=True)
+    new = opened(connections, *"bcdef")
+    assert [one.made_way for one in keyed] == [True, True, False, False, False]
+    assert not any(one.made_way for one in new), "half of the places and one"
+    opened(connections, *"ghijkl")
+    assert sum(one.made_way for one in keyed) == 2
+    assert all(one.made_way for one in new), "the next ones take their places"
+
+
+@given(st.lists(st.tuples(st.sampled_from("wknarx"), st.integers(0, 8)), max_size=80))
 def test_whoever_makes_way_is_the_first_of_its_kind_of_an_address_with_most_of_them(
     steps: list[tuple[str, int]],
 ) -> None:
     connections = Connections(5, 5)
     held: dict[int, Open] = {}
     since: dict[Open, tuple[str, int]] = {}
-    kinds = {
+    kinds: dict[str, Callable[[Open], None]] = {
         "w": connections.waits,
+        "k": partial(connections.waits, keyed=True),
         "n": connections.needs_no_key,
         "a": connections.is_answered,
     }
@@ -152,7 +169,9 @@ def test_whoever_makes_way_is_the_first_of_its_kind_of_an_address_with_most_of_t
         one = held.get(number)
         if one is None:
             one = Open("abc"[number % 3])
-            of_kind = [k for k in "nw" if any(since[x][0] == k for x in held.values())]
+            new = sum(since[x][0] == "w" for x in held.values())
+            order = "nwk" if new > 2 else "nkw"
+            of_kind = [k for k in order if any(since[x][0] == k for x in held.values())]
             full = len(held) == 5
             assert connections.add(one) == (not full or bool(of_kind))
             if full and of_kind:

@@ -201,10 +201,10 @@ async def test_a_verified_token_is_remembered_until_it_ends_or_the_keys_change(
     assert await tokens.verify(token) is first
     monkeypatch.setattr(keys, "find", away)
     assert await tokens.verify(token) is first, "neither key nor file is asked again"
-    clock.now += 301
+    clock.now += 301 + LEEWAY
     with pytest.raises((Unauthorized, KeySetUnavailable)):
         await tokens.verify(token)
-    clock.now -= 301
+    clock.now -= 301 + LEEWAY
     keys.version += 1
     with pytest.raises((Unauthorized, KeySetUnavailable)):
         await tokens.verify(token)
@@ -232,6 +232,7 @@ async def test_only_a_signature_that_a_key_may_check_and_that_was_not_checked_ha
         jwt.encode({}, "x" * 32, "HS256", {"kid": "key-ES"}),
         signers["RS"].token(headers={"kid": "key-ES"}),
         "e" * 20_000,
+        signers["ES"].token(headers={"x": "x" * 2_000}),
     ):
         assert not tokens.has_to_check(nothing_to_check)
 
@@ -254,6 +255,8 @@ async def test_a_token_within_the_leeway_of_clocks_still_holds_when_its_request_
     token = signers["ES"].token(exp=int(time.time()) - 5)
     principal = await credentials.identify(token, State)
     await credentials.check_again(token, State, principal)
+    assert credentials.holds(token, State, principal)(), "a stream goes on as long"
+    assert credentials.whose(token, State) is None, "it is not checked at each request"
 
 
 # -- key sets
@@ -310,6 +313,36 @@ async def test_an_unknown_key_is_looked_for_again_once_at_a_time_and_not_more_of
     assert len((await asyncio.gather(*(keys.find("new") for _ in range(20))))[-1]) == 1
     assert serving.asked == 2
     assert keys.version == 2
+
+
+@pytest.mark.parametrize("kid", [None, "k"], ids=["without an id", "with the former's id"])
+@pytest.mark.parametrize("kind", ["ES", "RS"], ids=["of its kind", "of another kind"])
+async def test_a_key_that_took_the_place_of_another_is_known_by_the_first_token_it_signed(
+    server: tuple[Server, str], signers: dict[str, Signer], kid: str | None, kind: str
+) -> None:
+    def named(signer: Signer) -> bytes:
+        (entry,) = json.loads(key_set(signer))["keys"]
+        return json.dumps({"keys": [{**entry, "kid": kid}]}).encode()
+
+    def signed(signer: Signer) -> str:
+        return jwt.encode(signer.claims(), signer.key, signer.algorithm, {"kid": kid} if kid else {})
+
+    serving, url = server
+    old, new, clock = Signer("old"), signers[kind], Clock()
+    serving.body = named(old)
+    keys = KeySet(url, clock)
+    tokens = Tokens(settings(), keys)
+    await tokens.verify(signed(old))
+    serving.body = named(new)
+    for _ in range(3):
+        with pytest.raises(Unauthorized):
+            await tokens.verify(signed(new))
+    assert serving.asked == 1, "not that soon"
+    clock.now += REFETCH
+    found = await asyncio.gather(*(tokens.verify(signed(new)) for _ in range(20)))
+    assert {one.tenant for one in found} == {"acme"} and serving.asked == 2
+    with pytest.raises(Unauthorized):
+        await tokens.verify(signed(old))
 
 
 async def test_a_set_that_cannot_be_fetched_is_named_and_the_last_good_one_goes_on(

@@ -94,9 +94,14 @@ def test_nothing_of_a_handshake_stays_when_its_client_has_left(
         runner.run(run())
 
 
-def test_tls_begins_with_the_first_whole_record(files: tuple[Path, Path]) -> None:
-    """Each has buffers of 256 KiB: whoever sends half a record on many connections has none."""
+@pytest.mark.parametrize("records", [1, 2])
+def test_tls_begins_with_the_first_whole_message(files: tuple[Path, Path], records: int) -> None:
+    """Each has buffers of 256 KiB: whoever sends half a message on many connections has none."""
     message = first_message()
+    if records == 2:
+        rest = message[9:]
+        message = b"\x16\x03\x01\x00\x04" + message[5:9]
+        message += b"\x16\x03\x01" + len(rest).to_bytes(2) + rest
 
     def talk(place: httpx.URL) -> None:
         before = tls_protocols()
@@ -112,8 +117,13 @@ def test_tls_begins_with_the_first_whole_record(files: tuple[Path, Path]) -> Non
     served(files, talk)
 
 
-@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + bytes(90)])
-def test_what_begins_no_handshake_is_closed_at_once(files: tuple[Path, Path], sent: bytes) -> None:
+@pytest.mark.parametrize("sent", [b"G", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff"])
+def test_what_begins_no_handshake_is_closed_at_once_without_tls(
+    files: tuple[Path, Path], sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[object] = []
+    monkeypatch.setattr(handshakes.HandshakeQueue, "add", lambda _, one: begun.append(one))
+
     def talk(place: httpx.URL) -> None:
         with socket.create_connection((place.host, place.port), timeout=10) as one:
             one.sendall(sent)
@@ -132,7 +142,7 @@ async def test_of_a_client_that_sends_much_before_its_turn_no_more_is_read(
     async with serving(APP, connections, Certificate(*files)) as url:
         place = httpx.URL(url)
         _, writer = await asyncio.open_connection(place.host, place.port)
-        writer.write(bytes(64 << 20))
+        writer.write(first_message() + bytes(64 << 20))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(writer.drain(), 1)
         assert len(connections) == 1

@@ -24,7 +24,8 @@ from projections.errors import (
 from projections.events.token_cost import MOST_SLOW
 from projections.names import make_key, partition_of
 from projections.policy.policy import Rules
-from streams.runtime.process_pool import ProcessPool, WorkerLost, return_memory
+from streams.runtime.freed_memory import return_memory
+from streams.runtime.process_pool import ProcessPool, WorkerLost
 from streams.runtime.shared_bytes import SharedBytes
 from threadfold.service.append_body import (
     LOOP_BYTES,
