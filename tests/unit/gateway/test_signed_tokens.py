@@ -325,7 +325,9 @@ async def test_a_key_that_took_the_place_of_another_is_known_by_the_first_token_
         return json.dumps({"keys": [{**entry, "kid": kid}]}).encode()
 
     def signed(signer: Signer) -> str:
-        return jwt.encode(signer.claims(), signer.key, signer.algorithm, {"kid": kid} if kid else {})
+        return jwt.encode(
+            signer.claims(), signer.key, signer.algorithm, {"kid": kid} if kid else {}
+        )
 
     serving, url = server
     old, new, clock = Signer("old"), signers[kind], Clock()
