@@ -11,7 +11,6 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 from starlette.responses import Response
 from starlette.types import Message, Scope, Send
@@ -21,6 +20,7 @@ from streams.settings.settings import Settings
 from threadfold.gateway.declaration import JSON, Route
 from threadfold.gateway.problems import problem_of
 
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^][@/?#\\:]*)(?::[0-9]*)?")
 METHODS = "DELETE, GET, PATCH, POST, PUT"
 HEADERS = (
     "authorization, content-type, fencing-token, idempotency-key, if-match, if-none-match,"
@@ -154,11 +154,9 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 def _host_name(host: str) -> str:
-    """The name of a ``Host`` header, without its port."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
+    """The name of a ``Host`` header, without its port; empty where it is none."""
+    found = _HOST.fullmatch(host)
+    return found[1].strip("[]").lower() if found else ""
 
 
 def _is_loopback(name: str) -> bool:

@@ -163,7 +163,11 @@ class Parameters:
         """The parameters of a query string; a misspelt one must not be taken for one left out."""
         known = self._query_names
         pairs: dict[str, str] = {}
-        for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+        try:
+            given = parse_qsl(query.decode(), keep_blank_values=True, errors="strict")
+        except UnicodeDecodeError:
+            raise InvalidRequest("the query is not valid UTF-8, percent-encoded or not") from None
+        for name, value in given:
             if name not in known:
                 there = f"it has {', '.join(sorted(known))}" if known else "it has none"
                 raise InvalidRequest(

@@ -43,7 +43,18 @@ async def test_without_keys_loopback_names_are_served(host: str) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["rebound.example", "127.0.0.1.rebound.example", "localhost.example:8080", "10.0.0.1", "", "["],
+    [
+        "rebound.example",
+        "127.0.0.1.rebound.example",
+        "localhost.example:8080",
+        "10.0.0.1",
+        "",
+        "[",
+        "rebound.example@localhost",
+        "localhost/rebound.example",
+        "[::1]rebound.example",
+        "localhost:8080:1",
+    ],
 )
 async def test_without_keys_any_other_host_is_refused_unless_it_is_configured(host: str) -> None:
     async with off() as http:

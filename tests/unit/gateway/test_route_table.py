@@ -102,6 +102,8 @@ def test_parameters_are_read_as_the_handlers_signature_declares_them() -> None:
         (b"wait=maybe", b"", "query parameter wait"),
         (b"", b"abcd", "header X-Key"),
         (b"limit=3&limit=4", b"", "query parameter limit: it occurs twice"),
+        (b"from=%ff", b"", "the query is not valid UTF-8"),
+        (b"from=\xe9", b"", "the query is not valid UTF-8"),
         (b"limit=3&x=4", b"", "query parameter 'x': .* no such parameter .*from, limit, wait"),
         (b"Limit=3", b"", "query parameter 'Limit'"),
         (b"begin=a", b"", "query parameter 'begin'"),
