@@ -9,7 +9,7 @@ and seconds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +18,7 @@ from projections.storage.records import Checkpoint
 from streams.control.control_topic import Control
 from streams.control.generations import known_generation
 from streams.control.state import Generation
-from streams.log.log import Log
+from streams.log.log import Log, Row
 from streams.log.rollback_cache import RollbackCache
 from streams.partition.log_identity import stored_place
 from streams.partition.owned import Fenced
@@ -38,6 +38,12 @@ while the one before ran.
 """
 WORTH_A_PROCESS = 50_000
 """Records a process must fold to be worth its start."""
+LESS, MORE = 8, 2
+"""So many times less of a partition may be unwritten after others wrote in between, and so many
+times more after each write of its own.
+"""
+LEAST_EVENTS, LEAST_SECONDS = 250, 0.05
+""":data:`Bounds` are not made smaller than that."""
 
 
 class Stopped(Exception):
@@ -70,20 +76,51 @@ class Bounds:
 
 @dataclass(slots=True)
 class Unwritten:
-    """What was folded and is not written."""
+    """What was folded of a partition and is not written, and how much that may be. An erasure
+    writes beside a build, whose unwritten work is lost then.
+    """
 
+    bounds: Bounds
+    divided_by: int = 1
     events: int = 0
     size: int = 0
     since: float = field(default_factory=time.monotonic)
 
-    def over(self, bounds: Bounds, windows: int) -> bool:
-        if windows >= bounds.windows:
+    @property
+    def most_events(self) -> int:
+        """Records that may be folded in one step."""
+        most = self.bounds.events
+        return max(min(LEAST_EVENTS, most), most // self.divided_by)
+
+    def begin(self) -> None:
+        """Nothing is unwritten."""
+        self.events, self.size, self.since = 0, 0, time.monotonic()
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """These were folded."""
+        self.events += len(rows)
+        self.size += sum([len(row.value or b"") for row in rows])
+
+    def over(self, windows: int) -> bool:
+        """Whether it is too much; ``windows`` are those that are not written."""
+        if windows >= self.bounds.windows:
             return True
         return (
-            self.events >= bounds.events
-            or self.size >= bounds.size
-            or time.monotonic() - self.since >= bounds.seconds
+            self.events >= self.most_events
+            or self.size >= self.bounds.size
+            or time.monotonic() - self.since
+            >= max(LEAST_SECONDS, self.bounds.seconds / self.divided_by)
         )
+
+    def written(self) -> None:
+        """It was written."""
+        self.divided_by = max(1, self.divided_by // MORE)
+        self.begin()
+
+    def lost(self) -> None:
+        """Others wrote in between."""
+        self.divided_by = min(self.divided_by * LESS, self.bounds.events)
+        self.begin()
 
 
 async def announced(store: WindowStore, live: int, ends: dict[int, int]) -> dict[int, int]:
@@ -142,7 +179,6 @@ class Builder:
         self._generation = generation
         self._log = RollbackCache(log)
         self._store = store
-        self._bounds = bounds or Bounds()
         self._progress = progress
         self._stopping = stopping
         rules = control.state.rules(generation)
@@ -161,6 +197,8 @@ class Builder:
             )
             for number in numbers
         }
+        each = (bounds or Bounds()).of(max(1, len(self._partitions)))
+        self._unwritten = {number: Unwritten(each) for number in self._partitions}
 
     async def run(self) -> None:
         """Fold in rounds, until a round has little to do.
@@ -189,43 +227,63 @@ class Builder:
         while True:
             try:
                 await self._fold(ends)
-            except Fenced:
+            except Fenced as error:
                 known_generation(await self._control.sync(), self._generation.number)
                 at = sum([partition.checkpoint.offset for partition in self._partitions.values()])
                 left, reached = (ATTEMPTS if at > reached else left - 1), max(at, reached)
                 if left == 0:
-                    raise
+                    raise Fenced(
+                        f"{error}: conversations are erased all the time, or another process"
+                        " builds it, too: run the command again, it continues"
+                    ) from None
             else:
                 return
 
     async def _fold(self, ends: dict[int, int]) -> None:
         partitions = self._partitions
-        for partition in partitions.values():
+        for number, partition in partitions.items():
             await self._adopt(partition)
-        bounds = self._bounds.of(len(partitions))
-        unwritten = {number: Unwritten() for number in partitions}
+            self._unwritten[number].begin()
         ranges = {
             number: (partition.checkpoint.offset + 1, ends[number] - 1)
             for number, partition in partitions.items()
         }
+        fenced: dict[int, Fenced] = {}
+
+        async def unless_fenced(number: int, work: Awaitable[None]) -> None:
+            try:
+                await work
+            except Fenced as error:
+                self._unwritten[number].lost()
+                fenced[number] = error
+
         async with aclosing(self._log.stream(ranges)) as batches:
             async for number, rows in batches:
-                partition = partitions[number]
-                await partition.fold(rows)
-                self.events += len(rows)
-                self._progress(len(rows))
-                mine = unwritten[number]
-                mine.events += len(rows)
-                mine.size += sum([len(row.value or b"") for row in rows])
-                if mine.over(bounds, partition.unwritten):
-                    await partition.write()
-                    unwritten[number] = Unwritten()
-                if self._stopping():
+                await unless_fenced(number, self._fold_rows(number, rows))
+                if fenced or self._stopping():
                     break
-        for partition in partitions.values():
-            await partition.write()
+        for number in partitions.keys() - fenced.keys():
+            await unless_fenced(number, self._write(number))
+        for error in fenced.values():
+            raise error
         if self._stopping():
             raise Stopped
+
+    async def _fold_rows(self, number: int, rows: Sequence[Row]) -> None:
+        partition, unwritten, at = self._partitions[number], self._unwritten[number], 0
+        while at < len(rows):
+            some = rows[at : at + unwritten.most_events]
+            at += len(some)
+            await partition.fold(some)
+            self.events += len(some)
+            self._progress(len(some))
+            unwritten.add(some)
+            if unwritten.over(partition.unwritten):
+                await self._write(number)
+
+    async def _write(self, number: int) -> None:
+        await self._partitions[number].write()
+        self._unwritten[number].written()
 
     async def _adopt(self, partition: Partition) -> None:
         """Begin at the stored checkpoint, if it is of this log; else at the first event, with

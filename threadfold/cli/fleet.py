@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from projections.errors import ThreadfoldError
+from projections.errors import EmbeddedUnavailable, ThreadfoldError
 from streams.settings.settings import PREFIX, Settings
 from threadfold.cli.common import CONFIG_FILE, say
 from threadfold.cli.restarts import Kept, is_full
@@ -124,8 +124,18 @@ class Fleet:
         self._pool = ThreadPoolExecutor(thread_name_prefix="restart")
 
     def start(self) -> None:
-        """Start all services, each with its log in ``DIR/logs``."""
-        make_private(self.logs)
+        """Start all services, each with its log in ``DIR/logs``.
+
+        Raises:
+            EmbeddedUnavailable: that folder cannot be used.
+        """
+        try:
+            make_private(self.logs)
+        except OSError as error:
+            raise EmbeddedUnavailable(
+                f"the services' logs cannot be in {self.logs}: {error.strerror}: remove what is"
+                " there, or choose another data folder"
+            ) from None
         for service in (*self.workers, self.gateway):
             rotate_log(service.log)
             service.launch()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import os
+import re
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,6 +41,7 @@ _LOGGING_FILE = "log4j2.properties"
 # relative to the data folder, the JVM's working folder: a comma in the folder's path cannot split
 # log.dirs
 _STORAGE = "log"
+_DAMAGED = re.compile(r"CorruptRecordException: (.*) in file (\S*)\.(?=\s|$)")
 
 _LOGGING = """\
 status = warn
@@ -203,6 +205,18 @@ class EmbeddedKafka(EmbeddedServer):
                 access[f"listener.name.{name}.sasl.enabled.mechanisms"] = _SASL
                 access[f"listener.name.{name}.plain.sasl.jaas.config"] = login
         return dict(access)
+
+    def _remedy(self, said: str) -> str:
+        damaged = _DAMAGED.search(said)
+        if damaged is None:
+            return ""
+        # A Kafka that ended in order does not check its files at the next start, but at the one
+        # after that.
+        return (
+            f"Its file {damaged[2]} is damaged ({damaged[1]}): if you have a backup of the data"
+            " folder, bring it back now; the next start checks all files and cuts off what it"
+            " cannot read, for good. "
+        )
 
     def _run(
         self, java: Java, jars: list[Path], flags: list[str], main: list[str]

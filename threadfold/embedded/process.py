@@ -40,9 +40,9 @@ def rotate_log(log: Path) -> None:
         shutil.move(log, log.with_suffix(".log.1"))
 
 
-def last_lines(log: Path, count: int, since: int = 0) -> list[str]:
-    """The last lines of a log, of its last 64 KiB and from byte ``since`` on (all of them if it is
-    shorter: it was moved aside); empty if there is none.
+def last_lines(log: Path, count: int = 0, since: int = 0) -> list[str]:
+    """The last lines of a log, ``count`` or all of them, of its last 64 KiB and from byte ``since``
+    on (the whole log if it is shorter: it was moved aside); empty if there is none.
     """
     if not log.exists():
         return []

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import math
+import re
 import threading
 import time
 from abc import abstractmethod
@@ -23,7 +24,9 @@ POLL = 0.03
 ATTEMPTS = 4
 """Starts before giving up, if another process takes the free port each time."""
 
-TAIL_LINES = 15
+TAIL_LINES = 8
+_FRAME = re.compile(r"\s+(at |\.\.\. \d+ more)")
+"""A line of a Java traceback: it says nothing to whoever runs the server."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -146,11 +149,12 @@ class EmbeddedServer(Lifecycle):
                     return False
                 raise EmbeddedUnavailable(
                     f"The embedded {self.name} ended with exit code {code} while starting."
-                    f" {self._tail()}"
+                    f" {self._remedy(said)}{self._tail(before)}"
                 )
             if time.monotonic() > deadline:
                 raise EmbeddedUnavailable(
-                    f"The embedded {self.name} did not answer in {self.timeout:g} s. {self._tail()}"
+                    f"The embedded {self.name} did not answer in {self.timeout:g} s."
+                    f" {self._tail(before)}"
                 )
             time.sleep(POLL)
         return True
@@ -161,6 +165,13 @@ class EmbeddedServer(Lifecycle):
         """
         del code, said
         return False
+
+    def _remedy(self, said: str) -> str:
+        """A sentence on what helps a server that ended with these words in its log, and a space;
+        empty: nothing is known.
+        """
+        del said
+        return ""
 
     def stop(self, within: float = math.inf) -> None:
         """Stop the server, after ``grace`` seconds, or ``within`` if that is less, by force; a
@@ -183,8 +194,9 @@ class EmbeddedServer(Lifecycle):
             file.seek(offset)
             return file.read(1 << 20).decode(errors="replace")
 
-    def _tail(self) -> str:
-        last = "\n  ".join(last_lines(self.log, TAIL_LINES))
+    def _tail(self, since: int = 0) -> str:
+        lines = last_lines(self.log, since=since)
+        last = "\n  ".join([line for line in lines if not _FRAME.match(line)][-TAIL_LINES:])
         return (
             f"See {self.log}; its last lines:\n  {last}"
             if last

@@ -321,6 +321,19 @@ def test_kafka_that_cannot_start_shows_the_last_lines_of_its_log(tmp_path: Path)
 
 
 @pytest.mark.long
+async def test_kafka_whose_file_is_damaged_says_so_and_the_next_start_cuts_the_damage_off(tmp_path: Path) -> None:
+    with EmbeddedKafka(tmp_path, port=None) as server:
+        await produce(server.address, b"kept")
+    file = tmp_path / "log" / f"{TOPIC}-0" / "00000000000000000000.log"
+    file.write_bytes(file.read_bytes() + bytes(500))
+    with pytest.raises(EmbeddedUnavailable, match=r"log is damaged .* the next start checks") as e:
+        server.start()
+    assert "\tat " not in str(e.value) and "Formatting" not in str(e.value), "of this start only"
+    with server:
+        assert await consume(server.address) == [b"kept"]
+
+
+@pytest.mark.long
 def test_kafka_that_is_too_slow_is_one_clear_error_and_is_stopped(tmp_path: Path) -> None:
     server = EmbeddedKafka(tmp_path, timeout=0.0, archive=False)
     with pytest.raises(EmbeddedUnavailable, match=r"kafka did not answer in 0 s.*kafka\.log"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import signal
@@ -15,7 +16,10 @@ import pytest
 import redis.asyncio as aredis
 
 from projections.events.validation import Record
+from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
+from projections.storage.records import NOTHING, Checkpoint, Verdict, write_of
+from projections.window.window import Window
 from streams.control import generations
 from streams.control.control_topic import Control
 from streams.control.generations import GenerationBusy, Hold, begin, drop
@@ -135,7 +139,10 @@ async def some(count: Any) -> bool:
 PARENT = """
 import asyncio, sys
 import msgspec
+from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
+from projections.storage.records import NOTHING, Checkpoint, Verdict, write_of
+from projections.window.window import Window
 from streams.rebuild.build import Bounds
 from streams.control.control_topic import Control
 from streams.log.kafka_log import KafkaLog
@@ -213,6 +220,37 @@ async def test_a_rebuild_that_is_cancelled_writes_what_it_has_folded_and_ends_it
     assert done > 0
     report = await rebuild(settings, runtime.control, runtime.log, runtime.store)
     assert report.events == EVENTS - done
+    await forgotten(settings, runtime, number)
+
+
+async def test_a_rebuild_ends_while_conversations_are_erased_all_the_time(
+    runtime: Runtime, settings: Settings
+) -> None:
+    """An erasure writes beside it in the partitions that it builds."""
+    generation, _ = await begin(runtime.control, {**POLICY, "min_messages": 78})
+    number, store, rules = generation.number, runtime.store, runtime.control.state.rules(generation)
+    written_beside = 0
+
+    async def erase() -> None:
+        nonlocal written_beside
+        for turn in itertools.count():
+            key = Key("acme", f"erased-{turn}")
+            window = Window(key, partition_of(key, runtime.log.partitions), rules)
+            window.erase(-1)
+            checkpoint = await store.checkpoint(number, window.partition) or Checkpoint()
+            writes = [write_of(window, NOTHING, checkpoint.timestamp)]
+            answer = await store.apply(number, window.partition, checkpoint, writes)
+            written_beside += answer.verdict is Verdict.APPLIED
+            await asyncio.sleep(0.02)
+
+    erasing = asyncio.create_task(erase())
+    try:
+        await rebuild(settings, runtime.control, runtime.log, runtime.store, number=number)
+    finally:
+        erasing.cancel()
+    assert written_beside > 10
+    assert await written(runtime, number) == EVENTS
+    assert await images(runtime, number) == await images(runtime, runtime.control.state.live)
     await forgotten(settings, runtime, number)
 
 
