@@ -321,7 +321,9 @@ def test_kafka_that_cannot_start_shows_the_last_lines_of_its_log(tmp_path: Path)
 
 
 @pytest.mark.long
-async def test_kafka_whose_file_is_damaged_says_so_and_the_next_start_cuts_the_damage_off(tmp_path: Path) -> None:
+async def test_kafka_whose_file_is_damaged_says_so_and_the_next_start_cuts_the_damage_off(
+    tmp_path: Path,
+) -> None:
     with EmbeddedKafka(tmp_path, port=None) as server:
         await produce(server.address, b"kept")
     file = tmp_path / "log" / f"{TOPIC}-0" / "00000000000000000000.log"
