@@ -71,6 +71,8 @@ class Connection:
         self.was_ready = False
         self.check: asyncio.Task[dict[str, object]] | None = None
         """The check of ``/readyz`` that no probe has the answer of yet."""
+        self.ping: asyncio.Task[dict[str, Any]] | None = None
+        """Its question to Redis."""
         self.check_began = 0.0
         """When it began, by the event loop's clock."""
 

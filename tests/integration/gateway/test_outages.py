@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from projections.errors import InvalidSettings
+from projections.redis.store import RedisStore
 from streams.control.control_topic import Control
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
@@ -110,6 +111,23 @@ async def test_a_check_that_takes_longer_than_a_probe_waits_comes_to_its_end(
     await make_key(settings)
     async with running_worker(settings), gateway(settings) as http:
         await is_ready(http)
+
+
+@pytest.mark.parametrize(
+    ("silent", "ask"), [("redis", (RedisStore, "ping")), ("kafka", (Control, "sync"))]
+)
+async def test_the_first_check_after_a_server_fell_silent_names_that_server(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, silent: str, ask: tuple[type, str]
+) -> None:
+    await make_key(settings)
+    async with running_worker(settings), gateway(settings) as http:
+        await is_ready(http)
+        with monkeypatch.context() as patch:
+            patch.setattr("threadfold.gateway.routes.service.READY_TIMEOUT", 0.2)
+            patch.setattr(*ask, lambda _: asyncio.Event().wait())
+            answer = await http.get("/readyz")
+        assert answer.status_code == 503
+        assert answer.json()["type"].endswith(f"{silent}-unavailable")
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,8 @@ async def _ready(connection: Connection) -> dict[str, object]:
         connection.check_began = now
         check.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     if not (await asyncio.wait({check}, timeout=READY_TIMEOUT))[0]:
+        if connection.ping is not None and not connection.ping.done():
+            raise RedisUnavailable(f"Redis did not answer within {READY_TIMEOUT:g} s")
         raise KafkaUnavailable(f"Kafka or Redis did not answer within {READY_TIMEOUT:g} s")
     if connection.check is check:
         connection.check = None
@@ -247,7 +249,9 @@ async def _ready(connection: Connection) -> dict[str, object]:
 async def _checked(connection: Connection) -> dict[str, object]:
     backend = connection.get()
     backend.keys.check_followed()
-    state, server = await asyncio.gather(backend.control.sync(), backend.store.ping())
+    connection.ping = asyncio.create_task(backend.store.ping(), name="redis-ping")
+    connection.ping.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    state, server = await asyncio.gather(backend.control.sync(), connection.ping)
     generation = state.live_generation
     if not connection.was_ready:
         # Later on, a partition that heals must not take the whole gateway out of service: its reads
