@@ -212,6 +212,11 @@ HEALING = _worker(
     "partition",
 )
 HEALINGS = _worker("counter", "healings_total", "Healings of partitions that this worker began.")
+LOGS_REPLACED = _worker(
+    "counter",
+    "logs_replaced_total",
+    "Partitions folded anew, because their log was made anew or lost what was folded.",
+)
 FENCED = _worker(
     "counter", "fenced_total", "Writes without effect, because another process owned the partition."
 )

@@ -287,6 +287,7 @@ class Projector(Folder[Partition]):
             accept=self.settings.accept_truncated_log,
         )
         if start.other:
+            self._counts.log_replaced()
             committed, runtime.served[number] = 0, start.end - 1
             self.share.forget(number)
             await self.halts.forget(number)

@@ -19,6 +19,7 @@ from streams.metrics.declared import (
     HEALING,
     HEALINGS,
     LAG,
+    LOGS_REPLACED,
     SECONDS_BEHIND,
 )
 from streams.metrics.metrics import Metrics
@@ -61,6 +62,10 @@ class ProjectorCounts:
             self._metrics.observe(BATCH_EVENTS, rows)
             self._metrics.observe(BATCH_SECONDS, fold, "fold")
             self._metrics.observe(BATCH_SECONDS, write, "write")
+
+    def log_replaced(self) -> None:
+        """A partition is folded anew: its log is another one."""
+        self._metrics.add(LOGS_REPLACED)
 
     @contextmanager
     def heals(self, number: int) -> Iterator[None]:

@@ -28,8 +28,10 @@ from streams.log.topics import create_topics
 from streams.recovery import partition_snapshots
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
+from streams.worker_parts import Runtime
 from tests.conftest import fresh_settings
 from tests.support.generations import open_generation
+from tests.support.metrics import read
 from tests.support.pipeline import POLICY
 from tests.support.worker import running_worker, until
 from tests.support.worker_process import KEYS, all_applied, count_messages, messages, verified
@@ -151,23 +153,31 @@ async def test_a_topic_made_anew_is_recognised_and_its_windows_are_those_of_the_
     # Some of the same ids: in the new log they are no repeats.
     again = [*before[:20], *messages(rng, 1000, count - 20)]
     async with reading(settings) as reader:
-        async with running_worker(settings):
+        async with running_worker(settings) as worker:
             await log.append(before)
             await all_applied(settings, log, reader.backend.store)
             old = await digest(reader)
+            assert replaced(worker) == 0
             if running:
                 await changed(settings, log, reader, again, old)
+                assert replaced(worker) > 0
         if not running:
             await make_anew(settings)
             await log.append(again)
-            async with running_worker(settings):
+            async with running_worker(settings) as worker:
                 await right(settings, log, reader.backend, count)
+                assert replaced(worker) > 0
         async with running_worker(settings, compact=False):
             await right(settings, log, reader.backend, count)
             assert {record.id for record in again} <= await ids_in(log)
             assert old_is_over(reader.seen, old)
     assert "folded anew" in caplog.text
     await log.stop()
+
+
+def replaced(worker: Runtime) -> float:
+    """How many partitions a worker counts whose log is another one."""
+    return read(worker.metrics.page())["threadfold_logs_replaced_total"][()]
 
 
 async def changed(

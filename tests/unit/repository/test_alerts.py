@@ -68,6 +68,7 @@ CASES = {
     "ThreadfoldHealing": one(
         'threadfold_partition_healing{partition="3"}', "1x40", "0x26 1x2 0x10", **PARTITION
     ),
+    "ThreadfoldLogReplaced": one("threadfold_logs_replaced_total", "0x10 2x30", "0x40"),
     "ThreadfoldHealedOften": one("threadfold_healings_total", "0+4x40", "0x15 16x30"),
     "ThreadfoldFencedOften": one("threadfold_fenced_total", "0+3x40", "0x15 4x30"),
     "ThreadfoldDueForLong": Case(
