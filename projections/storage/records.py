@@ -57,14 +57,14 @@ class Checkpoint:
         """The offset up to which windows are folded that are not being restored."""
         return max(self.offset, self.ahead)
 
-    def includes(self, offset: int, key: Key | None) -> bool:
-        """Whether the conversation's window includes everything up to ``offset``; None: all do."""
-        if offset <= self.offset or key is None:
+    def includes(self, offset: int, whose: Key | str | None) -> bool:
+        """Whether a conversation's window includes everything up to ``offset``; of a tenant's name:
+        whether all of its windows do; None: all.
+        """
+        if offset <= self.offset or whose is None:
             return offset <= self.offset
-        name = str(key)
-        return offset <= self.ahead and all(
-            offset < at for restored, at in self.rollbacks if restored == name
-        )
+        waiting = [name for name, at in self.rollbacks if at <= offset]
+        return offset <= self.ahead and not _is_among(whose, waiting)
 
     @property
     def restoring(self) -> bool:
@@ -95,9 +95,14 @@ class Checkpoint:
         if self.healing:
             return True
         waiting = [name for name, offset in self.rollbacks if offset <= self.target]
-        if isinstance(whose, Key):
-            return str(whose) in waiting
-        return any(name.partition("/")[0] == whose for name in waiting)
+        return _is_among(whose, waiting)
+
+
+def _is_among(whose: Key | str, names: list[str]) -> bool:
+    """Whether conversations have this name; of a tenant's name: whether one of its does."""
+    if isinstance(whose, Key):
+        return str(whose) in names
+    return any(name.partition("/")[0] == whose for name in names)
 
 
 @dataclass(frozen=True, slots=True)

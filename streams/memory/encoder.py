@@ -58,7 +58,7 @@ LONGEST_PAUSE = 0.5
 PATIENCE = 10.0
 """Seconds after which the request waits behind others."""
 MOST_ASKED = 1_000
-"""Requests of which it is kept what a model was asked."""
+"""Requests of which it is kept what they have come to."""
 ROLLBACKS = 16
 """Rollbacks that may come between, one after another, while the same span is learnt from."""
 
@@ -72,7 +72,8 @@ class _Beyond(Exception):
 class _Asked:
     """What has become of a request so far. ``end``: the partition's last record when it came here;
     ``found`` is what its span teaches; ``answered``: a model said so. ``judged``: what follows from
-    it, with the rollback that was known.
+    it, with the rollback that was known. ``said`` and ``related``: where the last event of both is
+    in the log, by that rollback: while the fold has not come there, neither is said again.
     """
 
     def __init__(self, allowed: Callable[[], Awaitable[None]] | None) -> None:
@@ -81,6 +82,8 @@ class _Asked:
         self.found: list[Candidate] | None = None
         self.answered = False
         self.judged: tuple[int | None, list[dict[str, Any]]] | None = None
+        self.said: dict[int | None, Position] = {}
+        self.related: dict[int | None, Position] = {}
 
 
 class Encoder:
@@ -122,7 +125,7 @@ class Encoder:
         self._extraction = extraction or SpanExtraction()
         self._judge = judge or FusionJudge()
         self._asked: dict[str, _Asked] = {}
-        """What models were asked for, by request: one that is tried again asks none again."""
+        """What requests have come to: one that is tried again begins where it was."""
 
     def read(self, value: bytes) -> ExtractionRequest | None:
         """The request of a record, None where it is none."""
@@ -141,13 +144,12 @@ class Encoder:
             KafkaUnavailable, RedisUnavailable: it is unknown what was appended; a repeat has the
                 same ids.
         """
-        key, asked = Key(request.tenant, request.conversation), _Asked(allowed)
-        if self._extraction.has(request.summarizer):
-            asked = self._asked.setdefault(request.request_id, asked)
-            asked.allowed = allowed
-            while len(self._asked) > MOST_ASKED:
-                del self._asked[next(iter(self._asked))]
-        elif request.summarizer != RULES:
+        key = Key(request.tenant, request.conversation)
+        asked = self._asked.setdefault(request.request_id, _Asked(allowed))
+        asked.allowed = allowed
+        while len(self._asked) > MOST_ASKED:
+            del self._asked[next(iter(self._asked))]
+        if not self._extraction.has(request.summarizer) and request.summarizer != RULES:
             logger.warning(
                 "this worker has no endpoint %r: the rules learn",
                 request.summarizer,
@@ -185,17 +187,22 @@ class Encoder:
             # The topic of memories hears of no rollback of a log that had taught nobody.
             alive = await standing(self._log, window, [one.offsets[-1] for one in asked.found])
             candidates = [one for one in asked.found if one.offsets[-1] in alive]
-            last = await self._append(key, list(memory_events(taught, candidates, seed)))
+            last = asked.said.get(taught.rollback)
             if last is None:
-                return None
+                last = await self._append(key, list(memory_events(taught, candidates, seed)))
+                if last is None:
+                    return None
+                asked.said[taught.rollback] = last
             head = await self._head(key, partition, last.offset)
             if head is not None and head.rollback == taught.rollback:
                 # What is learnt counts by now, so the memory has it.
-                more = await self._append(
-                    key, await self._relations(request, window, asked, candidates)
-                )
+                more = asked.related.get(taught.rollback)
                 if more is None:
-                    break
+                    flats = await self._relations(request, window, asked, candidates)
+                    more = await self._append(key, flats)
+                    if more is None:
+                        break
+                    asked.related[taught.rollback] = more
                 last = more
                 head = await self._head(key, partition, last.offset)
             if head is None or head.rollback == taught.rollback:

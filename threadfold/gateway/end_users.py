@@ -155,7 +155,7 @@ async def own_batches(
             owner = await backend.latest_owner(key)
         else:
             if event.id is not None:
-                await backend.wait_for(parse_position(event.id), key=key)
+                await backend.wait_for(parse_position(event.id), whose=key)
             owner = await backend.owner(key)
         return owner is not None and owner.user == end_user.user
 

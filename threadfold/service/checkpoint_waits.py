@@ -34,10 +34,10 @@ class _Seen:
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """Who waits for an offset, be it that of one conversation."""
+    """Who waits for an offset, be it that of one conversation, or of a tenant's."""
 
     offset: int
-    key: Key | None
+    whose: Key | str | None
     future: asyncio.Future[None]
 
 
@@ -64,17 +64,18 @@ class CheckpointWaits:
         self,
         position: Position,
         timeout: float,  # noqa: ASYNC109 (a bound, with an error of its own)
-        key: Key | None = None,
+        whose: Key | str | None = None,
     ) -> None:
-        """Return once the windows of the position's partition include it and may be read; with a
-        ``key`` its window is enough: it does not wait while another conversation is restored.
+        """Return once the windows of the position's partition include it and may be read. With a
+        conversation's key its window is enough, with a tenant's name those of the tenant: it does
+        not wait while another one is restored.
 
         Raises:
             WaitTimedOut: they did not within ``timeout`` seconds.
             RedisUnavailable: the checkpoint cannot be read.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(position.offset, key, future)
+        waiter = _Waiter(position.offset, whose, future)
         waiters = self._waiters.setdefault(position.partition, [])
         waiters.append(waiter)
         if position.partition not in self._pollers:
@@ -136,9 +137,9 @@ class CheckpointWaits:
                     seen = self._seen[partition] = _Seen(time.monotonic(), reached, reached)
                 seen.reached = reached
                 for waiter in list(waiters):
-                    key = waiter.key
-                    there = checkpoint.includes(waiter.offset, key) and (
-                        key is None or not checkpoint.heals(key)
+                    whose = waiter.whose
+                    there = checkpoint.includes(waiter.offset, whose) and (
+                        whose is None or not checkpoint.heals(whose)
                     )
                     if there and not waiter.future.done():
                         waiter.future.set_result(None)

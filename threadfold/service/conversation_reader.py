@@ -145,10 +145,10 @@ class ConversationReader:
         position: Position,
         timeout: float = 10.0,  # noqa: ASYNC109
         *,
-        key: Key | None = None,
+        whose: Key | str | None = None,
     ) -> None:
-        """Wait until the windows of the position's partition include it; with a ``key`` its window
-        is enough: it does not wait while another conversation goes back to an old event.
+        """Wait until the windows of the position's partition include it; those of a key or of a
+        tenant are enough, if given: it does not wait while others go back to an old event.
 
         Raises:
             WaitTimedOut: they do not within ``timeout`` seconds, or the partition halted before it.
@@ -156,7 +156,7 @@ class ConversationReader:
         """
         refuse_halted(self.control.state, position)
         try:
-            await self._waiting.wait_for(position, timeout, key)
+            await self._waiting.wait_for(position, timeout, whose)
         except WaitTimedOut as error:
             raise await explained(error, position, self.store, self.log) from None
 
@@ -180,7 +180,7 @@ class ConversationReader:
         key = make_key(tenant, conversation)
         self._refuse(key)
         if after is not None:
-            await self.wait_for(self._own_position(key, after), timeout, key=key)
+            await self.wait_for(self._own_position(key, after), timeout, whose=key)
         window = await self.window_or_none(key)
         if window is None:
             raise unknown(key)
@@ -247,7 +247,7 @@ class ConversationReader:
         check_format(fmt)
         self._refuse(key)
         if after is not None:
-            await self.wait_for(self._own_position(key, after), timeout, key=key)
+            await self.wait_for(self._own_position(key, after), timeout, whose=key)
         document = await self._context(key, fmt, max_tokens)
         partition = partition_of(key, self.log.partitions)
         document = self._lag.stamped(document, partition, self.windows.served(partition))
@@ -298,9 +298,9 @@ class ConversationReader:
         self._refuse(key)
         partition = partition_of(key, self.log.partitions)
         if wait and (end := (await self.log.last_records())[partition]):
-            await self.wait_for(Position(partition, end - 1), key=key)
+            await self.wait_for(Position(partition, end - 1), whose=key)
         if after is not None:
-            await self.wait_for(self._own_position(key, after), key=key)
+            await self.wait_for(self._own_position(key, after), whose=key)
         async with self._turns_to_page.of(tenant) as turn:
             # A window may be large: only those are in memory whose turn it is.
             window = await self.window(tenant, conversation)

@@ -267,7 +267,7 @@ class ConversationService(ConversationReader):
         partition = partition_of(key, self.log.partitions)
         if end := (await self.log.last_records())[partition]:
             try:
-                await self.wait_for(Position(partition, end - 1), key=key)
+                await self.wait_for(Position(partition, end - 1), whose=key)
             except WaitTimedOut:
                 raise Healing(
                     f"nothing was appended: how much text {key.shown} may pin is not known, because"
@@ -299,7 +299,7 @@ class ConversationService(ConversationReader):
         if not appended:
             return []
         key = key_of(tenant, conversation)
-        await self.wait_for(max(item.position for item in appended), timeout, key=key)
+        await self.wait_for(max(item.position for item in appended), timeout, whose=key)
         _, stored = await self.windows.head(key)
         if stored is None:
             return [applied_of(item, RecentIds()) for item in appended]
@@ -325,7 +325,7 @@ class ConversationService(ConversationReader):
         """:meth:`owner` by all that is in the log when this is called; raises like
         :meth:`caught_up`, too.
         """
-        await self.caught_up([partition_of(key, self.log.partitions)], key=key)
+        await self.caught_up([partition_of(key, self.log.partitions)], whose=key)
         return await self.owner(key)
 
     async def caught_up(
@@ -333,10 +333,10 @@ class ConversationService(ConversationReader):
         partitions: Iterable[int],
         timeout: float = 10.0,  # noqa: ASYNC109
         *,
-        key: Key | None = None,
+        whose: Key | str | None = None,
     ) -> None:
         """Wait until the windows of these partitions include everything that is in the log now; of
-        them the one of ``key``, as :meth:`wait_for` says.
+        them those of ``whose``, as :meth:`wait_for` says.
 
         Raises:
             WaitTimedOut: they do not within ``timeout`` seconds.
@@ -345,7 +345,7 @@ class ConversationService(ConversationReader):
         ends = await self.log.last_records()
         await asyncio.gather(
             *(
-                self.wait_for(Position(p, ends[p] - 1), timeout, key=key)
+                self.wait_for(Position(p, ends[p] - 1), timeout, whose=whose)
                 for p in partitions
                 if ends[p]
             )

@@ -161,7 +161,7 @@ class Eraser:
             raise InvalidName("user: expected 1 or more characters")
         backend, done = self._backend, dict[str, Receipt]()
         await self._keys.sync()
-        late = await self._not_caught_up()
+        late = await self._not_caught_up(tenant)
         names = sorted(
             {
                 *self._keys.table.erased_for(tenant, user_tag(tenant, user)),
@@ -191,12 +191,12 @@ class Eraser:
             raise UnknownUser(f"user {one_line(user)} is not known: no conversation belongs to it")
         return [done[name] for name in sorted(done)]
 
-    async def _not_caught_up(self) -> WaitTimedOut | None:
-        """Wait for all windows. The error where some partition is halted: in the others nobody has
-        to wait for that.
+    async def _not_caught_up(self, tenant: str) -> WaitTimedOut | None:
+        """Wait for all windows of a tenant. The error where some partition is halted: in the others
+        nobody has to wait for that.
         """
         try:
-            await self._backend.caught_up(range(self._backend.log.partitions))
+            await self._backend.caught_up(range(self._backend.log.partitions), whose=tenant)
         except WaitTimedOut as error:
             if not self._backend.control.state.halted():
                 raise
@@ -215,7 +215,7 @@ class Eraser:
         """Append the erasure, wait until the live window includes it, and return its position."""
         flat = {"type": "conversation.erased", "id": _event_id(key)}
         (appended,) = await self._backend.append(key.tenant, [(key, flat)], operator=True)
-        await self._backend.wait_for(appended.position, key=key)
+        await self._backend.wait_for(appended.position, whose=key)
         return str(appended.position)
 
     async def _elsewhere(self, key: Key, position: str) -> None:

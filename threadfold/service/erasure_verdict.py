@@ -27,7 +27,7 @@ async def verdict_of(backend: ConversationService, key: Key) -> Verdict:
     partition = partition_of(key, backend.log.partitions)
     later: list[Verdict] = []
     try:
-        await backend.caught_up([partition])
+        await backend.caught_up([partition], whose=key)
     except WaitTimedOut:
         halt = backend.control.state.halted().get(partition)
         if halt is None:

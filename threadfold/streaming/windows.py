@@ -79,7 +79,7 @@ class Windows:
         position = Position(partition_of(key, self._backend.log.partitions), offset)
         while True:
             try:
-                await self._backend.wait_for(position, key=key)
+                await self._backend.wait_for(position, whose=key)
                 _, stored = await self._backend.windows.head(key)
                 if stored is None:
                     return False
@@ -104,7 +104,7 @@ class Windows:
         """Return once the conversation's window includes the position, however long that takes."""
         while True:
             try:
-                return await self._backend.wait_for(position, key=key)
+                return await self._backend.wait_for(position, whose=key)
             except ThreadfoldError as error:
                 logger.debug(
                     "the windows of partition %d are waited for: %s", position.partition, error

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from projections.errors import KafkaUnavailable
+from projections.errors import Healing, KafkaUnavailable
 from projections.events.validation import Record, make_record
 from projections.fold.extraction_due import Extraction
 from projections.names import Key, Position
@@ -48,6 +48,25 @@ async def test_a_request_beyond_the_end_of_the_log_is_skipped(
     assert await world.learn(made_up) == [None]
     assert f"the log has no {request.partition}-1000000" in caplog.text
     assert await world.learn(request) != [None]
+
+
+async def test_what_was_said_and_is_not_folded_yet_is_not_said_again_by_a_repeat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A conversation that goes back to an old event waits, and each repeat would make it wait
+    longer.
+    """
+    monkeypatch.setattr(encoder, "PATIENCE", 0.05)
+    world = Learning(SESSIONS)
+    await world.say(opened(), user("I live in Oslo."), user("I'm vegetarian"), closed())
+    (request,) = world.requests
+    for _ in range(3):
+        with pytest.raises(Healing):
+            await world.encoder.answer_if_due(request)
+        assert len(world.saved()) == 2
+    assert await world.learn(request) != [None]
+    assert len(world.saved()) == 2
+    assert world.texts() == ["The user is vegetarian.", "The user lives in Oslo."]
 
 
 async def test_only_the_session_that_was_closed_is_read() -> None:

@@ -136,6 +136,7 @@ async def test_others_are_folded_while_a_conversation_goes_back_to_an_old_event(
     assert (stored.offset, stored.ahead) == (before, last)
     assert stored.rollbacks == ((str(one), before + 1),)
     assert stored.includes(last, other) and not stored.includes(last, one)
+    assert stored.includes(last, "other-tenant") and not stored.includes(last, one.tenant)
     # The next owner, which has read the first of these records again, knows what is there.
     successor = Owner(parts, stored)
     await successor.partition.process(raws[: before + 2 - parts.first])

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import pytest
 import redis.asyncio as aredis
 
-from projections.errors import ThreadfoldError
+from projections.errors import ThreadfoldError, UnknownUser
 from projections.fold.outcomes import History, Outcome
 from projections.names import Key, parse_position, partition_of
 from projections.window.window import Window
@@ -22,10 +22,12 @@ from streams.log.rollback_history import Copies
 from streams.projector import projector
 from streams.settings.settings import Settings
 from streams.worker import Runtime
+from tests.support.erasure import no_text
 from tests.support.generations import open_generation
 from tests.support.pipeline import POLICY, folded_from_log
 from tests.support.worker import running_worker, until
 from threadfold.service.conversations import ConversationService
+from threadfold.service.erasure import Eraser
 
 _names = itertools.count()
 
@@ -97,6 +99,11 @@ async def test_others_go_on_while_a_conversation_goes_back_to_an_old_event(
             # Nor does a page of the other's history wait for the partition.
             page = await backend.history("other", beside, wait=True)
             assert page["events"][0]["content"] == f"beside {i}"
+        # Nor does an erasure of it, or of a user of its tenant.
+        eraser = Eraser(backend, no_text)
+        with pytest.raises(UnknownUser):
+            await eraser.user("other", "nobody")
+        assert (await eraser.conversation("other", beside)).conversation == beside
         number = partition_of(key, settings.partitions)
         stored = await runtime.store.checkpoint(1, number)
         assert stored is not None and stored.restoring and not waits.done()

@@ -188,7 +188,7 @@ async def get_event(
     if caller.end_user is not None:
         # The log has events before the window knows that they are another user's.
         key = make_key(caller.tenant, conversation)
-        await caller.backend.wait_for(parse_position(position), key=key)
+        await caller.backend.wait_for(parse_position(position), whose=key)
     return found
 
 
