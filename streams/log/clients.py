@@ -38,7 +38,7 @@ from aiokafka.errors import KafkaError as KafkaError
 from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 
 from projections.errors import EventTooLarge, KafkaUnavailable, TopicMismatch
-from streams.log.login import connection
+from streams.log.login import connection, remedy_of
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 
@@ -386,11 +386,7 @@ async def kafka_errors(settings: Settings, what: str = "") -> AsyncIterator[None
         if isinstance(error, OSError) and error.errno in OF_FILES:
             raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
-        check = "check that it runs"
-        if settings.kafka_user:
-            check += ", and that it accepts kafka_user and kafka_password"
-        if settings.kafka_tls:
-            check += "; `threadfold doctor` says what is wrong with TLS"
         raise KafkaUnavailable(
-            f"{begin}Kafka at {settings.kafka} does not answer ({reason}): {check}"
+            f"{begin}Kafka at {settings.kafka} does not answer ({reason}):"
+            f" {remedy_of(error, settings)}"
         ) from error

@@ -15,6 +15,7 @@ from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import create_conn
 from aiokafka.errors import (
     AuthenticationFailedError,
+    CorruptRecordException,
     KafkaError,
     SaslAuthenticationFailed,
     UnsupportedSaslMechanismError,
@@ -177,6 +178,21 @@ async def why_refused(settings: Settings, address: str) -> str | None:
             f"it does not answer ({_first_line(error) or type(error).__name__}): check that it runs"
         )
     return None
+
+
+def remedy_of(error: Exception, settings: Settings) -> str:
+    """What to do where Kafka fails with an error that says no more."""
+    if isinstance(error, CorruptRecordException):
+        return (
+            "its files are damaged there: bring them back from a replica or a backup; the broker's"
+            " log says which"
+        )
+    check = "check that it runs"
+    if settings.kafka_user:
+        check += ", and that it accepts kafka_user and kafka_password"
+    if settings.kafka_tls:
+        check += "; `threadfold doctor` says what is wrong with TLS"
+    return check
 
 
 async def _why_closed(settings: Settings, host: str, port: int) -> str | None:
