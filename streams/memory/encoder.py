@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from projections.errors import Erased, EventTooLarge, Healing, InvalidEvent
 from projections.events.times import present
@@ -58,7 +59,9 @@ LONGEST_PAUSE = 0.5
 PATIENCE = 10.0
 """Seconds after which the request waits behind others."""
 MOST_ASKED = 1_000
-"""Requests of which it is kept what they have come to."""
+"""Requests of which it is kept what a model was asked."""
+MOST_SAID = 20_000
+"""Events of which it is kept where they are in the log: about 6 MB."""
 ROLLBACKS = 16
 """Rollbacks that may come between, one after another, while the same span is learnt from."""
 
@@ -72,8 +75,7 @@ class _Beyond(Exception):
 class _Asked:
     """What has become of a request so far. ``end``: the partition's last record when it came here;
     ``found`` is what its span teaches; ``answered``: a model said so. ``judged``: what follows from
-    it, with the rollback that was known. ``said`` and ``related``: where the last event of both is
-    in the log, by that rollback: while the fold has not come there, neither is said again.
+    it, with the rollback that was known.
     """
 
     def __init__(self, allowed: Callable[[], Awaitable[None]] | None) -> None:
@@ -82,8 +84,6 @@ class _Asked:
         self.found: list[Candidate] | None = None
         self.answered = False
         self.judged: tuple[int | None, list[dict[str, Any]]] | None = None
-        self.said: dict[int | None, Position] = {}
-        self.related: dict[int | None, Position] = {}
 
 
 class Encoder:
@@ -125,7 +125,13 @@ class Encoder:
         self._extraction = extraction or SpanExtraction()
         self._judge = judge or FusionJudge()
         self._asked: dict[str, _Asked] = {}
-        """What requests have come to: one that is tried again begins where it was."""
+        """What models were asked for, by request: one that is tried again asks none again."""
+        self._said: dict[tuple[Key, str], Position] = {}
+        """Where events are in the log, by their conversation and id, in the order in which they
+        were appended.
+        """
+        self._appending: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+        """Of each conversation: several requests may say the same."""
 
     def read(self, value: bytes) -> ExtractionRequest | None:
         """The request of a record, None where it is none."""
@@ -144,12 +150,13 @@ class Encoder:
             KafkaUnavailable, RedisUnavailable: it is unknown what was appended; a repeat has the
                 same ids.
         """
-        key = Key(request.tenant, request.conversation)
-        asked = self._asked.setdefault(request.request_id, _Asked(allowed))
-        asked.allowed = allowed
-        while len(self._asked) > MOST_ASKED:
-            del self._asked[next(iter(self._asked))]
-        if not self._extraction.has(request.summarizer) and request.summarizer != RULES:
+        key, asked = Key(request.tenant, request.conversation), _Asked(allowed)
+        if self._extraction.has(request.summarizer):
+            asked = self._asked.setdefault(request.request_id, asked)
+            asked.allowed = allowed
+            while len(self._asked) > MOST_ASKED:
+                del self._asked[next(iter(self._asked))]
+        elif request.summarizer != RULES:
             logger.warning(
                 "this worker has no endpoint %r: the rules learn",
                 request.summarizer,
@@ -160,6 +167,7 @@ class Encoder:
         except Erased:
             last = None
         except _Beyond:
+            self._said.clear()  # the log may have lost what it had
             logger.warning(
                 "a request to learn is skipped: the log has no %d-%d",
                 request.partition,
@@ -187,22 +195,17 @@ class Encoder:
             # The topic of memories hears of no rollback of a log that had taught nobody.
             alive = await standing(self._log, window, [one.offsets[-1] for one in asked.found])
             candidates = [one for one in asked.found if one.offsets[-1] in alive]
-            last = asked.said.get(taught.rollback)
+            last = await self._append(window, list(memory_events(taught, candidates, seed)))
             if last is None:
-                last = await self._append(key, list(memory_events(taught, candidates, seed)))
-                if last is None:
-                    return None
-                asked.said[taught.rollback] = last
+                return None
             head = await self._head(key, partition, last.offset)
             if head is not None and head.rollback == taught.rollback:
                 # What is learnt counts by now, so the memory has it.
-                more = asked.related.get(taught.rollback)
+                more = await self._append(
+                    window, await self._relations(request, window, asked, candidates)
+                )
                 if more is None:
-                    flats = await self._relations(request, window, asked, candidates)
-                    more = await self._append(key, flats)
-                    if more is None:
-                        break
-                    asked.related[taught.rollback] = more
+                    break
                 last = more
                 head = await self._head(key, partition, last.offset)
             if head is None or head.rollback == taught.rollback:
@@ -302,12 +305,36 @@ class Encoder:
             )
         return asked.judged[1]
 
-    async def _append(self, key: Key, flats: list[dict[str, Any]]) -> Position | None:
-        now, last = present(), None
-        records = [record for flat in flats if (record := self._record(key, flat, now)) is not None]
-        for at in range(0, len(records), APPENDED_AT_ONCE):
-            last = (await self._log.append(records[at : at + APPENDED_AT_ONCE]))[-1]
-        return last
+    async def _append(self, window: Window, flats: list[dict[str, Any]]) -> Position | None:
+        """Append those of these events that are not in the log yet, as far as is known; returns
+        where the last of all is, None if there are none.
+
+        While a conversation goes back to an old event, and with each rollback that asks anew, each
+        repeat would otherwise put all of them behind what it waits for.
+        """
+        async with self._appending.setdefault(window.key, asyncio.Lock()):
+            now, known, records = present(), list[Position](), list[Record]()
+            for flat in flats:
+                place = self._place(window, str(flat["id"]))
+                if place is not None:
+                    known.append(place)
+                elif (record := self._record(window.key, flat, now)) is not None:
+                    records.append(record)
+            for at in range(0, len(records), APPENDED_AT_ONCE):
+                some = records[at : at + APPENDED_AT_ONCE]
+                places = await self._log.append(some)
+                known += places
+                self._said |= {(window.key, r.id): p for r, p in zip(some, places, strict=True)}
+        while len(self._said) > MOST_SAID:
+            del self._said[next(iter(self._said))]
+        return max(known, default=None)
+
+    def _place(self, window: Window, event_id: str) -> Position | None:
+        """Where an event of a conversation is in the log, as far as is known."""
+        seen = window.recent_ids.find(id_hash_of(event_id))
+        if seen is not None and not seen.rejected:
+            return Position(window.partition, seen.offset)
+        return self._said.get((window.key, event_id))
 
     def _record(self, key: Key, flat: dict[str, Any], now: str) -> Record | None:
         """The record of an event; None where none can be made of what another producer wrote."""
