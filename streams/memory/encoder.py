@@ -314,8 +314,9 @@ class Encoder:
         """
         async with self._appending.setdefault(window.key, asyncio.Lock()):
             now, known, records = present(), list[Position](), list[Record]()
-            for flat in flats:
-                place = self._place(window, str(flat["id"]))
+            # A text may say the same several times.
+            for event_id, flat in {str(flat["id"]): flat for flat in flats}.items():
+                place = self._place(window, event_id)
                 if place is not None:
                     known.append(place)
                 elif (record := self._record(window.key, flat, now)) is not None:

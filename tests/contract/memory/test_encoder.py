@@ -242,6 +242,13 @@ async def test_a_request_that_is_delivered_again_doubles_nothing() -> None:
     assert world.known() == once
 
 
+async def test_what_a_text_says_several_times_is_one_event() -> None:
+    world = Learning(SESSIONS)
+    await world.say(opened(), user("I live in Oslo. " * 3), closed())
+    await world.learn()
+    assert len(world.saved()) == 1 and world.texts() == ["The user lives in Oslo."]
+
+
 async def test_after_many_rollbacks_what_stands_is_said_once() -> None:
     """Each of them asks to learn again from all that it brought back."""
     world, rng = Learning(SUMMARIES), random.Random(5)
