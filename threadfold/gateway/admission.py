@@ -111,7 +111,7 @@ class Admission:
                 found = stream_token(scope, cookies=self._origins.may_use_cookie(scope))
                 given = given or found
             # It may wait for the keys of a token that somebody made up.
-            tell_keyed(scope, False)
+            tell_keyed(scope, None)
             principal = await self._identified(given, scope)
             if principal is None:
                 return
@@ -119,7 +119,7 @@ class Admission:
             if await self.keyless_turn(scope):
                 await problem_of(error)(scope, receive, send)
             return
-        tell_keyed(scope, True)
+        tell_keyed(scope, principal.tenant)
         scope[PRINCIPAL], scope[CREDENTIAL] = principal, given
         if (current := current_request()) is not None:
             current.tenant = principal.tenant
@@ -169,7 +169,7 @@ class Admission:
 
     async def keyless_turn(self, scope: Scope) -> bool:
         """Wait for the turn of a request that has no valid key. False: its client has left."""
-        tell_keyed(scope, False)
+        tell_keyed(scope, None)
         return await self._keyless_turns.take(client_of(scope), partial(on_left, scope))
 
     async def caller(self, route: Route, scope: Scope, parts: Sequence[str]) -> Caller:

@@ -3,10 +3,13 @@
 The first to make way are connections that asked last for what needs no key, such as ``/readyz``,
 even while they are answered; then those that wait for a request: first those that have shown no
 valid key, as long as half of all places are theirs, so that new clients get to show one. Of each it
-is the one that waits longest of the address that has most of them. Another whose request is being
-answered never does. So a valid request finds room however many connections without a key are open,
-whether they send nothing, send it slowly, or ask on and on; and a client with a key keeps its
-connection between two requests.
+is the one that waits longest of the address that has most of them; of those with a key, of the
+tenant that has most; of all, where nobody has more than a few. Another whose request is being
+answered never does.
+
+So a valid request finds room however many connections without a key are open, whether they send
+nothing, send it slowly, or ask on and on; and a client with a key keeps its connection between two
+requests.
 """
 
 from __future__ import annotations
@@ -24,8 +27,7 @@ from threadfold.gateway.arrivals import ReadingTurns
 RESERVED = 256
 """File descriptors that are not for connections: Kafka, Redis, files, and answers that say why."""
 TELL_KEYED = "threadfold.tell_keyed"
-"""The key of an ASGI scope with the function that tells the server whether the request has a valid
-key.
+"""The key of an ASGI scope with the function that tells the server whose valid key the request has.
 """
 ON_LEFT = "threadfold.on_left"
 """The key of an ASGI scope with the function that is given what to call when the client leaves. A
@@ -51,6 +53,10 @@ LARGE_HEAD, LARGE_HEADS = 8 << 10, 1_024
 """Bytes of a large head, and connections without a key that may have one: what is read of it takes
 twice its bytes, until it is answered.
 """
+FEW, FEW_OF = 8, 64
+"""Connections, but no more than one part in so many of all, that anybody may have before those with
+fewer are preferred: clients open several at once.
+"""
 PREFIX = 64
 """Bits of an IPv6 address by which connections are counted: one customer has all of the rest."""
 
@@ -65,49 +71,63 @@ class Connection(Protocol):
 
 
 class _InTurn:
-    """Connections that may make way, by address, each address' in the order in which they came."""
+    """Connections that may make way, by whom they are of (an address, or a tenant), each one's in
+    the order in which they came.
 
-    def __init__(self) -> None:
+    Args:
+        few: how many anybody may have before others are preferred.
+    """
+
+    def __init__(self, few: int) -> None:
+        self._few = few
         self._of: dict[str, OrderedDict[Connection, None]] = {}
+        self._whose: dict[Connection, str] = {}
         self._by_count: dict[int, OrderedDict[str, None]] = {}
-        """The addresses that have so many of them, in the order in which they came to have."""
-        self._most = self.count = 0
+        """Who has so many of them, in the order in which they came to have."""
+        self._most = 0
 
-    def add(self, connection: Connection) -> None:
-        """Put a connection at the end; one that is there keeps its place."""
-        mine = self._of.setdefault(connection.address, OrderedDict())
-        if connection not in mine:
-            mine[connection] = None
-            self.count += 1
-            self._counted(connection.address, len(mine) - 1, len(mine))
+    def __len__(self) -> int:
+        return len(self._whose)
+
+    def add(self, connection: Connection, whose: str) -> None:
+        """Put a connection at the end; one that is there as this one's keeps its place."""
+        if self._whose.get(connection) == whose:
+            return
+        self.discard(connection)
+        self._whose[connection] = whose
+        mine = self._of.setdefault(whose, OrderedDict())
+        mine[connection] = None
+        self._counted(whose, len(mine) - 1, len(mine))
 
     def discard(self, connection: Connection) -> None:
         """Take a connection out, if it is there."""
-        mine = self._of.get(connection.address, OrderedDict())
-        if connection in mine:
+        whose = self._whose.pop(connection, None)
+        if whose is not None:
+            mine = self._of[whose]
             del mine[connection]
-            self.count -= 1
-            self._counted(connection.address, len(mine) + 1, len(mine))
+            self._counted(whose, len(mine) + 1, len(mine))
             if not mine:
-                del self._of[connection.address]
+                del self._of[whose]
 
-    def of(self, address: str | None) -> int:
-        """How many there are of an address; None: of all."""
-        return self.count if address is None else len(self._of.get(address, ()))
+    def of(self, whose: str) -> int:
+        """How many somebody has."""
+        return len(self._of.get(whose, ()))
 
-    def first(self, address: str | None) -> Connection | None:
-        """The first one of an address; None: of the address that has most."""
-        if address is None:
-            address = next(iter(self._by_count.get(self._most, ())), "")
-        return next(iter(self._of.get(address, ())), None)
+    def first(self, whose: str | None) -> Connection | None:
+        """The first one that somebody has; None: of who has most, of all if nobody has many."""
+        if whose is None and self._most <= self._few:
+            return next(iter(self._whose), None)
+        if whose is None:
+            whose = next(iter(self._by_count.get(self._most, ())), "")
+        return next(iter(self._of.get(whose, ())), None)
 
-    def _counted(self, address: str, before: int, now: int) -> None:
+    def _counted(self, whose: str, before: int, now: int) -> None:
         if before:
-            del self._by_count[before][address]
+            del self._by_count[before][whose]
             if not self._by_count[before]:
                 del self._by_count[before]
         if now:
-            self._by_count.setdefault(now, OrderedDict())[address] = None
+            self._by_count.setdefault(now, OrderedDict())[whose] = None
         if now > self._most or self._most not in self._by_count:
             self._most = now  # counts change by one
 
@@ -130,7 +150,10 @@ class Connections:
         """Requests that wait for the answers to those before them on their connection."""
         self._count: dict[str, int] = {}
         self._total = 0
-        self._keyless, self._new, self._keyed, self._large = (_InTurn() for _ in range(4))
+        few = min(FEW, most // FEW_OF)
+        self._keyless, self._new, self._large = _InTurn(few), _InTurn(few), _InTurn(few)
+        self._keyed, self._of_tenants = _InTurn(few), _InTurn(few)
+        """The same connections, by address and by tenant."""
 
     def __len__(self) -> int:
         return self._total
@@ -155,11 +178,11 @@ class Connections:
 
     def _victim(self, address: str | None) -> Connection | None:
         """Which one makes way: of an address, or None: of all."""
-        most = self.most if address is None else self.most_of_address
-        waiting = [self._keyed, self._new]
-        if self._new.of(address) > most // NEW_SHARE:
-            waiting.reverse()
-        for kind in (self._keyless, *waiting):
+        if address is None:
+            keyed, many = self._of_tenants, len(self._new) > self.most // NEW_SHARE
+        else:
+            keyed, many = self._keyed, self._new.of(address) > self.most_of_address // NEW_SHARE
+        for kind in (self._keyless, *((self._new, keyed) if many else (keyed, self._new))):
             if (victim := kind.first(address)) is not None:
                 return victim
         return None
@@ -175,29 +198,35 @@ class Connections:
         """
         return MAX_WAITING if keyed or self.requests_waiting < MANY_WAITING else 1
 
-    def waits(self, connection: Connection, *, keyed: bool = False) -> None:
+    def waits(self, connection: Connection, tenant: str | None = None) -> None:
         """From now on the connection waits for a request: it may make way.
 
-        Args: ``keyed``: its last one had a valid key.
+        Args: ``tenant``: whose valid key its last one had; None: it had none.
         """
         self._keyless.discard(connection)
-        (self._new if keyed else self._keyed).discard(connection)
-        (self._keyed if keyed else self._new).add(connection)
+        if tenant is None:
+            self._keyed.discard(connection)
+            self._of_tenants.discard(connection)
+            self._new.add(connection, connection.address)
+        else:
+            self._new.discard(connection)
+            self._keyed.add(connection, connection.address)
+            self._of_tenants.add(connection, tenant)
 
     def needs_no_key(self, connection: Connection) -> None:
         """From now on the connection is one that asks for what needs no key: it may make way before
         those that wait.
         """
-        self._new.discard(connection)
-        self._keyed.discard(connection)
-        self._keyless.add(connection)
+        for kind in (self._new, self._keyed, self._of_tenants):
+            kind.discard(connection)
+        self._keyless.add(connection, connection.address)
 
     def has_large_head(self, connection: Connection) -> None:
         """From now on a large head of the connection is in memory, and no key was shown. Of too
         many, the first of the address with most makes way.
         """
-        self._large.add(connection)
-        victim = self._large.first(None) if self._large.count > LARGE_HEADS else None
+        self._large.add(connection, connection.address)
+        victim = self._large.first(None) if len(self._large) > LARGE_HEADS else None
         if victim is not None:
             self.remove(victim)
             victim.make_way()
@@ -208,9 +237,8 @@ class Connections:
 
     def is_answered(self, connection: Connection) -> None:
         """From now on a request of the connection is being answered: it makes no way."""
-        self._keyless.discard(connection)
-        self._new.discard(connection)
-        self._keyed.discard(connection)
+        for kind in (self._keyless, self._new, self._keyed, self._of_tenants):
+            kind.discard(connection)
 
     def remove(self, connection: Connection) -> None:
         """Count a connection no more that :meth:`add` has counted."""
@@ -245,11 +273,11 @@ def client_of(scope: Scope) -> str:
     return address_of(client[0]) if client else ""
 
 
-def tell_keyed(scope: Scope, keyed: bool) -> None:
-    """Tell the server whether a request has a valid key; without that it may have one."""
-    tell: Callable[[bool], None] | None = scope.get(TELL_KEYED)
+def tell_keyed(scope: Scope, tenant: str | None) -> None:
+    """Tell the server whose valid key a request has, None: none; without that it may have one."""
+    tell: Callable[[str | None], None] | None = scope.get(TELL_KEYED)
     if tell is not None:
-        tell(keyed)
+        tell(tenant)
 
 
 def on_left(scope: Scope, call: Callable[[], None]) -> None:

@@ -24,6 +24,8 @@ class CountedProtocol(HttpToolsProtocol):
     _explains = False
     _keyed: bool | None = None
     """Whether the last request had a valid key, as the next one is expected to; None: not known."""
+    _tenant: str | None = None
+    """Whose key that was."""
     _waiting = 0
     _on_left: Callable[[], None] | None = None
 
@@ -71,7 +73,7 @@ class CountedProtocol(HttpToolsProtocol):
         if self._keyed is False:
             self.open_connections.needs_no_key(self)
         elif self.cycle is None or self.cycle.response_complete or self.flow.write_paused:
-            self.open_connections.waits(self, keyed=self.has_key())
+            self.open_connections.waits(self, self._tenant)
         else:
             self.open_connections.is_answered(self)
 
@@ -84,9 +86,9 @@ class CountedProtocol(HttpToolsProtocol):
         scope = cast("dict[str, object]", self.scope)
         scope[TELL_KEYED], scope[ON_LEFT] = self._tell_keyed, self._set_on_left
 
-    def _tell_keyed(self, keyed: bool) -> None:
-        self._keyed = keyed
-        if keyed:
+    def _tell_keyed(self, tenant: str | None) -> None:
+        self._keyed, self._tenant = tenant is not None, tenant
+        if self._keyed:
             self.open_connections.has_no_large_head(self)
         self._place()
 

@@ -23,6 +23,7 @@ from threadfold.gateway.connections import client_of, tell_keyed
 from threadfold.gateway.credentials import bearer
 from threadfold.gateway.problems import MethodNotAllowed, disconnected, problem_of
 from threadfold.gateway.request import MAX_BODY, body_chunks, refuse_coded
+from threadfold.gateway.tokens import digest_of
 from threadfold.mcp.callers import NO_CREDENTIAL, Callers
 
 PATH = "/mcp"
@@ -57,7 +58,7 @@ class Admission:
         if scope["path"] == PATH and scope["method"] != "POST":
             raise MethodNotAllowed("there are no sessions: send each message by POST", "POST")
         await self._callers.check(given, client_of(scope))
-        tell_keyed(scope, True)
+        tell_keyed(scope, digest_of(given).hex())  # its tenant is not known here
         refuse_coded(scope)
         try:
             return b"".join([chunk async for chunk in body_chunks(scope, receive, MAX_BODY)])

@@ -35,7 +35,7 @@ class Server:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.came.append(scope["path"])
-        tell_keyed(scope, scope["path"] == "/keyed")
+        tell_keyed(scope, "acme" if scope["path"] == "/keyed" else None)
         await self.go_on.wait()
         await answer_empty(send)
 

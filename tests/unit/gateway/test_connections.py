@@ -95,7 +95,7 @@ async def test_a_large_head_without_a_key_makes_way_and_one_with_a_key_does_not(
     connections = Connections(20, 20)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        tell_keyed(scope, True)
+        tell_keyed(scope, "acme")
         await answer_empty(send)
 
     small = b"GET / HTTP/1.1\r\nHost: a\r\n"
@@ -143,13 +143,35 @@ def test_a_connection_with_a_key_makes_way_after_half_of_the_places_went_to_thos
     keyed = opened(connections, *"aaaaa")
     for one in keyed:
         connections.is_answered(one)
-        connections.waits(one, keyed=True)
+        connections.waits(one, "acme")
     new = opened(connections, *"bcdef")
     assert [one.made_way for one in keyed] == [True, True, False, False, False]
     assert not any(one.made_way for one in new), "half of the places and one"
     opened(connections, *"ghijkl")
     assert sum(one.made_way for one in keyed) == 2
     assert all(one.made_way for one in new), "the next ones take their places"
+
+
+def test_a_client_that_opens_a_few_connections_at_once_is_no_worse_off_than_many_with_one() -> None:
+    connections = Connections(512, 512)
+    strangers = opened(connections, *(f"s{i}" for i in range(506)))
+    mine = opened(connections, *"m" * 6)
+    opened(connections, *(f"t{i}" for i in range(506)))
+    assert all(one.made_way for one in strangers) and not any(one.made_way for one in mine)
+    many = opened(connections, *"n" * 9)
+    opened(connections, "u")
+    assert many[0].made_way and not any(one.made_way for one in many[1:])
+
+
+def test_of_those_with_a_key_one_of_the_tenant_with_most_makes_way() -> None:
+    """A tenant that calls from many addresses takes no place of another's."""
+    connections = Connections(8, 8)
+    good, hostile = opened(connections, *"aaa"), opened(connections, *"bcdef")
+    for one in (*good, *hostile):
+        connections.is_answered(one)
+        connections.waits(one, "good" if one in good else "hostile")
+    opened(connections, *"gh")
+    assert [one.made_way for one in (*good, *hostile)] == [False] * 3 + [True] * 2 + [False] * 3
 
 
 @given(st.lists(st.tuples(st.sampled_from("wknarx"), st.integers(0, 8)), max_size=80))
@@ -161,7 +183,7 @@ def test_whoever_makes_way_is_the_first_of_its_kind_of_an_address_with_most_of_t
     since: dict[Open, tuple[str, int]] = {}
     kinds: dict[str, Callable[[Open], None]] = {
         "w": connections.waits,
-        "k": partial(connections.waits, keyed=True),
+        "k": partial(connections.waits, tenant="acme"),
         "n": connections.needs_no_key,
         "a": connections.is_answered,
     }
@@ -179,8 +201,9 @@ def test_whoever_makes_way_is_the_first_of_its_kind_of_an_address_with_most_of_t
                 victim = held.pop(gone)
                 mine = [x for x in [victim, *held.values()] if since[x][0] == of_kind[0]]
                 assert victim in mine
-                own = [x for x in mine if x.address == victim.address]
-                assert len(own) == max(Counter(x.address for x in mine).values())
+                own = [x for x in mine if of_kind[0] == "k" or x.address == victim.address]
+                whose = Counter(of_kind[0] == "k" or x.address for x in mine)
+                assert len(own) == max(whose.values())
                 assert victim is min(own, key=since.__getitem__)
             if not full or of_kind:
                 held[number], since[one] = one, ("w", at)
