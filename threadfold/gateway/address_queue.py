@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
+from threadfold.gateway.who_has_most import WhoHasMost
+
 Waiting = TypeVar("Waiting")
 
 
@@ -15,6 +17,7 @@ class AddressQueue(Generic[Waiting]):
 
     def __init__(self) -> None:
         self._of: OrderedDict[str, OrderedDict[Waiting, None]] = OrderedDict()
+        self._counts = WhoHasMost()
         self._count = 0
 
     def __len__(self) -> int:
@@ -32,6 +35,7 @@ class AddressQueue(Generic[Waiting]):
         if one not in mine:
             mine[one] = None
             self._count += 1
+            self._counts.count(address, len(mine) - 1, len(mine))
 
     def remove(self, address: str, one: Waiting) -> bool:
         """Take one out; False: it was not there."""
@@ -52,10 +56,10 @@ class AddressQueue(Generic[Waiting]):
 
     def last(self, address: str | None = None) -> Waiting:
         """Take out the last one of an address; None: of the one with most, and of several the one
-        whose turn comes last.
+        that came to have so many last.
         """
         if address is None:
-            address = max(reversed(self._of), key=self.of)
+            address = self._counts.last()
         mine = self._of[address]
         one, _ = mine.popitem()
         self._taken(address, mine)
@@ -63,5 +67,6 @@ class AddressQueue(Generic[Waiting]):
 
     def _taken(self, address: str, mine: OrderedDict[Waiting, None]) -> None:
         self._count -= 1
+        self._counts.count(address, len(mine) + 1, len(mine))
         if not mine:
             del self._of[address]

@@ -23,6 +23,7 @@ from typing import Protocol
 from starlette.types import Scope
 
 from threadfold.gateway.arrivals import ReadingTurns
+from threadfold.gateway.who_has_most import WhoHasMost
 
 RESERVED = 256
 """File descriptors that are not for connections: Kafka, Redis, files, and answers that say why."""
@@ -82,9 +83,7 @@ class _InTurn:
         self._few = few
         self._of: dict[str, OrderedDict[Connection, None]] = {}
         self._whose: dict[Connection, str] = {}
-        self._by_count: dict[int, OrderedDict[str, None]] = {}
-        """Who has so many of them, in the order in which they came to have."""
-        self._most = 0
+        self._counts = WhoHasMost()
 
     def __len__(self) -> int:
         return len(self._whose)
@@ -97,7 +96,7 @@ class _InTurn:
         self._whose[connection] = whose
         mine = self._of.setdefault(whose, OrderedDict())
         mine[connection] = None
-        self._counted(whose, len(mine) - 1, len(mine))
+        self._counts.count(whose, len(mine) - 1, len(mine))
 
     def discard(self, connection: Connection) -> None:
         """Take a connection out, if it is there."""
@@ -105,7 +104,7 @@ class _InTurn:
         if whose is not None:
             mine = self._of[whose]
             del mine[connection]
-            self._counted(whose, len(mine) + 1, len(mine))
+            self._counts.count(whose, len(mine) + 1, len(mine))
             if not mine:
                 del self._of[whose]
 
@@ -115,21 +114,11 @@ class _InTurn:
 
     def first(self, whose: str | None) -> Connection | None:
         """The first one that somebody has; None: of who has most, of all if nobody has many."""
-        if whose is None and self._most <= self._few:
+        if whose is None and self._counts.most <= self._few:
             return next(iter(self._whose), None)
         if whose is None:
-            whose = next(iter(self._by_count.get(self._most, ())), "")
+            whose = self._counts.first()
         return next(iter(self._of.get(whose, ())), None)
-
-    def _counted(self, whose: str, before: int, now: int) -> None:
-        if before:
-            del self._by_count[before][whose]
-            if not self._by_count[before]:
-                del self._by_count[before]
-        if now:
-            self._by_count.setdefault(now, OrderedDict())[whose] = None
-        if now > self._most or self._most not in self._by_count:
-            self._most = now  # counts change by one
 
 
 class Connections:
