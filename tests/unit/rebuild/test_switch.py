@@ -148,4 +148,14 @@ def test_the_bounds_of_what_is_unwritten_are_shared_by_the_processes() -> None:
 
 
 def test_many_windows_are_written_before_they_fill_the_memory() -> None:
-    assert [Unwritten().over(Bounds(windows=5), n) for n in (4, 5)] == [False, True]
+    assert [Unwritten(Bounds(windows=5)).over(n) for n in (4, 5)] == [False, True]
+
+
+def test_less_is_unwritten_after_others_wrote_in_between_and_again_more_with_each_write() -> None:
+    unwritten = Unwritten(Bounds(events=100_000))
+    sizes = [unwritten.most_events]
+    for step in (unwritten.lost, unwritten.lost, unwritten.lost, *[unwritten.written] * 9):
+        step()
+        sizes.append(unwritten.most_events)
+    assert sizes[:4] == [100_000, 12_500, 1_562, 250]
+    assert sizes[4:] == sorted(sizes[4:]) and sizes[-1] == 100_000
