@@ -146,17 +146,6 @@ class RollbackCache:
             for row in part:
                 yield _raw(partition, row)
 
-    def went_by(self, partition: int, first: int, last: int) -> list[Row] | None:
-        """The records between two offsets, both included, that :meth:`stream` handed out; None:
-        they are not all kept.
-        """
-        batches = self._streams.get(partition, ())
-        if not batches or not (
-            batches[0][0][0].offset <= first and last <= batches[-1][0][-1].offset
-        ):
-            return [] if first > last else None
-        return [row for rows, _ in batches for row in rows if first <= row.offset <= last]
-
     def _known(self, position: Position) -> Raw | None:
         batches = self._streams.get(position.partition)
         if not batches or position.offset < batches[0][0][0].offset:

@@ -9,7 +9,7 @@ and seconds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -30,10 +30,6 @@ from streams.settings.settings import Settings
 ATTEMPTS = 5
 """How often partitions are taken up again without any progress in between: another rebuild would
 fence them every time.
-"""
-BESIDE = 50
-"""How often a partition is taken up again in a row after erasures wrote beside, without any
-progress.
 """
 ROUNDS = 8
 LITTLE = 2_000
@@ -244,49 +240,34 @@ class Builder:
                 return
 
     async def _fold(self, ends: dict[int, int]) -> None:
-        partitions, seen = self._partitions, dict[int, int]()
+        partitions = self._partitions
         for number, partition in partitions.items():
             await self._adopt(partition)
             self._unwritten[number].begin()
-            seen[number] = partition.checkpoint.offset
-        ranges = {number: (offset + 1, ends[number] - 1) for number, offset in seen.items()}
+        ranges = {
+            number: (partition.checkpoint.offset + 1, ends[number] - 1)
+            for number, partition in partitions.items()
+        }
+        fenced: dict[int, Fenced] = {}
+
+        async def unless_fenced(number: int, work: Awaitable[None]) -> None:
+            try:
+                await work
+            except Fenced as error:
+                self._unwritten[number].lost()
+                fenced[number] = error
+
         async with aclosing(self._log.stream(ranges)) as batches:
             async for number, rows in batches:
-                if rows:
-                    seen[number] = rows[-1].offset
-                await self._take(number, rows, seen[number])
-                if self._stopping():
+                await unless_fenced(number, self._fold_rows(number, rows))
+                if fenced or self._stopping():
                     break
-        for number in partitions:
-            await self._take(number, [], seen[number], last=True)
+        for number in partitions.keys() - fenced.keys():
+            await unless_fenced(number, self._write(number))
+        for error in fenced.values():
+            raise error
         if self._stopping():
             raise Stopped
-
-    async def _take(
-        self, number: int, rows: Sequence[Row], seen: int, *, last: bool = False
-    ) -> None:
-        """Fold rows, the newest of which is at offset ``seen``; after a write by others what they
-        took with it, too. ``last``: all of it is written.
-        """
-        partition, unwritten = self._partitions[number], self._unwritten[number]
-        left, reached = BESIDE, partition.checkpoint.offset
-        while True:
-            try:
-                await self._fold_rows(number, rows)
-                if last:
-                    await self._write(number)
-            except Fenced:
-                unwritten.lost()
-                known_generation(await self._control.sync(), self._generation.number)
-                await self._adopt(partition)
-                at = partition.checkpoint.offset
-                left, reached = (BESIDE if at > reached else left - 1), max(at, reached)
-                again = self._log.went_by(number, at + 1, seen)
-                if left == 0 or again is None:
-                    raise
-                rows = again
-            else:
-                return
 
     async def _fold_rows(self, number: int, rows: Sequence[Row]) -> None:
         partition, unwritten, at = self._partitions[number], self._unwritten[number], 0

@@ -57,7 +57,7 @@ class Service(ConversationService):
         position: Position,
         timeout: float = 10.0,  # noqa: ASYNC109
         *,
-        key: Key | None = None,
+        whose: Key | None = None,
     ) -> None:
         del position, timeout
 
