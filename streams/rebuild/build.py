@@ -264,8 +264,8 @@ class Builder:
                     break
         for number in partitions.keys() - fenced.keys():
             await unless_fenced(number, self._write(number))
-        for error in fenced.values():
-            raise error
+        if fenced:
+            raise next(iter(fenced.values()))
         if self._stopping():
             raise Stopped
 

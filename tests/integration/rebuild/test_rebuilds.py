@@ -139,10 +139,7 @@ async def some(count: Any) -> bool:
 PARENT = """
 import asyncio, sys
 import msgspec
-from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
-from projections.storage.records import NOTHING, Checkpoint, Verdict, write_of
-from projections.window.window import Window
 from streams.rebuild.build import Bounds
 from streams.control.control_topic import Control
 from streams.log.kafka_log import KafkaLog

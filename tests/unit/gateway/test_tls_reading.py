@@ -132,6 +132,7 @@ def test_what_begins_no_handshake_is_closed_at_once_without_tls(
                     pass
 
     served(files, talk)
+    assert begun == []
 
 
 async def test_of_a_client_that_sends_much_before_its_turn_no_more_is_read(
