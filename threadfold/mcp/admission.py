@@ -4,33 +4,40 @@
 2. **POST**, else 405: without sessions there is nothing that a ``GET`` could wait for.
 3. **The gateway knows the credential**, else 401. The gateway is asked again after some seconds.
 4. **The whole body**, up to a limit, else 413.
+5. **JSON, read as strictly as the gateway reads it**, else 400: no key twice in one object, not too
+   deep. Of too many values 422: the SDK parses in the event loop.
 
 So nobody without a valid key holds a place among the connections, as at the gateway.
 """
 
 from __future__ import annotations
 
+import asyncio
 from http import HTTPStatus
 
 import msgspec
-from mcp.types import INTERNAL_ERROR, INVALID_REQUEST
+from mcp.types import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from projections.errors import RequestTooLarge, ThreadfoldError, Unauthorized
+from projections.errors import MalformedInput, RequestTooLarge, ThreadfoldError, Unauthorized
+from projections.events.json_text import check_values, decode
 from threadfold.gateway.connections import client_of, tell_keyed
 from threadfold.gateway.credentials import bearer
 from threadfold.gateway.problems import MethodNotAllowed, disconnected, problem_of
 from threadfold.gateway.request import MAX_BODY, body_chunks, refuse_coded
 from threadfold.gateway.tokens import digest_of
 from threadfold.mcp.callers import NO_CREDENTIAL, Callers
+from threadfold.service.append_body import LOOP_BYTES
 
 PATH = "/mcp"
 DISCARDED = 8 * MAX_BODY
 """Bytes of a body that is too large and that are read before the answer: a client that is not done
 with sending sees a reset instead of it.
 """
+MOST_VALUES = 10_000
+"""Values of a request: the arguments of a tool are a few texts."""
 
 
 class Admission:
@@ -61,18 +68,25 @@ class Admission:
         tell_keyed(scope, digest_of(given).hex())  # its tenant is not known here
         refuse_coded(scope)
         try:
-            return b"".join([chunk async for chunk in body_chunks(scope, receive, MAX_BODY)])
+            body = b"".join([chunk async for chunk in body_chunks(scope, receive, MAX_BODY)])
         except RequestTooLarge:
             await _discard(receive)
             raise
+        check_values(body, MOST_VALUES)
+        if len(body) <= LOOP_BYTES:
+            decode(body)
+        else:
+            await asyncio.to_thread(decode, body)
+        return body
 
 
 def _refusal(error: ThreadfoldError | ClientDisconnect) -> Response:
     """The problem of an error, as an error of JSON-RPC: clients show its line."""
     known = disconnected() if isinstance(error, ClientDisconnect) else problem_of(error)
     fault = known.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
+    unread = PARSE_ERROR if isinstance(error, MalformedInput) else INVALID_REQUEST
     said = {
-        "code": INTERNAL_ERROR if fault else INVALID_REQUEST,
+        "code": INTERNAL_ERROR if fault else unread,
         "message": msgspec.json.decode(known.body)["detail"],
     }
     body = msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": said})

@@ -28,9 +28,11 @@ from threadfold.gateway.connections import RESERVED, Connections
 from threadfold.gateway.request import MAX_BODY
 from threadfold.mcp import callers as callers_module
 from threadfold.mcp.address_turns import AT_ONCE, MOST, OF_ADDRESS
+from threadfold.mcp.admission import MOST_VALUES
 from threadfold.mcp.callers import CHECKS, Callers
 from threadfold.mcp.http_transport import http_app
 from threadfold.mcp.tools import mcp_server
+from threadfold.service.append_body import LOOP_BYTES
 
 ROOM = 20
 ACCEPTED = "application/json, text/event-stream"
@@ -166,6 +168,28 @@ async def test_a_key_that_the_gateway_refuses_is_401_before_its_body_is_read(wor
             assert said.startswith(b"HTTP/1.1 401 "), said
             assert b"the header Authorization" in said
             close()
+
+
+async def test_a_body_is_read_as_strictly_as_the_gateway_reads_one(world: World) -> None:
+    call = json.dumps(calling("mem_search", query="tea"))
+    twice = call.replace('"query": "tea"', '"query": "tea", "query": "coffee"')
+    many = json.dumps(calling("mem_search", query=[[]] * (MOST_VALUES + 1)))
+    long = twice.replace("coffee", "c" * (LOOP_BYTES + 1))
+    refused = [
+        (twice, 400, ("'query'", "twice")),
+        (long, 400, ("'query'", "twice")),
+        ("[" * 5_000, 400, ("levels deep",)),
+        ("{", 400, ("is not JSON",)),
+        ("", 400, ("is empty",)),
+        (many, 422, (f"more than {MOST_VALUES} JSON values",)),
+    ]
+    async with served(world.url) as http:
+        headers = {**bearing(world.keys["acme"]), "Content-Type": "application/json"}
+        for body, status, parts in refused:
+            answer = await http.post("/mcp", content=body, headers=headers)
+            is_refusal(answer, status, *parts)
+        taken = await http.post("/mcp", content=call, headers=headers)
+        assert taken.json()["result"]["isError"] is False
 
 
 async def test_a_gateway_that_is_away_is_503_and_named(world: World) -> None:
