@@ -25,7 +25,7 @@ EVERY = 1_000
 """Events between two copies, while there are no more than :data:`MOST`; then twice as many, and so
 on. Shorter conversations have none.
 """
-MOST = 64
+MOST = 128
 RECENT = 8
 BACK = 8
 """Copies of a conversation at most: at even intervals, the latest at intervals of :data:`EVERY`,
