@@ -2,9 +2,9 @@
 
 The first to make way are connections that asked last for what needs no key, such as ``/readyz``,
 even while they are answered; then those that wait for a request: first those that have shown no
-valid key, as long as half of all places are theirs, so that new clients get to show one. Of each it
-is the one that waits longest of the address that has most of them; of those with a key, of the
-tenant that has most; of all, where nobody has more than a few. Another whose request is being
+valid key, while they are no fewer than those that have, so that new clients get to show one. Of
+each it is the one that waits longest of the address that has most of them; of those with a key, of
+the tenant that has most; of all, where nobody has more than a few. Another whose request is being
 answered never does.
 
 So a valid request finds room however many connections without a key are open, whether they send
@@ -40,10 +40,6 @@ LEAST = 64
 ADDRESS_SHARE = 2
 """One address may hold one part in so many of the connections. It is large because a proxy in
 front of the gateway is one address.
-"""
-NEW_SHARE = 2
-"""Those that have shown no key yet may take one part in so many of the connections from those that
-have.
 """
 MAX_WAITING = 32
 MANY_WAITING = 2_048
@@ -167,10 +163,11 @@ class Connections:
 
     def _victim(self, address: str | None) -> Connection | None:
         """Which one makes way: of an address, or None: of all."""
+        # Both share what no busy one holds: a part of all places would be all that is left.
         if address is None:
-            keyed, many = self._of_tenants, len(self._new) > self.most // NEW_SHARE
+            keyed, many = self._of_tenants, len(self._new) >= len(self._of_tenants)
         else:
-            keyed, many = self._keyed, self._new.of(address) > self.most_of_address // NEW_SHARE
+            keyed, many = self._keyed, self._new.of(address) >= self._keyed.of(address)
         for kind in (self._keyless, *((self._new, keyed) if many else (keyed, self._new))):
             if (victim := kind.first(address)) is not None:
                 return victim

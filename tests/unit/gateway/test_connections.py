@@ -138,18 +138,35 @@ def test_the_address_with_most_connections_makes_way_before_one_that_waits_longe
     assert not own.made_way
 
 
-def test_a_connection_with_a_key_makes_way_after_half_of_the_places_went_to_those_without() -> None:
+def test_idle_connections_with_a_key_make_way_while_they_are_more_than_those_without() -> None:
     connections = Connections(8, 8)
     keyed = opened(connections, *"aaaaa")
     for one in keyed:
         connections.is_answered(one)
         connections.waits(one, "acme")
-    new = opened(connections, *"bcdef")
-    assert [one.made_way for one in keyed] == [True, True, False, False, False]
-    assert not any(one.made_way for one in new), "half of the places and one"
+    new = opened(connections, *"bcde")
+    assert [one.made_way for one in keyed] == [True, False, False, False, False]
+    assert not any(one.made_way for one in new), "half of the places"
     opened(connections, *"ghijkl")
-    assert sum(one.made_way for one in keyed) == 2
+    assert sum(one.made_way for one in keyed) == 1
     assert all(one.made_way for one in new), "the next ones take their places"
+
+
+@pytest.mark.parametrize("address", ["", "z"], ids=["of-all", "of-one-address"])
+def test_while_many_are_busy_idle_connections_with_a_key_keep_half_of_the_other_places(
+    address: str,
+) -> None:
+    connections = Connections(16, 16 if not address else 12)
+    busy, keyed = opened(connections, *(address or c for c in "abcdefgh")), []
+    for one in busy:
+        connections.is_answered(one)
+    keyed = opened(connections, *(address or c for c in "ijkl"))
+    for one in keyed:
+        connections.is_answered(one)
+        connections.waits(one, "acme")
+    opened(connections, *(address or c for c in "mnopqrstuvwxyz"))
+    assert sum(not one.made_way for one in keyed) == (2 if address else 4)
+    assert not any(one.made_way for one in busy)
 
 
 def test_a_client_that_opens_a_few_connections_at_once_is_no_worse_off_than_many_with_one() -> None:
@@ -191,8 +208,8 @@ def test_whoever_makes_way_is_the_first_of_its_kind_of_an_address_with_most_of_t
         one = held.get(number)
         if one is None:
             one = Open("abc"[number % 3])
-            new = sum(since[x][0] == "w" for x in held.values())
-            order = "nwk" if new > 2 else "nkw"
+            count = Counter(since[x][0] for x in held.values())
+            order = "nwk" if count["w"] >= count["k"] else "nkw"
             of_kind = [k for k in order if any(since[x][0] == k for x in held.values())]
             full = len(held) == 5
             assert connections.add(one) == (not full or bool(of_kind))
