@@ -30,6 +30,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "summary_breaker_seconds": (0, 86_400),
     "memory_model_seconds": (1, 60),
     "user_requests_per_second": (0, 1_000_000),
+    "user_concurrent_requests": (0, 1_000_000),
     "user_streams": (0, 1_000_000),
     "stale_after": (0, 86_400),
     "hibernate_after": (0, 31_536_000_000),

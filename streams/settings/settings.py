@@ -110,10 +110,10 @@ class Settings(MemorySettings, frozen=True, forbid_unknown_fields=True, kw_only=
     TLS (``threadfold.gateway.tls``). ``cors_origins`` and ``gateway_hosts`` are lists joined by
     commas (``threadfold.gateway.origins``). ``token_secret`` is part of what signs the tokens of
     end users; those of ``accepted_token_secrets``, joined by commas, count as well.
-    ``user_requests_per_second`` and ``user_streams`` are one user's share in a gateway; 0: no
-    limit. A context that misses events which have been in the log for more than ``stale_after``
-    seconds says so (``"stale"``); 0: never. ``public_codec`` compresses what is written to the
-    topic of summaries, which clients of any kind read.
+    ``user_requests_per_second``, ``user_concurrent_requests`` and ``user_streams`` are one user's
+    share in a gateway; 0: no limit. A context that misses events which have been in the log for
+    more than ``stale_after`` seconds says so (``"stale"``); 0: never. ``public_codec`` compresses
+    what is written to the topic of summaries, which clients of any kind read.
 
     A stream is silent for ``stream_heartbeat`` seconds at most. Assistant text in progress of which
     nothing more came for ``partial_timeout`` seconds is kept as an interrupted message
@@ -181,6 +181,7 @@ class Settings(MemorySettings, frozen=True, forbid_unknown_fields=True, kw_only=
     cors_origins: str = ""
     gateway_hosts: str = ""
     user_requests_per_second: float = 10.0
+    user_concurrent_requests: int = 10
     user_streams: int = 10
     quota_requests_per_second: float = 0.0
     quota_events_per_second: float = 0.0

@@ -73,7 +73,11 @@ class Gateway:
     ) -> None:
         self.state = GatewayState(Connection(settings), openapi=self.openapi)
         self._origins = Origins(settings)
-        share = UserShare(settings.user_requests_per_second, settings.user_streams)
+        share = UserShare(
+            settings.user_requests_per_second,
+            settings.user_concurrent_requests,
+            settings.user_streams,
+        )
         self._admission = Admission(
             self.state.connection, self._origins, share, self._answer, limits
         )

@@ -274,7 +274,7 @@ class BoundedProtocol(CountedProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
-        self._pace.add(len(body))
+        self._pace.add(len(body), self.loop.time())
         self._pieces.append(body)
 
     def _hand_on(self) -> None:

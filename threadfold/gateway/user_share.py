@@ -1,4 +1,5 @@
-"""One end user's share of the tenant's quotas: requests a second and open streams, in this gateway.
+"""One end user's share of the tenant's quotas: requests a second, requests under way and open
+streams, in this gateway.
 
 The tenant's own quotas hold for all of its users together. A share keeps one user from using them
 up.
@@ -27,17 +28,23 @@ class UserShare:
 
     Args:
         rate: requests a second of one user; 0: no limit.
+        requests: requests of one user that may be under way at once; 0: no limit.
         streams: streams that one user may have open; 0: no limit.
     """
 
     def __init__(
-        self, rate: float, streams: int, clock: Callable[[], float] = time.monotonic
+        self,
+        rate: float,
+        requests: int,
+        streams: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rate = rate
         self._capacity = max(1.0, rate * BURST)
-        self._streams = streams
+        self._requests, self._streams = requests, streams
         self._clock = clock
         self._levels: OrderedDict[_User, tuple[float, float]] = OrderedDict()
+        self._under_way: dict[_User, int] = {}
         self._open: dict[_User, int] = {}
 
     @contextmanager
@@ -45,24 +52,27 @@ class UserShare:
         """A place for one request of a user.
 
         Raises:
-            QuotaExceeded: the user has no requests left, or as many streams as may be.
+            QuotaExceeded: the user has no requests left, or as many requests under way or streams
+                as may be.
         """
         who = (tenant, user)
         if self._rate:
             self._charge(who)
-        if not stream:
-            yield
-            return
-        count = self._open.get(who, 0)
-        if self._streams and count >= self._streams:
-            raise QuotaExceeded(f"you have {count} open streams, which is the limit: close one")
-        self._open[who] = count + 1
+        counts, most = (self._open, self._streams) if stream else (self._under_way, self._requests)
+        count = counts.get(who, 0)
+        if most and count >= most:
+            raise QuotaExceeded(
+                f"you have {count} open streams, which is the limit: close one"
+                if stream
+                else f"you have {count} requests under way, which is the limit: wait for one"
+            )
+        counts[who] = count + 1
         try:
             yield
         finally:
-            self._open[who] -= 1
-            if not self._open[who]:
-                del self._open[who]
+            counts[who] -= 1
+            if not counts[who]:
+                del counts[who]
 
     def _charge(self, who: _User) -> None:
         now = self._clock()

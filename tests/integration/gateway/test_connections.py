@@ -11,6 +11,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
+import msgspec
 import pytest
 
 from streams.settings.settings import Settings
@@ -47,17 +48,13 @@ async def small(platform: Platform) -> AsyncIterator[Small]:
     app = create_gateway(platform.settings)
     async with serving(app, connections) as url:
         async with httpx.AsyncClient(base_url=url) as http:
-
-            async def ready() -> bool:
-                return (await http.get("/readyz")).status_code == 200
-
-            await until(ready)
+            await until(lambda: ok(http, "/readyz"))
         yield Small(url, connections, app)
 
 
-def head(key: str, length: int = 1_000) -> bytes:
+def head(key: str, length: int = 1_000, path: str = PATH) -> bytes:
     return (
-        f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
     ).encode()
 
@@ -107,6 +104,10 @@ class Dribble:
                 await asyncio.sleep(0.1)
                 writer.write(b" ")
                 await writer.drain()
+
+
+async def ok(http: httpx.AsyncClient, path: str) -> bool:
+    return (await http.get(path)).status_code == 200
 
 
 async def asked(url: str, key: str) -> httpx.Response:
@@ -246,6 +247,29 @@ async def test_a_request_without_a_key_is_answered_401_and_its_connection_closed
     await slow.begin(1)
     (answer,) = await slow.answers()
     assert answer.startswith(b"HTTP/1.1 401 ") and b"\r\nconnection: close\r\n" in answer.lower()
+
+
+async def test_one_end_user_does_not_take_all_requests_that_the_tenant_may_have_under_way(
+    platform: Platform,
+) -> None:
+    app = create_gateway(msgspec.structs.replace(platform.settings, user_concurrent_requests=3))
+    app.concurrency.limits = Limits(requests=32)
+    headers = {"Authorization": f"Bearer {platform.key}"}
+    async with serving(app) as url:
+        async with httpx.AsyncClient(base_url=url, headers=headers) as http:
+            await until(lambda: ok(http, "/readyz"))
+            claims = {"user": "ann", "verbs": ["append"], "conversations": ["of-ann"]}
+            token = str((await http.post("/v1/tokens", json=claims)).json()["token"])
+        slow = Dribble(url, head(token, path="/v1/conversations/of-ann/messages"))
+        try:
+            await slow.begin(12)
+            await until(lambda: asyncio.sleep(0, app.concurrency.all.requests >= 3))
+            await served(url, platform.key)
+            refused = await asked(url, token)
+            assert refused.status_code == 429
+            assert "you have 3 requests under way" in refused.text
+        finally:
+            await slow.end()
 
 
 async def test_a_body_that_comes_too_slowly_is_answered_408(

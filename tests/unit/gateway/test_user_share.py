@@ -1,4 +1,4 @@
-"""One end user's share: requests a second and open streams, each user's own."""
+"""One end user's share: requests a second, requests under way and open streams, each user's own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def admitted(share: UserShare, user: str = "ann", tenant: str = "acme") -> bool:
 
 def test_a_user_has_a_burst_and_then_the_rate_and_others_have_their_own() -> None:
     clock = Clock()
-    share = UserShare(5, 0, clock)
+    share = UserShare(5, 0, 0, clock)
     assert sum(admitted(share) for _ in range(30)) == 10
     assert admitted(share, "bob") and admitted(share, "ann", "rival")
     clock.now += 1
@@ -39,7 +39,7 @@ def test_a_user_has_a_burst_and_then_the_rate_and_others_have_their_own() -> Non
 
 
 def test_a_user_opens_so_many_streams_and_another_when_one_has_ended() -> None:
-    share = UserShare(0, 2)
+    share = UserShare(0, 0, 2)
     with ExitStack() as held:
         held.enter_context(share.slot("acme", "ann", stream=True))
         with share.slot("acme", "ann", stream=True):
@@ -54,19 +54,36 @@ def test_a_user_opens_so_many_streams_and_another_when_one_has_ended() -> None:
             pass
 
 
+def test_a_user_has_so_many_requests_under_way_and_leaves_the_tenant_the_others() -> None:
+    share = UserShare(0, 2, 0)
+    with ExitStack() as held:
+        held.enter_context(share.slot("acme", "ann", stream=False))
+        with share.slot("acme", "ann", stream=False):
+            with (
+                pytest.raises(QuotaExceeded, match="2 requests under way"),
+                share.slot("acme", "ann", stream=False),
+            ):
+                pass
+            with share.slot("acme", "bob", stream=False), share.slot("acme", "ann", stream=True):
+                pass
+        with share.slot("acme", "ann", stream=False):
+            pass
+
+
 def test_without_limits_all_are_admitted() -> None:
-    share = UserShare(0, 0)
+    share = UserShare(0, 0, 0)
     assert all(admitted(share) for _ in range(1000))
     with ExitStack() as held:
         for _ in range(100):
             held.enter_context(share.slot("acme", "ann", stream=True))
+            held.enter_context(share.slot("acme", "ann", stream=False))
 
 
 def test_any_number_of_users_is_remembered_in_bounded_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(user_share, "MOST", 3)
-    share = UserShare(0.5, 0, Clock())
+    share = UserShare(0.5, 0, 0, Clock())
     assert admitted(share, "first") and not admitted(share, "first")
     assert all(admitted(share, f"user {i}") for i in range(10))
     assert admitted(share, "first"), "forgotten, and so full again"
