@@ -24,6 +24,7 @@ from langchain_core.messages import (
     ChatMessage,
     HumanMessage,
     HumanMessageChunk,
+    InvalidToolCall,
     SystemMessage,
     SystemMessageChunk,
     ToolMessage,
@@ -112,6 +113,27 @@ async def test_messages_come_back_equal_from_both_halves_of_the_interface(
     await asyncio.to_thread(history.add_messages, messages[:5])
     await history.aadd_messages(messages[5:])
     assert await both(history) == messages
+
+
+async def test_an_image_that_a_model_made_or_a_system_message_shows_comes_back(
+    history: ThreadfoldChatMessageHistory, client: Client
+) -> None:
+    messages: list[BaseMessage] = [
+        SystemMessage(PICTURE, id="s-1"),
+        HumanMessage("Draw it."),
+        AIMessage(
+            [PICTURE[1], "Here."],
+            id="run-7",
+            additional_kwargs={"k": 1},
+            response_metadata={"finish_reason": "STOP"},
+            invalid_tool_calls=[InvalidToolCall(name="bad", args="{oops", id="c1", error="e")],
+        ),
+        ToolMessage("no", tool_call_id="c1"),
+    ]
+    await history.aadd_messages(messages)
+    assert await both(history) == messages
+    context = await asyncio.to_thread(client.context, history.session_id)
+    assert "[an image]" in str(context.messages[-2]["content"])
 
 
 async def test_blocks_of_other_kinds_come_back_and_are_sent_in_every_format(

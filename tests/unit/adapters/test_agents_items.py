@@ -92,6 +92,10 @@ CASES: list[list[dict[str, Any]]] = [
             ],
         }
     ],
+    [
+        {"role": role, "content": [{"type": "input_text", "text": "see"}, PICTURE]}
+        for role in ("system", "developer", "assistant")
+    ],
     [SPOKEN],
     [REFUSED],
     [REASONING, SPOKEN],

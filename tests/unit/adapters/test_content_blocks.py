@@ -121,6 +121,23 @@ def test_a_models_reasoning_is_no_text_and_an_empty_text_is_none() -> None:
     assert converted(["", {"type": "text", "text": ""}], complete=True).content == []
 
 
+@pytest.mark.parametrize(
+    ("block", "word"),
+    [
+        ({"type": "image_url", "image_url": {"url": DATA, "detail": "low"}}, "[an image]"),
+        ({"type": "input_image", "image_url": "https://a/b.png", "detail": "auto"}, "[an image]"),
+        ({"type": "input_file", "file_id": "f1"}, "[a file]"),
+        ({"type": "file", "file": {"file_id": "f1"}}, "[a file]"),
+    ],
+)
+def test_an_image_or_a_file_outside_a_users_message_is_a_word_and_comes_back(
+    block: dict[str, Any], word: str
+) -> None:
+    made = converted([{"type": "text", "text": "before"}, block])
+    assert [part["text"] for part in made.content if isinstance(part, dict)] == ["before", word]
+    assert restored(made.content, made.holes) == [{"type": "text", "text": "before"}, block]
+
+
 def outcome(output: list[dict[str, Any]]) -> Any:
     call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
     item = {"type": "function_call_output", "call_id": "c1", "output": output}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from threadfold_client.adapters.content import converted, is_text, plain_text, restored
+from threadfold_client.adapters.content import converted, plain_text, restored
 from threadfold_client.adapters.kept import is_stored, keep, kept
 
 PROVIDER = "openai-agents"
@@ -20,8 +20,7 @@ _CALL = ("type", "call_id", "name", "arguments")
 def to_events(items: Sequence[Any]) -> list[dict[str, Any]]:
     """The items as flat events, in order; :func:`to_items` gives the same items back.
 
-    Of a function's output only ``call_id`` and ``output`` are kept; of system and developer
-    messages everything but images and files.
+    Of a function's output only ``call_id`` and ``output`` are kept.
     """
     events: list[dict[str, Any]] = []
     for group in _groups([dict(item) for item in items]):
@@ -101,8 +100,6 @@ def _groups(items: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 def _input(item: dict[str, Any]) -> dict[str, Any]:
     made = converted(item.get("content"), complete=item["role"] == "user")
     flat = {"type": "message", "role": item["role"], "content": made.content}
-    if item["role"] != "user" and not is_text(made.content):
-        return {**flat, "content": plain_text(made.content)}
     if _plain(flat) == [item]:
         return flat
     return keep(flat, PROVIDER, [{"message": {**item, "content": None}, "holes": made.holes}])

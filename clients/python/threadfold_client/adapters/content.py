@@ -31,9 +31,10 @@ def converted(content: Any, *, complete: bool = False) -> Converted:
     """Divide a content.
 
     Args:
-        complete: a part of a kind that events do not have is in the content as text too, so that
-            every model is sent it. Otherwise it is in the holes only: a model's own output has
-            parts, like reasoning, that are no text.
+        complete: images and files are in the content, and a part of a kind that events do not have
+            is there as text, so that every model is sent it. Otherwise there is a word for an image
+            or a file, as no provider takes it outside of users' messages, and parts of other kinds
+            are in the holes only: a model's own output has parts, like reasoning, that are no text.
     """
     if isinstance(content, str):
         return Converted(content, None)
@@ -42,7 +43,10 @@ def converted(content: Any, *, complete: bool = False) -> Converted:
     for given in content or ():
         part = {"type": "text", "text": given} if isinstance(given, str) else dict(given)
         made = _part(part)
-        if made is not None:
+        if made is not None and not complete and made[0]["type"] != "text":
+            parts.append({"type": "text", "text": word_for(part)})
+            holes.append({"word": part})
+        elif made is not None:
             parts.append(made[0])
             holes.append({"text": True} if isinstance(given, str) else {made[0]["type"]: made[1]})
         elif complete and not _is_empty(part):
@@ -74,11 +78,6 @@ def plain_text(content: Any) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(part["text"] for part in content or () if part.get("type") == "text")
-
-
-def is_text(content: str | list[dict[str, Any]]) -> bool:
-    """Whether an event's content holds no image and no file."""
-    return isinstance(content, str) or all(part["type"] == "text" for part in content)
 
 
 def _part(part: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:

@@ -19,7 +19,7 @@ from langchain_core.messages import (
     messages_from_dict,
 )
 
-from threadfold_client.adapters.content import converted, is_text, plain_text, restored
+from threadfold_client.adapters.content import converted, restored
 from threadfold_client.adapters.kept import is_stored, keep, kept
 
 PROVIDER = "langchain"
@@ -33,8 +33,7 @@ _USAGE = ("input_tokens", "output_tokens", "total_tokens")
 def to_event(message: BaseMessage) -> dict[str, Any]:
     """One message as a flat event; :func:`to_message` gives it back equal.
 
-    Of a tool's message ``tool_call_id``, ``name``, content and whether it is an error are kept; of
-    a system message everything but images and files.
+    Of a tool's message ``tool_call_id``, ``name``, content and whether it is an error are kept.
     """
     if isinstance(message, ToolMessage):
         return _result(message, converted(message.content, complete=True).content)
@@ -46,8 +45,6 @@ def to_event(message: BaseMessage) -> dict[str, Any]:
     }
     made = converted(message.content, complete=flat["role"] == "user")
     flat["content"] = made.content or ""
-    if flat["role"] in ("system", "developer") and not is_text(made.content):
-        return {**flat, "content": plain_text(made.content)}
     if message.name:
         flat["name"] = message.name
     if isinstance(message, AIMessage):
