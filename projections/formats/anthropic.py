@@ -177,12 +177,10 @@ class _Turns:
         names = self.waiting.get(message["tool_call_id"]) or [
             _NOT_ID.sub("_", message["tool_call_id"])
         ]
-        block = {
-            "type": "tool_result",
-            "tool_use_id": names.pop(0),
-            "content": _blocks(message.get("content")),
-        }
-        return {**block, "is_error": True} if error else block
+        content = _blocks(message.get("content"))
+        block = {"type": "tool_result", "tool_use_id": names.pop(0), "content": content}
+        # Anthropic refuses an error without content.
+        return {**block, "content": content or [_text(EMPTY)], "is_error": True} if error else block
 
     def _fresh(self, call_id: str) -> str:
         base = _NOT_ID.sub("_", call_id)[:60] or "call"

@@ -26,15 +26,17 @@ def awaits_of(window: Window) -> str:
     A user who speaks while an approval is open is to be answered first.
     """
     state, last = window.state, _last(window)
-    if last is None or state.closed is not None:
+    if state.closed is not None:
         return USER
-    if last.kind == Kind.USER:
+    if last is not None and last.kind == Kind.USER:
         return MODEL
     kinds = {suspension.kind for suspension in state.suspensions}
     if "approval" in kinds:
         return APPROVAL
     if kinds:
         return TOOL if "external" in kinds else USER
+    if last is None:
+        return USER
     if last.kind == Kind.RESOLUTION:
         return TOOL if state.calls else USER
     if any(not call.dead for call in state.calls):

@@ -140,6 +140,8 @@ def _block(block: dict[str, Any], role: str) -> list[str]:
         )
     if kind == "tool_result":
         content = block.get("content")
+        if block.get("is_error") and not content:
+            return ["an error without content"]
         if content is None or content == [] or isinstance(content, str):
             return []
         inner = _blocks(content)

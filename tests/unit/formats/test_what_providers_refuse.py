@@ -54,6 +54,13 @@ def test_two_calls_of_one_id_in_one_message(answers: int) -> None:
     assert checked(story.window) is not None
 
 
+@pytest.mark.parametrize("content", [None, "", " ", []])
+def test_an_error_that_says_nothing(content: Any) -> None:
+    """Anthropic: "content cannot be empty if `is_error` is true"."""
+    story = told(calls(call("a")), {**result("a", content), "is_error": True})
+    assert checked(story.window) is not None
+
+
 @pytest.mark.parametrize("name", ["files.read", "look up", "x" * 80, "größe"])
 def test_a_function_name_that_is_none(name: str) -> None:
     story = told(calls(call("a", name)), result("a"))

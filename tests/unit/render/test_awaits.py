@@ -184,6 +184,15 @@ def test_an_answered_user_and_other_waits_end_as_they_are() -> None:
     assert context(asked)["awaits"] == "user"
 
 
+@pytest.mark.parametrize(
+    ("kind", "awaits"), [("approval", "approval"), ("external", "tool"), ("input", "user")]
+)
+def test_a_suspension_is_awaited_before_anybody_has_spoken(kind: str, awaits: str) -> None:
+    story = Story(WIDE)
+    story.say(events.Suspension("s", kind))
+    assert context(story)["awaits"] == awaits
+
+
 def test_calls_of_a_turn_that_ended_are_not_awaited() -> None:
     story = Story(WIDE)
     story.user("Look.")
