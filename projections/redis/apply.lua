@@ -4,7 +4,8 @@
 -- then the tenants' lists that change.
 -- ARGV[1] this server's incarnation, or '' to leave that which is there, [2] the revision the writer believes in ('' for none), [3] offset,
 -- [4] timestamp, [5] hash of the last record folded, [6] the offset up to which the partition heals, [7] the layout of windows,
--- [8] the offset up to which all but restoring conversations are folded, [9] those, [10] how many conversations; then for each conversation:
+-- [8] the offset up to which all but restoring conversations are folded, [9] those, [10] how many conversations,
+-- [11] '1' if what is stored grows by the batch, or '0'; then for each conversation:
 --   name, '1' when the window's fields all go first, '2' when its recent ids do as well, or '0', n, n names and values to put, m, m names to delete,
 --   the same for the recent ids (k names and values, l names), due: 'keep', 'clear' or 'set',
 --   timer: 'keep', 'clear' or the time in ms;
@@ -20,8 +21,13 @@ if revision ~= ARGV[2] then
   return {'fenced', revision, state[2] or ''}
 end
 
+if ARGV[11] == '1' then
+  -- At maxmemory a server refuses a script's first write only, and no DEL: this one changes nothing, and is refused.
+  redis.call('HSETNX', KEYS[1], 'revision', '')
+end
+
 local last_window = 3 + 2 * tonumber(ARGV[10])
-local at = 11
+local at = 12
 local function take()
   local value = ARGV[at]
   at = at + 1

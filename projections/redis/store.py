@@ -188,7 +188,7 @@ class RedisStore(Deadlines):
             checkpoint.ahead,
             rollbacks_text(checkpoint),
         ]
-        args.append(len(writes))
+        args += (len(writes), int(not all(write.frees for write in writes)))
         lists = Lists()
         for write in writes:
             if write.listing is not None:

@@ -188,7 +188,8 @@ class Write:
     :data:`projections.fold.timers.KEEP_TIMER`. ``listing`` is what changes of the tenant's
     lists, None for nothing. ``anew``: whatever is there of the conversation goes first, its recent
     ids, too. ``rests`` takes it out of the idle set: it sleeps now, or is not to be put to sleep
-    before its next write. ``copies`` is what changes of its copies.
+    before its next write. ``copies`` is what changes of its copies. ``frees``: less is stored after
+    it, so that a store that is full takes it, too.
     """
 
     key: Key
@@ -204,6 +205,7 @@ class Write:
     anew: bool = False
     rests: bool = False
     copies: CopiesChange = NO_CHANGE
+    frees: bool = False
 
 
 class Verdict(Enum):
@@ -293,6 +295,7 @@ def write_of(
         listing_of(window.key.tenant, mark.listed, lists, at_ms),
         anew=mark.layout.nothing,
         copies=copies,
+        frees=window.meta.erased,
     )
 
 
@@ -316,6 +319,7 @@ def stub_write(
         after=NOTHING,
         rests=True,
         copies=ENDS,
+        frees=after is None,
     )
 
 
@@ -323,4 +327,4 @@ def rest_write(key: Key) -> Write:
     """The write that leaves a window as it is, and takes it out of the idle set until it is written
     next.
     """
-    return Write(key, False, [], [], [], [], DueChange.KEEP, NOTHING, rests=True)
+    return Write(key, False, [], [], [], [], DueChange.KEEP, NOTHING, rests=True, frees=True)

@@ -2,7 +2,7 @@
 --
 -- KEYS[1] the partition's state, then the hashes that change.
 -- ARGV[1] the revision the writer believes in ('' for none), [2] offset, [3] timestamp, [4] hash of the last record, [5] the offset up to
--- which the partition heals; then for each hash: n, n names and values to put, m, m names to delete.
+-- which the partition heals, [6] how many values are put in all; then for each hash: n, n names and values to put, m, m names to delete.
 -- Answers {verdict, revision}: 'applied', 'duplicate' (this very batch is in already) or 'fenced' (somebody else wrote).
 
 local state = redis.call('HMGET', KEYS[1], 'revision', 'offset', 'hash')
@@ -14,7 +14,12 @@ if revision ~= ARGV[1] then
   return {'fenced', revision}
 end
 
-local at = 6
+if tonumber(ARGV[6]) > 0 then
+  -- At maxmemory a server refuses a script's first write only, and no HDEL: this one changes nothing, and is refused.
+  redis.call('HSETNX', KEYS[1], 'revision', '')
+end
+
+local at = 7
 -- unpack takes a bounded number of values at a time.
 local function run(command, key)
   local n = tonumber(ARGV[at])

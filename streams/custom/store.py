@@ -130,6 +130,7 @@ class RedisProjectionStore:
         changed.update(
             (self._ids(place, conversation), hash_) for conversation, hash_ in write.ids.items()
         )
+        args.append(sum(len(hash_.put) for hash_ in changed.values()))
         for name, hash_ in changed.items():
             keys.append(name)
             args.append(2 * len(hash_.put))

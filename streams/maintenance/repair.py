@@ -176,6 +176,7 @@ def whole_write(key: Key, window: Window | None, at_ms: int) -> Write:
             None,
             Listing(None, False, quarantined=False, left=states),
             anew=True,
+            frees=True,
         )
     now = listed(window)
     places = places_of(key.tenant, now)

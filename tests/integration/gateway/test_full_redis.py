@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
-from projections.errors import WaitTimedOut
+from projections.errors import RedisUnavailable, WaitTimedOut
+from projections.names import Key
 from projections.redis.store import RedisStore
+from projections.storage.records import Verdict
+from streams.custom.persistence import write_of
+from streams.custom.result import Cell
+from streams.custom.store import RedisProjectionStore
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
@@ -19,6 +25,7 @@ from tests.support.commands import cli
 from tests.support.gateway import say
 from tests.support.gateway_outages import gateway, is_ready, make_key
 from tests.support.redis_servers import Server
+from tests.support.store import A, B, at, begin, write
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
@@ -41,6 +48,45 @@ async def test_store_reports_why_it_takes_no_writes(server: Server) -> None:
     assert "is at its maxmemory" in (await store.ping())["refuses"]
     server.ask("CONFIG", "SET", "maxmemory", 1 << 30)
     assert (await store.ping())["refuses"] == ""
+    await store.close()
+
+
+@pytest.mark.parametrize("first_deletes", [True, False])
+async def test_a_full_server_takes_what_frees_memory_and_nothing_that_grows(
+    server: Server, first_deletes: bool
+) -> None:
+    """Within a script it refuses the first write alone, and a write that deletes never."""
+    store, new = RedisStore(server.url), Key("acme", "new")
+    large = {"put": {b"0": b"x" * 10_000}}
+    revision = await begin(store, 1, write(A), write(B, **large))
+    server.ask("CONFIG", "SET", "maxmemory", 1 << 20)
+    frees = replace(write(B, reset=True), frees=True)
+    for key in (A, new):
+        grows = replace(write(key, reset=first_deletes, **large), anew=first_deletes)
+        for writes in ([grows], [frees, grows]):
+            with pytest.raises(RedisUnavailable, match="maxmemory"):
+                await store.apply(1, 0, at(revision, 1), writes)
+    checkpoint, left = await store.read(1, 0, [A, B, new])
+    assert checkpoint is not None and checkpoint.revision == revision
+    assert [None if one is None else one.size > 10_000 for one in left] == [False, True, None]
+    done = await store.apply(1, 0, at(revision, 1), [frees])
+    assert done.verdict is Verdict.APPLIED
+    _, (small,) = await store.read(1, 0, [B])
+    assert small is not None and small.size < 100
+    await store.close()
+
+
+async def test_a_full_server_takes_no_value_of_a_projection_beside_one_that_goes(
+    server: Server,
+) -> None:
+    store, a, b = RedisProjectionStore(server.url), Cell("acme", "a"), Cell("other", "b")
+    first = await store.apply("p", at("", 0), write_of({a: b"1"}, {}))
+    server.ask("CONFIG", "SET", "maxmemory", 1 << 20)
+    with pytest.raises(RedisUnavailable, match="maxmemory"):
+        await store.apply("p", at(first.revision, 1), write_of({a: None, b: b"2"}, {}))
+    assert await store.load("p", [a, b]) == [b"1", None]
+    freed = await store.apply("p", at(first.revision, 1), write_of({a: None}, {}))
+    assert freed.verdict is Verdict.APPLIED
     await store.close()
 
 
