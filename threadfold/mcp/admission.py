@@ -4,8 +4,8 @@
 2. **POST**, else 405: without sessions there is nothing that a ``GET`` could wait for.
 3. **The gateway knows the credential**, else 401. The gateway is asked again after some seconds.
 4. **The whole body**, up to a limit, else 413.
-5. **JSON, read as strictly as the gateway reads it**, else 400: no key twice in one object, not too
-   deep. Of too many values 422: the SDK parses in the event loop.
+5. **One message of JSON-RPC, as strictly read as JSON at the gateway**, else 400: no key twice in
+   an object, not too deep. Of too many values 422: the SDK parses in the event loop.
 
 So nobody without a valid key holds a place among the connections, as at the gateway.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
 from mcp.types import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
@@ -73,11 +74,25 @@ class Admission:
             await _discard(receive)
             raise
         check_values(body, MOST_VALUES)
-        if len(body) <= LOOP_BYTES:
-            decode(body)
-        else:
-            await asyncio.to_thread(decode, body)
+        _check_message(
+            decode(body) if len(body) <= LOOP_BYTES else await asyncio.to_thread(decode, body)
+        )
         return body
+
+
+def _check_message(message: Any) -> None:
+    """Raise :class:`MalformedInput` for what is no message of JSON-RPC. The SDK takes a request
+    whose id is none for a notification, which is never answered.
+    """
+    if not isinstance(message, dict):
+        raise MalformedInput("the body is no JSON object: send one message of JSON-RPC")
+    if message.get("jsonrpc") != "2.0":
+        raise MalformedInput('the field jsonrpc is not "2.0"')
+    id_ = message.get("id", 0)
+    if isinstance(id_, bool) or not isinstance(id_, int | str):
+        raise MalformedInput("the field id is neither a text nor a whole number")
+    if not isinstance(message.get("params", {}), dict):
+        raise MalformedInput("the field params is no JSON object")
 
 
 def _refusal(error: ThreadfoldError | ClientDisconnect) -> Response:

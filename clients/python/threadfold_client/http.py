@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator
 from functools import cache
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -40,6 +41,20 @@ def _tls(file: str | None, folder: str | None) -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
+def _check(url: object, key: object) -> None:
+    """Raise :class:`Invalid` for an address or a key with which no call can be sent."""
+    try:
+        place = urlsplit(url) if isinstance(url, str) else None
+        valid = place is not None and place.scheme in ("http", "https") and bool(place.hostname)
+        valid = valid and (place is None or place.port != 0)  # raises where it is too large
+    except ValueError:
+        valid = False
+    if not valid:
+        raise Invalid(f"url is {url!r}: expected the gateway's address, like http://localhost:8080")
+    if key is not None and not (isinstance(key, str) and key.isascii() and key.isprintable()):
+        raise Invalid("key has other characters than those of a key or token: check it")
+
+
 class HttpTransport:
     """A gateway at ``url``, as the tenant of ``key``.
 
@@ -56,10 +71,7 @@ class HttpTransport:
         timeout: float,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise Invalid(
-                f"url is {url!r}: expected the gateway's address, like http://localhost:8080"
-            )
+        _check(url, key)
         self.url = url.rstrip("/")
         headers = {
             "User-Agent": "threadfold-client",

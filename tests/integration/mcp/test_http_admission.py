@@ -181,6 +181,11 @@ async def test_a_body_is_read_as_strictly_as_the_gateway_reads_one(world: World)
         ("[" * 5_000, 400, ("levels deep",)),
         ("{", 400, ("is not JSON",)),
         ("", 400, ("is empty",)),
+        (f"[{call}]", 400, ("no JSON object",)),
+        ("null", 400, ("no JSON object",)),
+        (call.replace('"2.0"', '"1.0"'), 400, ("jsonrpc",)),
+        *((call.replace('"id": 1', f'"id": {id_}'), 400, ("id",)) for id_ in ("1.5", "{}", "null")),
+        (json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []}), 400, ("params",)),
         (many, 422, (f"more than {MOST_VALUES} JSON values",)),
     ]
     async with served(world.url) as http:
