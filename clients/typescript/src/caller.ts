@@ -114,7 +114,7 @@ export function pause(milliseconds: number, signal?: AbortSignal): Promise<void>
  */
 export function conversationPath(conversation: string, below = ""): string {
   check(
-    /^(?!\.\.?$)[\w.:-]{1,128}$/.test(conversation),
+    isText(conversation) && /^(?!\.\.?$)[\w.:-]{1,128}$/.test(conversation),
     `conversation '${conversation}' is not a name: 1 to 128 of A-Z a-z 0-9 . _ : -, not . or ..`,
   );
   return `/conversations/${conversation}${below}`;
@@ -122,8 +122,13 @@ export function conversationPath(conversation: string, below = ""): string {
 
 /** The path of a user; throws Invalid if the user is empty, or one that a URL cannot carry. */
 export function userPath(user: string): string {
-  check(!/^\.{0,2}$/.test(user), `user '${user}' fits in no URL`);
+  check(isText(user) && !/^\.{0,2}$/.test(user), `user '${user}' fits in no URL`);
   return `/users/${encodeURIComponent(user)}`;
+}
+
+/** Whether a value is a text: without types, a forgotten id would be the name "undefined". */
+function isText(value: unknown): boolean {
+  return typeof value === "string";
 }
 
 function check(fits: boolean, error: string): void {

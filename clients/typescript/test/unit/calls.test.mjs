@@ -204,10 +204,10 @@ test("an error that nobody caught is shown with a short line of the client", asy
 
 test("a name that a URL cannot carry, and an address that is none, are refused", async () => {
   const client = new threadfold.Client("http://127.0.0.1:1/", "key");
-  for (const name of ["", ".", "..", "a/b", "ä", "x".repeat(129)]) {
+  for (const name of ["", ".", "..", "a/b", "ä", "x".repeat(129), undefined, null, 5]) {
     await assert.rejects(client.append(name, SAY), { name: "Invalid", status: 422 });
   }
-  for (const user of ["", ".", ".."]) {
+  for (const user of ["", ".", "..", undefined, null]) {
     await assert.rejects(client.eraseUser(user), { name: "Invalid", status: 422 });
   }
   await assert.rejects(client.append("c", SAY, { idempotencyKey: "a\nb" }), { name: "Invalid" });
