@@ -190,8 +190,8 @@ class BoundedProtocol(CountedProtocol):
             self._close()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Answer what has come whole, and close after that; after the end of TLS nothing can be
-        answered.
+        """Answer what has come whole, and close after that. After the end of TLS nothing can be
+        answered, and nobody is thought to read a stream on, whose place the client may want again.
         """
         if self.scheme == "https":
             return False
@@ -199,7 +199,7 @@ class BoundedProtocol(CountedProtocol):
         if self._refusal is None:
             if self._in_head or self._in_body:
                 self._read_no_more(b"")
-            elif self.cycle is None or self.cycle.response_complete:
+            elif self.cycle is None or self.cycle.response_complete or self.cycle.chunked_encoding:
                 return False
             else:
                 self.cycle.keep_alive = False

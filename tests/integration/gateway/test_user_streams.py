@@ -9,8 +9,11 @@ from uuid import uuid4
 
 import pytest
 
+from streams.settings.settings import Settings
 from tests.support.end_users import Followed, World, follow
 from tests.support.gateway import is_problem, is_problem_401, say
+from tests.support.worker import until
+from threadfold.gateway import protocol
 
 
 @pytest.mark.parametrize("carried", ["query", "cookie", "header"])
@@ -62,6 +65,37 @@ async def test_a_token_in_an_address_is_for_streams_alone_and_a_key_never_goes_t
         assert key not in answer.text and token not in answer.text
     headers = {"Cookie": f"threadfold_token={token}", "Origin": "https://elsewhere.example"}
     is_problem_401(await world.http.get(stream, headers=headers))
+
+
+async def test_a_page_that_is_loaded_again_has_its_streams_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A browser that leaves sends the end of its stream: nobody reads on behind that."""
+    monkeypatch.setattr(protocol, "HALF_CLOSED", 600.0)
+    mine = await world.begin("ann", "hello")
+    token, place = await world.token("ann", verbs=["stream"]), world.http.base_url
+    ask = f"GET /v1/conversations/{mine}/stream?token={token} HTTP/1.1\r\nHost: x\r\n\r\n"
+    held: list[asyncio.StreamWriter] = []
+
+    async def stream() -> tuple[bytes, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection(place.host, place.port)
+        writer.write(ask.encode())
+        begin = await reader.readuntil(b"\r\n\r\n")
+        if b" 200 " in begin[:20]:
+            await reader.readuntil(b"event: state")
+        return begin[9:12], writer
+
+    async def all_open() -> bool:
+        opened = await asyncio.gather(*(stream() for _ in range(Settings().user_streams)))
+        for _, writer in opened:
+            writer.write_eof()
+            held.append(writer)
+        return {status for status, _ in opened} == {b"200"}
+
+    assert await all_open()
+    await until(all_open)
+    for writer in held:
+        writer.close()
 
 
 async def test_a_cookie_that_is_hard_to_read_costs_nothing(world: World) -> None:
