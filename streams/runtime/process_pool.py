@@ -11,8 +11,10 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
-from multiprocessing import get_context, parent_process
+from multiprocessing import parent_process
+from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
+from types import ModuleType
 from typing import TypeVar
 
 from projections.errors import ThreadfoldError
@@ -121,13 +123,37 @@ def start_processes(
     """An executor whose processes end when the owner is killed; arguments as of
     :class:`ProcessPool`.
     """
-    # Not forked: the owner has threads and connections.
     return ProcessPoolExecutor(
         size,
-        mp_context=get_context("spawn"),
+        mp_context=_Context(),
         initializer=_begin,
         initargs=(max_bytes, prepare, niceness),
     )
+
+
+_starting = threading.Lock()
+
+
+class _Process(SpawnProcess):
+    """A process that does not import the owner's main module, as others do: a script of somebody
+    who calls the library would run again in it, from its first line.
+    """
+
+    def start(self) -> None:
+        """Start it."""
+        with _starting:
+            main = sys.modules["__main__"]
+            sys.modules["__main__"] = ModuleType("__main__")
+            try:
+                super().start()
+            finally:
+                sys.modules["__main__"] = main
+
+
+class _Context(SpawnContext):
+    """Processes that are not forked: the owner has threads and connections."""
+
+    Process = _Process
 
 
 def _begin(max_bytes: int | None, prepare: Callable[[], None] | None, niceness: int) -> None:

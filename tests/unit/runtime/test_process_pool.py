@@ -153,6 +153,37 @@ def exists(pid: int) -> bool:
         return False
 
 
+SCRIPT = """
+import asyncio, math, sys
+from streams.runtime.process_pool import ProcessPool
+print("begun", flush=True)
+async def main():
+    pool = ProcessPool(2)
+    print(await asyncio.gather(pool.run(math.factorial, 3), pool.run(math.factorial, 4)))
+    await pool.close()
+asyncio.run(main())
+print(sys.modules["__main__"] is not None and __name__, main.__module__)
+"""
+
+
+@pytest.mark.parametrize("as_file", [True, False], ids=["a-file", "its-input"])
+def test_a_script_that_calls_the_library_does_not_run_again_in_the_processes(
+    tmp_path: Path, as_file: bool
+) -> None:
+    """Also one that does not ask whether its name is ``__main__``."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, script if as_file else "-"],
+        input=None if as_file else SCRIPT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["begun", "[6, 24]", "__main__ __main__"], done.stderr
+
+
 async def test_a_pool_that_does_not_wait_ends_with_what_it_works_on() -> None:
     pool = ProcessPool(1)
     await pool.run(os.getpid)
