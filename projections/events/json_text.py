@@ -95,24 +95,24 @@ def _too_many(most: int) -> InvalidRequest:
     )
 
 
-def decode(text: bytes, what: str = "the body") -> Any:
+def decode(text: bytes, what: str = "the body", most: int = MAX_VALUES) -> Any:
     """Decode JSON strictly: no NaN, no half surrogate pairs, no key twice in one object, nothing
     after the value.
 
     Raises:
         MalformedInput: it is not such a text, or nests too deeply; the message says where.
-        InvalidRequest: it holds more than :data:`MAX_VALUES` values.
+        InvalidRequest: it holds more than ``most`` values.
     """
     if not text:
         raise MalformedInput(f"{what} is empty: JSON was expected")
-    check_values(text)
+    check_values(text, most)
     try:
         value = msgspec.json.decode(text)
     except RecursionError:
         raise MalformedInput(f"{what} is nested more than {MAX_DEPTH} levels deep") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedInput(f"{what} is not JSON: {_explain(text, error)}") from None
-    key = _repeated_key(text, _keys(value, what))
+    key = _repeated_key(text, _keys(value, what), most)
     if key is not None:
         raise MalformedInput(f"{what} has the key {key[:60]!r} twice in one object")
     return value
@@ -136,10 +136,10 @@ def items_of(text: bytes, what: str = "the body") -> list[bytes] | None:
         raise MalformedInput(f"{what} is not JSON: {_explain(text, error)}") from None
 
 
-def _repeated_key(text: bytes, keys: int) -> str | None:
+def _repeated_key(text: bytes, keys: int, most: int) -> str | None:
     """A key that stands twice in one object of the text, of which a parser kept ``keys``."""
     # Each key has a colon behind it. Colons inside of strings make the first count too large.
-    if text.count(b":") == keys or _outside_strings(text, MAX_VALUES).colons == keys:
+    if text.count(b":") == keys or _outside_strings(text, most).colons == keys:
         return None
     found: list[str] = []
 

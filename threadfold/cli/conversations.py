@@ -9,7 +9,14 @@ from typing import Any
 import click
 
 from projections.render.read_header import AWAITING
-from threadfold.cli.common import data_option, load_settings, print_json, print_line, run
+from threadfold.cli.common import (
+    data_option,
+    load_settings,
+    print_json,
+    print_line,
+    read_state,
+    run,
+)
 from threadfold.cli.dead_letters import opened
 from threadfold.service.conversation_list import Filter
 from threadfold.service.conversation_list import conversations as page_of
@@ -64,7 +71,10 @@ def conversations(
                 break
         return rows
 
-    for row in run(look()):
+    rows = run(look())
+    if tenant is not None and not rows:
+        read_state(data).tenant(tenant)
+    for row in rows:
         if as_json:
             print_json(row)
         else:

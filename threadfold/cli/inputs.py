@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import orjson
-
 from projections.errors import MalformedInput
+from projections.events.json_text import decode
 from projections.window.bodies import to_flat
 
 
@@ -42,18 +41,14 @@ def parse_object(line: bytes, where: str) -> dict[str, Any]:
     """The JSON object on a line.
 
     Raises:
-        MalformedInput: the line is not UTF-8, not JSON, or not an object.
+        MalformedInput: the line is not UTF-8, not JSON (as strictly read as over HTTP), or not an
+            object.
     """
     try:
         line.decode()
     except UnicodeDecodeError as error:
         raise MalformedInput(f"{where}: it is not UTF-8 (byte {error.start + 1})") from None
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise MalformedInput(
-            f"{where}: it is not JSON: {error.msg} (column {error.colno})"
-        ) from None
+    value = decode(line, f"{where}: it", sys.maxsize)
     if not isinstance(value, dict):
         raise MalformedInput(f"{where}: expected a JSON object, got another JSON value")
     return value

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from projections.names import check_name, make_key
 from threadfold.cli.common import data_option, on_service, print_json
 from threadfold.cli.whole_help import Group
+
+if TYPE_CHECKING:
+    from threadfold.service.conversations import ConversationService
 
 
 @click.group(cls=Group)
@@ -55,9 +59,14 @@ def show(
         return 0 if shown["agrees"] else 1
     if tenant is None or conversation is None:
         raise click.UsageError("give an ID, or --tenant and --conversation")
-    make_key(tenant, conversation)
-    for record in on_service(
-        data, tenant, lambda service: service.ledger.last(tenant, conversation, last)
-    ):
+    key = make_key(tenant, conversation)
+
+    async def calls(service: ConversationService) -> list[dict[str, Any]]:
+        found = await service.ledger.last(tenant, conversation, last)
+        if not found:
+            await service.head(key)  # it says which is not known
+        return found
+
+    for record in on_service(data, tenant, calls):
         print_json(record)
     return 0

@@ -97,13 +97,12 @@ def add(
     ends = _expiry(expires)
     check_key_name(key_name)
     values = read_layer(policy) if policy else None
-    if encryption is not None:
-        values = {**(values or {}), "encryption": encryption == "on"}
     settings = load_settings(data)
-    if values is None or "encryption" not in values:
-        values = _ask_for_encryption(settings, name, values)
+    seals = None if encryption is None else encryption == "on"
+    if seals is None and "encryption" not in (values or {}):
+        seals = _ask_for_encryption(settings, name)
     with of_policy_file(policy):
-        key, waits, made, sealed = run(_add(settings, name, values, granted, ends, key_name))
+        key, waits, made, sealed = run(_add(settings, name, values, seals, granted, ends, key_name))
     if waits:
         say(_WAITS.format(name=name))
     if made and not sealed:
@@ -114,18 +113,16 @@ def add(
     click.echo(key)
 
 
-def _ask_for_encryption(
-    settings: Settings, name: str, values: dict[str, Any] | None
-) -> dict[str, Any] | None:
-    """The policy with the answer of whoever sits at the terminal; as it is if nobody does, if there
-    is no master key to encrypt with, or if the tenant exists.
+def _ask_for_encryption(settings: Settings, name: str) -> bool | None:
+    """The answer of whoever sits at the terminal; None if nobody does, if there is no master key to
+    encrypt with, or if the tenant exists.
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return values
+        return None
     if not (settings.master_keys or settings.master_keys_file) or run(_exists(settings, name)):
-        return values
+        return None
     question = "Encrypt its payloads, so that an erasure reaches the log?"
-    return {**(values or {}), "encryption": click.confirm(question, default=False, err=True)}
+    return click.confirm(question, default=False, err=True)
 
 
 async def _exists(settings: Settings, name: str) -> bool:
@@ -170,13 +167,23 @@ async def _add(
     settings: Settings,
     name: str,
     policy: dict[str, Any] | None,
+    seals: bool | None,
     scopes: tuple[str, ...] | None,
     ends: str | None,
     key_name: str | None,
 ) -> tuple[str, bool, bool, bool]:
-    """The key; whether the policy waits; whether the tenant is new; whether it is encrypted."""
+    """The key; whether the policy waits; whether the tenant is new; whether it is encrypted.
+
+    ``seals`` is whether it is to be; where no policy is given, all else of a known tenant's stays.
+    """
     async with open_control(settings) as control:
-        made = name not in control.state.tenants
+        known = control.state.tenants.get(name)
+        made = known is None
+        if seals is not None:
+            if policy is None and known is not None:
+                waiting = known.next_policy
+                policy = control.state.policy_of(known) if waiting is None else waiting
+            policy = {**(policy or {}), "encryption": seals}
         tenant = await control.ensure_tenant(name, policy)
         waits = policy is not None and tenant.next_policy == policy and tenant.policy != policy
         key = await control.add_key(name, scopes, name=key_name, expires_at=ends)

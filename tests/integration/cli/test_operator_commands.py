@@ -153,6 +153,16 @@ async def test_tenants_add_prints_the_key_alone_and_revoke_takes_it_back(
     assert none.code == 1
     assert "no key 'abc'" in none.said
     sealed = await ok("tenants", "add", "dora", "--encryption", "on", "--data", data)
+    policy = tmp_path / "own.json"
+    policy.write_text('{"working_budget": 900, "keep_recent_tokens": 200}')
+    await ok("tenants", "add", "erin", "--policy", policy, "--data", data)
+    await ok("tenants", "add", "erin", "--encryption", "on", "--data", data)
+    erin = json.loads((await ok("tenants", "show", "erin", "--data", data)).out)
+    assert erin["next_policy"] == {
+        "working_budget": 900,
+        "keep_recent_tokens": 200,
+        "encryption": True,
+    }, "all else of its policy stays"
     assert (sealed.err, len(sealed.lines)) == ("", 1)
     policy = tmp_path / "policy.json"
     policy.write_text('{"min_messages": 7}')
@@ -179,6 +189,37 @@ def _truth(condition: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("summaries", "--tenant", "nobody"),
+        ("conversations", "--waiting", "--tenant", "nobody"),
+        ("conversations", "--over-budget", "--tenant", "nobody"),
+        ("conversations", "--parked", "--tenant", "nobody"),
+        ("renders", "show", "--tenant", "nobody", "--conversation", "c"),
+    ],
+    ids=" ".join,
+)
+async def test_lists_of_a_tenant_that_is_not_known_say_so(
+    data: Path, worker: Runtime, command: tuple[str, ...]
+) -> None:
+    answer = await cli(*command, "--data", data)
+    assert (answer.code, answer.out) == (1, "")
+    assert "tenant nobody is not known" in answer.err
+
+
+async def test_calls_of_a_conversation_that_is_not_known_are_not_an_empty_list(
+    data: Path, worker: Runtime
+) -> None:
+    await ok("tenants", "add", "known", "--data", data)
+    for command in ("summaries",), ("conversations", "--waiting"):
+        assert (await ok(*command, "--tenant", "known", "--data", data)).out == ""
+    answer = await cli(
+        "renders", "show", "--tenant", "known", "--conversation", "never", "--data", data
+    )
+    assert answer.code == 1 and "never is not known" in answer.err
+
+
 async def test_a_generation_is_rebuilt_switched_to_and_the_old_one_dropped(
     data: Path, worker: Runtime, tmp_path: Path
 ) -> None:

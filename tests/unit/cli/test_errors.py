@@ -182,6 +182,16 @@ def test_a_full_disk_is_named(
     assert error_line(capsys) == line
 
 
+def test_nothing_is_downloaded_for_a_folder_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("numpy", reason="the extra embeddings is not installed")
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "models"
+    assert main(["embeddings", "prepare", "--folder", str(folder)]) == 2
+    assert f"{folder} cannot be written: not a directory" in error_line(capsys)
+
+
 def test_ctrl_c_is_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

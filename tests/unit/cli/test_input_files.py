@@ -18,6 +18,7 @@ from threadfold.cli.play import Source, copied
     ("line", "message"),
     [
         (b'{"type":"message",', "line 3: it is not JSON"),
+        (b'{"role": "user", "role": "user"}', "line 3: it has the key 'role' twice"),
         (b'{"role": "user", "content": "\xff"}', "line 3: it is not UTF-8 (byte 30)"),
         (b'"hello"', "line 3: expected a JSON object"),
         (b'{"role": "robot"}', "line 3: field role: 'robot' is not one of"),
