@@ -81,8 +81,9 @@ class Admission:
 
 
 def _check_message(message: Any) -> None:
-    """Raise :class:`MalformedInput` for what is no message of JSON-RPC. The SDK takes a request
-    whose id is none for a notification, which is never answered.
+    """Check that a decoded body is one message of JSON-RPC; raises :class:`MalformedInput`.
+
+    The SDK answers no request with an invalid id: it reads it as a notification.
     """
     if not isinstance(message, dict):
         raise MalformedInput("the body is no JSON object: send one message of JSON-RPC")

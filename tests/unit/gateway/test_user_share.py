@@ -38,35 +38,27 @@ def test_a_user_has_a_burst_and_then_the_rate_and_others_have_their_own() -> Non
     assert sum(admitted(share) for _ in range(30)) == 10
 
 
-def test_a_user_opens_so_many_streams_and_another_when_one_has_ended() -> None:
-    share = UserShare(0, 0, 2)
+@pytest.mark.parametrize(
+    ("stream", "words"), [(True, "2 open streams"), (False, "2 requests under way")]
+)
+def test_a_user_has_so_many_at_once_and_another_when_one_has_ended(
+    stream: bool, words: str
+) -> None:
+    share = UserShare(0, 2, 2)
     with ExitStack() as held:
-        held.enter_context(share.slot("acme", "ann", stream=True))
-        with share.slot("acme", "ann", stream=True):
+        held.enter_context(share.slot("acme", "ann", stream=stream))
+        with share.slot("acme", "ann", stream=stream):
             with (
-                pytest.raises(QuotaExceeded, match="2 open streams"),
-                share.slot("acme", "ann", stream=True),
+                pytest.raises(QuotaExceeded, match=words),
+                share.slot("acme", "ann", stream=stream),
             ):
                 pass
-            with share.slot("acme", "bob", stream=True), share.slot("acme", "ann", stream=False):
-                pass
-        with share.slot("acme", "ann", stream=True):
-            pass
-
-
-def test_a_user_has_so_many_requests_under_way_and_leaves_the_tenant_the_others() -> None:
-    share = UserShare(0, 2, 0)
-    with ExitStack() as held:
-        held.enter_context(share.slot("acme", "ann", stream=False))
-        with share.slot("acme", "ann", stream=False):
             with (
-                pytest.raises(QuotaExceeded, match="2 requests under way"),
-                share.slot("acme", "ann", stream=False),
+                share.slot("acme", "bob", stream=stream),
+                share.slot("acme", "ann", stream=not stream),
             ):
                 pass
-            with share.slot("acme", "bob", stream=False), share.slot("acme", "ann", stream=True):
-                pass
-        with share.slot("acme", "ann", stream=False):
+        with share.slot("acme", "ann", stream=stream):
             pass
 
 
