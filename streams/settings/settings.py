@@ -181,7 +181,7 @@ class Settings(MemorySettings, frozen=True, forbid_unknown_fields=True, kw_only=
     cors_origins: str = ""
     gateway_hosts: str = ""
     user_requests_per_second: float = 10.0
-    user_concurrent_requests: int = 10
+    user_concurrent_requests: int = 20
     user_streams: int = 10
     quota_requests_per_second: float = 0.0
     quota_events_per_second: float = 0.0
