@@ -21,7 +21,7 @@ from streams.log.clients import (
 )
 from streams.log.topics import partition_count
 from streams.settings.settings import Settings
-from threadfold.cli.common import data_option, flush, load_settings, print_line, read_state, run
+from threadfold.cli.common import data_option, flush, load_settings, print_line, run
 
 
 class _Typed(msgspec.Struct):
@@ -48,14 +48,12 @@ def summaries(tenant: str | None, follow: bool, from_beginning: bool, data: Path
     """
     if tenant is not None:
         check_name("tenant", tenant)
-    printed = run(_print(load_settings(data), tenant, follow, from_beginning or not follow))
-    if tenant is not None and not printed:
-        read_state(data).tenant(tenant)
+    run(_print(load_settings(data), tenant, follow, from_beginning or not follow))
 
 
-async def _print(settings: Settings, tenant: str | None, follow: bool, from_beginning: bool) -> int:
-    """Print the records; returns how many."""
-    printed = 0
+async def _print(
+    settings: Settings, tenant: str | None, follow: bool, from_beginning: bool
+) -> None:
     topic = settings.topic("summaries")
     partitions = [
         TopicPartition(topic, p) for p in range(await partition_count(settings, "summaries"))
@@ -84,9 +82,7 @@ async def _print(settings: Settings, tenant: str | None, follow: bool, from_begi
                         shown = line_of(keys, record.key, record.value)
                         if shown is not None:
                             print_line(shown)
-                            printed += 1
                 flush()
-            return printed
         finally:
             await keys.stop()
             await consumer.stop()
