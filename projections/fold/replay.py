@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -96,11 +97,14 @@ class _Copy(NamedTuple):
 
 
 class TooOld(Exception):
-    """A rollback goes back to before the window that a fold began with."""
+    """The rollback at ``offset`` goes back to before the window that a fold began with; None: the
+    one for which the fold is made.
+    """
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, offset: int | None = None) -> None:
         super().__init__(target)
         self.target = target
+        self.offset = offset
 
 
 class ReplayCheckpoints:
@@ -143,11 +147,17 @@ class ReplayCheckpoints:
         self._most = copies_bytes
         self._every = every
         self._at_these = at
+        self._given: dict[int, tuple[bytes | None, History]] = {}
 
     @property
     def copies(self) -> int:
         """How many copies there are."""
         return len(self._places)
+
+    @property
+    def reached(self) -> int:
+        """The last offset that is known, -1 where there is none."""
+        return self._offsets[-1] if self._offsets else self._begin
 
     @property
     def last_dropped(self) -> int:
@@ -171,12 +181,18 @@ class ReplayCheckpoints:
             if folds and (offset in at or (every and len(self._offsets) % every == 0)):
                 self._put(window, offset, repeat)
 
+    def give(self, offset: int, history: History) -> None:
+        """Give the history that the rollback at ``offset`` needs (:class:`TooOld`)."""
+        restored = history.window
+        self._given[offset] = (None if restored is None else restored.image(), history)
+        self._by_offset = {**history.texts, **self._by_offset}
+
     def history(self, window: Window, target: int) -> History:
         """The history that a rollback of ``window`` to ``target`` needs; an empty one where the
         target is no event of the conversation.
 
         Raises:
-            TooOld: this fold, or a rollback in it, goes back to before its base.
+            TooOld: this, or a rollback in between, goes back to before its base.
         """
         found = self._at(target)
         # A repeat is no event of its own; a reader that goes by the tail's and spans' positions
@@ -194,18 +210,29 @@ class ReplayCheckpoints:
         """Fold one event; returns whether it is a repeat."""
         outcome = apply(window, offset, event)
         if outcome.status is Status.NEEDS_HISTORY:
-            history = (
-                History(texts=self._by_offset)
-                if outcome.target is None
-                else self.history(window, outcome.target)
-            )
-            outcome = apply(window, offset, event, history)
+            outcome = apply(window, offset, event, self._needed(window, offset, outcome.target))
         return outcome.status is Status.DUPLICATE
+
+    def _needed(self, window: Window, offset: int, target: int | None) -> History:
+        """What the event at ``offset`` needs of the log; of a rollback its ``target``."""
+        if target is None:
+            return History(texts=self._by_offset)
+        if offset in self._given:
+            image, history = self._given[offset]
+            # Folding changes what is restored, and this may be folded again.
+            return replace(history, window=None if image is None else self._load(image))
+        try:
+            return self.history(window, target)
+        except TooOld as older:
+            raise TooOld(older.target, offset if older.offset is None else older.offset) from None
 
     def _at(self, target: int) -> _Copy | None:
         """The fold as it stood after the event at ``target``, None where none of the conversation's
         is there.
         """
+        if target == self._begin and (event := self._by_offset.get(target)) is not None:
+            seen = self._load(self._base).recent_ids.find(id_hash_of(event.id))
+            return _Copy(self._base, seen is None or seen.offset != target)
         if target <= self._begin:
             raise TooOld(target)
         known = self._copies.get(target)

@@ -106,18 +106,15 @@ async def fetch_history(log: Log, window: Window, target: int, kept: Copies = NO
     """
     copies = [copy for copy in await kept.read() if copy.offset < window.meta.position]
     upper = next((copy for copy in copies if copy.offset >= target), None)
-    below = [copy for copy in copies if copy.offset < target]
+    below = [copy for copy in copies if copy.offset <= target]
     upto = target
     while True:
         lower = below[-1] if below else None
         try:
-            fold, made = await _fold_to(log, window, target, lower, upper, upto)
+            fold, made = await _fold_to(log, window, target, lower, upper, upto, kept)
             history = await asyncio.to_thread(fold.history, window, target)
             break
-        except TooOld as older:
-            # A rollback in between goes further back; one that far has a copy after it, mostly.
-            below = [copy for copy in below if copy.offset < older.target]
-        except _Unusable:
+        except (_Unusable, TooOld):
             below = below[:-1]
         except _Unsure as drop:
             upto = drop.offset
@@ -150,13 +147,17 @@ async def _fold_to(
     lower: WindowCopy | None,
     upper: WindowCopy | None,
     upto: int,
+    kept: Copies,
 ) -> tuple[ReplayCheckpoints, list[NamedCopy]]:
     """The fold of the conversation's events up to the target, and copies of it on the way; raises
     :class:`_Unsure` where they have to be folded beyond ``upto``, which is the target or later.
+
+    A rollback in between that goes further back has a history of its own: its fold begins at
+    another of the copies that are ``kept``.
     """
     key, partition = window.key, window.partition
-    texts = [] if lower is None else [Position(partition, offset) for offset in lower.texts()]
-    rows = await log.read(texts)
+    texts = [] if lower is None else [*lower.texts(), lower.offset]
+    rows = await log.read(Position(partition, offset) for offset in texts)
     fold, seen = await asyncio.to_thread(_begun, window, target, lower, upper, rows, log.seals)
     # Where there is a copy before the target, nothing was taken out after it.
     below, above = (None, -1) if lower is None else (target + 1, lower.offset)
@@ -175,7 +176,11 @@ async def _fold_to(
 
     def go_on(rows: Mapping[Position, Row]) -> None:
         nonlocal unsure
-        order = sorted(position for position, row in rows.items() if needed(row))
+        order = sorted(
+            position
+            for position, row in rows.items()
+            if needed(row) and position.offset > fold.reached
+        )
         for i in range(0, len(order), SLICE):
             begun = time.perf_counter()
             some = {position: rows[position] for position in order[i : i + SLICE]}
@@ -193,7 +198,14 @@ async def _fold_to(
     for i in range(0, len(order), READ_PART):
         part = order[i : i + READ_PART]
         rows = await log.read(Position(partition, offset) for offset in part)
-        await asyncio.to_thread(go_on, rows)
+        while True:
+            try:
+                await asyncio.to_thread(go_on, rows)
+                break
+            except TooOld as older:
+                if older.offset is None:
+                    raise
+                fold.give(older.offset, await fetch_history(log, fold.window, older.target, kept))
     if unsure > upto:
         raise _Unsure(unsure)
     # What was taken out later is in the earlier ones yet.

@@ -163,9 +163,11 @@ async def test_ten_rollbacks_into_old_history_read_what_lies_between_copies_and_
     for name, value in talks.rows:
         log.put(PARTITION, name, value)
     distance = max(100, 2 * 6_000 // window_copies.MOST)
-    for k in range(10):
-        target, offset = 400 + 500 * k, talks.next_offset + k
-        log.read_rows = 0
+    first = talks.next_offset
+    # Then to rollbacks themselves, the latest and the first of them.
+    targets = [*(400 + 500 * k for k in range(10)), first + 9, first + 5, first + 8]
+    for k, target in enumerate(targets):
+        offset, log.read_rows = first + k, 0
         history = await fetch_history(log, window, target, kept)
         summaries = sum(offset > target for offset, event in talks.logs[KEY] if is_summary(event))
         assert log.read_rows <= 4 * distance + 2 * summaries, "of 6,000"
@@ -177,6 +179,39 @@ async def test_ten_rollbacks_into_old_history_read_what_lies_between_copies_and_
         assert outcome.status is Status.APPLIED and window.image() == other.image()
         log.put(PARTITION, str(KEY).encode(), encode(event))
         keep(back=True)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_whichever_copies_there_are_a_rollback_over_rollbacks_finds_the_same(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also to a rollback itself, and to what came right after one."""
+    for name, value in (("EVERY", 20), ("MOST", 4), ("BACK", 2)):
+        monkeypatch.setattr(window_copies, name, value)
+    rng = random.Random(seed)
+    talks, log, kept, before = Talks(rng, PARTITION, [KEY]), CountingLog(PARTITION + 1), Kept(), 0
+    window, backs = talks.windows[KEY], [0]
+    grow(talks, 60)
+    for _ in range(40):
+        grow(talks, talks.next_offset + rng.randrange(1, 30))
+        while (at := (await log.end_offsets())[PARTITION]) < len(talks.rows):
+            log.put(PARTITION, *talks.rows[at])
+        last = talks.next_offset - 1
+        near = rng.choice(backs) + rng.randrange(3)
+        target = rng.choice([rng.randrange(last), min(near, last)])
+        plain = await fetch_history(log, window, target)
+        found = await fetch_history(log, window, target, kept)
+        assert (found.window is None) == (plain.window is None)
+        if found.window is not None and plain.window is not None:
+            assert found.window.image() == plain.window.image()
+        assert found.chain == plain.chain
+        talks.say(KEY, events.Rollback(f"{PARTITION}-{target}"))
+        backs.append(last + 1)
+        change = changed_copies(window, before, back=True)
+        for name in change.gone:
+            kept.copies.pop(name, None)
+        kept.keep(change.put)
+        before = window.meta.count
 
 
 def is_summary(event: AnyEvent) -> bool:
