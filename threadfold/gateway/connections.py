@@ -117,6 +117,9 @@ class _InTurn:
         return next(iter(self._of.get(whose, ())), None)
 
 
+_NONE = _InTurn(0)
+
+
 class Connections:
     """The connections of one server.
 
@@ -135,10 +138,11 @@ class Connections:
         """Requests that wait for the answers to those before them on their connection."""
         self._count: dict[str, int] = {}
         self._total = 0
-        few = min(FEW, most // FEW_OF)
+        few = self._few = min(FEW, most // FEW_OF)
         self._keyless, self._new, self._large = _InTurn(few), _InTurn(few), _InTurn(few)
-        self._keyed, self._of_tenants = _InTurn(few), _InTurn(few)
-        """The same connections, by address and by tenant."""
+        """Each by address."""
+        self._keyed, self._of_address = _InTurn(few), dict[str, _InTurn]()
+        """Those with a key by tenant: all, and the same ones of each address."""
 
     def __len__(self) -> int:
         return self._total
@@ -163,15 +167,16 @@ class Connections:
 
     def _victim(self, address: str | None) -> Connection | None:
         """Which one makes way: of an address, or None: of all."""
-        # Both share what no busy one holds: a part of all places would be all that is left.
+        if (victim := self._keyless.first(address)) is not None:
+            return victim
         if address is None:
-            keyed, many = self._of_tenants, len(self._new) >= len(self._of_tenants)
+            keyed, new = self._keyed, len(self._new)
         else:
-            keyed, many = self._keyed, self._new.of(address) >= self._keyed.of(address)
-        for kind in (self._keyless, *((self._new, keyed) if many else (keyed, self._new))):
-            if (victim := kind.first(address)) is not None:
-                return victim
-        return None
+            keyed, new = self._of_address.get(address, _NONE), self._new.of(address)
+        # Both share what no busy one holds: a part of all places would be all that is left.
+        if new >= len(keyed):
+            return self._new.first(address)
+        return keyed.first(None)
 
     def may_explain(self) -> bool:
         """Whether there is a descriptor left for a connection that is not counted."""
@@ -191,20 +196,27 @@ class Connections:
         """
         self._keyless.discard(connection)
         if tenant is None:
-            self._keyed.discard(connection)
-            self._of_tenants.discard(connection)
+            self._has_no_key(connection)
             self._new.add(connection, connection.address)
         else:
             self._new.discard(connection)
-            self._keyed.add(connection, connection.address)
-            self._of_tenants.add(connection, tenant)
+            self._keyed.add(connection, tenant)
+            mine = self._of_address.setdefault(connection.address, _InTurn(self._few))
+            mine.add(connection, tenant)
+
+    def _has_no_key(self, connection: Connection) -> None:
+        self._keyed.discard(connection)
+        mine = self._of_address.get(connection.address, _NONE)
+        mine.discard(connection)
+        if not mine:
+            self._of_address.pop(connection.address, None)
 
     def needs_no_key(self, connection: Connection) -> None:
         """From now on the connection is one that asks for what needs no key: it may make way before
         those that wait.
         """
-        for kind in (self._new, self._keyed, self._of_tenants):
-            kind.discard(connection)
+        self._new.discard(connection)
+        self._has_no_key(connection)
         self._keyless.add(connection, connection.address)
 
     def has_large_head(self, connection: Connection) -> None:
@@ -223,8 +235,9 @@ class Connections:
 
     def is_answered(self, connection: Connection) -> None:
         """From now on a request of the connection is being answered: it makes no way."""
-        for kind in (self._keyless, self._new, self._keyed, self._of_tenants):
-            kind.discard(connection)
+        self._keyless.discard(connection)
+        self._new.discard(connection)
+        self._has_no_key(connection)
 
     def remove(self, connection: Connection) -> None:
         """Count a connection no more that :meth:`add` has counted."""

@@ -180,14 +180,21 @@ def test_a_client_that_opens_a_few_connections_at_once_is_no_worse_off_than_many
     assert many[0].made_way and not any(one.made_way for one in many[1:])
 
 
-def test_of_those_with_a_key_one_of_the_tenant_with_most_makes_way() -> None:
-    """A tenant that calls from many addresses takes no place of another's."""
-    connections = Connections(8, 8)
-    good, hostile = opened(connections, *"aaa"), opened(connections, *"bcdef")
+@pytest.mark.parametrize(
+    ("most", "theirs", "more"), [(8, "bcdef", "gh"), (99, "aaaaa", "aa")], ids=["many", "one"]
+)
+def test_of_those_with_a_key_one_of_the_tenant_with_most_makes_way(
+    most: int, theirs: str, more: str
+) -> None:
+    """A tenant that calls from many addresses takes no place of another's; nor one behind the same
+    address.
+    """
+    connections = Connections(most, 8)
+    good, hostile = opened(connections, *"aaa"), opened(connections, *theirs)
     for one in (*good, *hostile):
         connections.is_answered(one)
         connections.waits(one, "good" if one in good else "hostile")
-    opened(connections, *"gh")
+    opened(connections, *more)
     assert [one.made_way for one in (*good, *hostile)] == [False] * 3 + [True] * 2 + [False] * 3
 
 
