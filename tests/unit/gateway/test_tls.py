@@ -124,6 +124,7 @@ def test_connections_that_end_no_handshake_make_way(
         runner.run(run())
 
 
+@pytest.mark.usefixtures("collector_off")  # a collection in so large a process is a stall
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_handshakes_leave_the_event_loop_to_other_requests(
     authority: Authority, loop: Callable[[], asyncio.AbstractEventLoop]
