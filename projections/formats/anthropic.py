@@ -178,9 +178,10 @@ class _Turns:
             _NOT_ID.sub("_", message["tool_call_id"])
         ]
         content = _blocks(message.get("content"))
+        if error and not content:
+            content = [_text(EMPTY)]  # Anthropic refuses an error without content
         block = {"type": "tool_result", "tool_use_id": names.pop(0), "content": content}
-        # Anthropic refuses an error without content.
-        return {**block, "content": content or [_text(EMPTY)], "is_error": True} if error else block
+        return {**block, "is_error": True} if error else block
 
     def _fresh(self, call_id: str) -> str:
         base = _NOT_ID.sub("_", call_id)[:60] or "call"

@@ -206,10 +206,8 @@ class Connections:
 
     def _has_no_key(self, connection: Connection) -> None:
         self._keyed.discard(connection)
-        mine = self._of_address.get(connection.address, _NONE)
-        mine.discard(connection)
-        if not mine:
-            self._of_address.pop(connection.address, None)
+        if (mine := self._of_address.get(connection.address)) is not None:
+            mine.discard(connection)
 
     def needs_no_key(self, connection: Connection) -> None:
         """From now on the connection is one that asks for what needs no key: it may make way before
@@ -249,6 +247,7 @@ class Connections:
             self._count[connection.address] = left
         else:
             del self._count[connection.address]
+            self._of_address.pop(connection.address, None)
 
 
 def address_of(host: str) -> str:

@@ -13,6 +13,7 @@ So nobody without a valid key holds a place among the connections, as at the gat
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -23,7 +24,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from projections.errors import MalformedInput, RequestTooLarge, ThreadfoldError, Unauthorized
-from projections.events.json_text import check_values, decode
+from projections.events.json_text import decode
 from threadfold.gateway.connections import client_of, tell_keyed
 from threadfold.gateway.credentials import bearer
 from threadfold.gateway.problems import MethodNotAllowed, disconnected, problem_of
@@ -73,10 +74,8 @@ class Admission:
         except RequestTooLarge:
             await _discard(receive)
             raise
-        check_values(body, MOST_VALUES)
-        _check_message(
-            decode(body) if len(body) <= LOOP_BYTES else await asyncio.to_thread(decode, body)
-        )
+        read = partial(decode, body, most=MOST_VALUES)
+        _check_message(read() if len(body) <= LOOP_BYTES else await asyncio.to_thread(read))
         return body
 
 

@@ -44,10 +44,9 @@ def _tls(file: str | None, folder: str | None) -> ssl.SSLContext:
 def _check(url: object, key: object) -> None:
     """Raise :class:`Invalid` for an address or a key with which no call can be sent."""
     try:
-        place = urlsplit(url) if isinstance(url, str) else None
-        valid = place is not None and place.scheme in ("http", "https") and bool(place.hostname)
-        valid = valid and (place is None or place.port != 0)  # raises where it is too large
-    except ValueError:
+        place = urlsplit(url if isinstance(url, str) else "")
+        valid = place.scheme in ("http", "https") and bool(place.hostname) and place.port != 0
+    except ValueError:  # also of a port that is too large
         valid = False
     if not valid:
         raise Invalid(f"url is {url!r}: expected the gateway's address, like http://localhost:8080")

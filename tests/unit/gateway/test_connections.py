@@ -157,7 +157,7 @@ def test_while_many_are_busy_idle_connections_with_a_key_keep_half_of_the_other_
     address: str,
 ) -> None:
     connections = Connections(16, 16 if not address else 12)
-    busy, keyed = opened(connections, *(address or c for c in "abcdefgh")), []
+    busy = opened(connections, *(address or c for c in "abcdefgh"))
     for one in busy:
         connections.is_answered(one)
     keyed = opened(connections, *(address or c for c in "ijkl"))

@@ -162,7 +162,7 @@ async def main():
     print(await asyncio.gather(pool.run(math.factorial, 3), pool.run(math.factorial, 4)))
     await pool.close()
 asyncio.run(main())
-print(sys.modules["__main__"] is not None and __name__, main.__module__)
+print(sys.modules["__main__"].main is main, __name__, main.__module__)
 """
 
 
@@ -181,7 +181,7 @@ def test_a_script_that_calls_the_library_does_not_run_again_in_the_processes(
         timeout=60,
         check=False,
     )
-    assert done.stdout.splitlines() == ["begun", "[6, 24]", "__main__ __main__"], done.stderr
+    assert done.stdout.splitlines() == ["begun", "[6, 24]", "True __main__ __main__"], done.stderr
 
 
 async def test_a_pool_that_does_not_wait_ends_with_what_it_works_on() -> None:
