@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+from starlette.types import Receive
 
 from streams.metrics.declared import EMBEDDING_CALLS, SEARCH_QUESTIONS
 from streams.runtime.keyed_limit import KeyedLimit
@@ -17,6 +19,7 @@ from threadfold.gateway.last_hour import LastHour
 from threadfold.gateway.metrics import GatewayMetrics
 from threadfold.gateway.problems import NotConnected
 from threadfold.gateway.tokens import EndUser
+from threadfold.gateway.wanted import while_wanted
 from threadfold.quotas import Quotas
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
@@ -38,11 +41,15 @@ CREDENTIAL = "threadfold.credential"
 """The key under which it leaves the key or token itself, for streams to check again."""
 
 
+Answer = TypeVar("Answer")
+
+
 class Caller(NamedTuple):
     """A request's tenant, the backend to serve it with, and the quotas to charge.
 
     ``end_user`` is whom a token of an end user stands for; ``opens``: the conversation
-    does not exist yet, and he may begin it.
+    does not exist yet, and he may begin it. ``receive`` gives the request's messages; None for a
+    caller in this process.
     """
 
     tenant: str
@@ -50,6 +57,16 @@ class Caller(NamedTuple):
     quotas: Quotas | None = None
     end_user: EndUser | None = None
     opens: bool = False
+    receive: Receive | None = None
+
+    async def while_here(self, answer: Awaitable[Answer]) -> Answer:
+        """What a request whose body was read waits for and changes nothing by, as until its events
+        are applied; it is cancelled when the client leaves.
+
+        Raises:
+            ClientDisconnect: the client left before.
+        """
+        return await (answer if self.receive is None else while_wanted(self.receive, answer))
 
     def charge(self, appended: Sequence[Appended]) -> None:
         """Charge what was accepted into the log to the tenant's quotas."""

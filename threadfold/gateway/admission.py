@@ -172,7 +172,9 @@ class Admission:
         tell_keyed(scope, None)
         return await self._keyless_turns.take(client_of(scope), partial(on_left, scope))
 
-    async def caller(self, route: Route, scope: Scope, parts: Sequence[str]) -> Caller:
+    async def caller(
+        self, route: Route, scope: Scope, receive: Receive, parts: Sequence[str]
+    ) -> Caller:
         """Whom an admitted request is from.
 
         Raises:
@@ -191,7 +193,8 @@ class Admission:
                 f" {', '.join(sorted(principal.scopes)) or 'none'})"
             )
         end_user = principal.end_user
-        caller = Caller(principal.tenant, backend, self._connection.quotas, end_user)
+        quotas = self._connection.quotas
+        caller = Caller(principal.tenant, backend, quotas, end_user, receive=receive)
         return caller if end_user is None else await reach(caller, end_user, route, parts)
 
     async def _charged(

@@ -174,7 +174,9 @@ class Gateway:
             injected = route.injected
             end_user = None
             if "caller" in injected:
-                caller = arguments["caller"] = await self._admission.caller(route, scope, parts)
+                caller = arguments["caller"] = await self._admission.caller(
+                    route, scope, receive, parts
+                )
                 end_user = caller.end_user
             if not route.refuses:
                 arguments.update(route.parameters.read(scope))

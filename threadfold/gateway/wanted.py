@@ -1,4 +1,4 @@
-"""A read ends when its client leaves: nobody is there for its answer, and others wait."""
+"""A read or a wait ends when its client leaves: nobody is there for its answer, others wait."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from starlette.types import Receive
 from streams.runtime.tasks import end_tasks
 
 WATCHED_AFTER = 0.05
-"""Seconds after which it is seen whether a read's client is still there: most reads end before."""
+"""Seconds after which it is seen whether a client is still there: most reads end before."""
 Answer = TypeVar("Answer")
 
 
 async def while_wanted(receive: Receive, answer: Awaitable[Answer]) -> Answer:
-    """The answer of a request without a body, which is cancelled when its client leaves.
+    """The answer of a request whose body, if it has one, was read; it is cancelled when its client
+    leaves.
 
     A client that only shut its writing side counts as present for as long as the server keeps the
     connection.

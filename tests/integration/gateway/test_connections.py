@@ -336,3 +336,35 @@ async def test_a_read_that_waits_ends_when_its_client_leaves(
         reading.cancel()
         await until(lambda: asyncio.sleep(0, app.concurrency.all.requests == 0))
         assert time.monotonic() - began < 5  # of the 10 s that it would wait
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["of-one", "of-several"])
+async def test_a_wait_for_appended_events_ends_when_its_client_leaves_and_they_stay(
+    platform: Platform, small: Small, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
+    url, _, app = small
+    conversation = f"left-{several}"
+    message = {"type": "message", "role": "user", "content": "stays"}
+    path = "/v1/events" if several else f"/v1/conversations/{conversation}/events"
+    body = {"conversation": conversation, **message} if several else message
+    waiting = asyncio.Event()
+
+    async def behind(*_: object, **__: object) -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async with httpx.AsyncClient(base_url=url, timeout=20) as http:
+        own = {"Authorization": f"Bearer {platform.key}"}
+        with monkeypatch.context() as worker:
+            worker.setattr(app.state.connection.get(), "wait_for", behind)
+            sending = asyncio.create_task(http.post(f"{path}?wait=applied", headers=own, json=body))
+            await until(lambda: asyncio.sleep(0, waiting.is_set() or sending.done()))
+            assert not sending.done(), sending.result().text
+            sending.cancel()
+            await until(lambda: asyncio.sleep(0, app.concurrency.all.requests == 0))
+
+        async def there() -> bool:
+            read = await http.get(f"/v1/conversations/{conversation}/history", headers=own)
+            return "stays" in read.text
+
+        await until(there)

@@ -196,12 +196,11 @@ async def post_events_of_several(
         of_conversation.setdefault(name, []).append(item)
     results: Sequence[service.Appended | service.Applied] = appended
     if wait:
-        waited = await asyncio.gather(
-            *(
-                caller.backend.wait_applied(caller.tenant, name, of_one)
-                for name, of_one in of_conversation.items()
-            )
-        )
+        waits = [
+            caller.backend.wait_applied(caller.tenant, name, of_one)
+            for name, of_one in of_conversation.items()
+        ]
+        waited = await caller.while_here(asyncio.gather(*waits))
         applied = {name: iter(one) for name, one in zip(of_conversation, waited, strict=True)}
         results = [next(applied[name]) for name in names]
     listed = [
@@ -335,7 +334,8 @@ async def _answer(
     results: Sequence[service.Appended | service.Applied] = appended
     waits = options.wait is not None or conditions != UNCONDITIONED
     if waits:
-        results = applied = await backend.wait_applied(tenant, conversation, appended)
+        applied = await caller.while_here(backend.wait_applied(tenant, conversation, appended))
+        results = applied
         if conditions != UNCONDITIONED and applied[0].status == "rejected":
             if applied[0].position != appended[0].position:
                 raise refused_before(conversation, applied[0])
