@@ -8,10 +8,10 @@ target; such copies are kept here, in bounded bytes, and nowhere else.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
-from types import MappingProxyType
+from functools import partial
 from typing import NamedTuple
 
 from projections.events import types as events
@@ -28,6 +28,13 @@ EVERY = 50
 """Events between two copies of a fold whose rollbacks are not known beforehand."""
 COPIES_BYTES = 8 << 20
 """Bytes of a conversation's copies; when there are more, every other one goes."""
+LATEST = 16
+"""The copies that were made last stay: rollbacks often go back to before the one before."""
+AGAIN, GROWTH = 8, 8
+"""Where copies are so few that events are folded again :data:`AGAIN` times on average, there may be
+twice as many bytes of them, and so on, up to :data:`GROWTH` times as many: the time that rollbacks
+over rollbacks take grows exponentially with the distance between copies.
+"""
 
 
 def replay(key: Key, partition: int, rules: Rules, log: Sequence[Logged]) -> Window:
@@ -97,14 +104,22 @@ class _Copy(NamedTuple):
 
 
 class TooOld(Exception):
-    """The rollback at ``offset`` goes back to before the window that a fold began with; None: the
-    one for which the fold is made.
+    """The target of a rollback of ``window`` lies before the window that a fold began with.
+
+    ``give`` takes the history that it needs, and then the fold can go on; None: it is the rollback
+    for which the fold is made.
     """
 
-    def __init__(self, target: int, offset: int | None = None) -> None:
+    def __init__(
+        self,
+        target: int,
+        window: Window | None = None,
+        give: Callable[[History], None] | None = None,
+    ) -> None:
         super().__init__(target)
         self.target = target
-        self.offset = offset
+        self.window = window
+        self.give = give
 
 
 class ReplayCheckpoints:
@@ -125,12 +140,13 @@ class ReplayCheckpoints:
         every: int = EVERY,
         at: AbstractSet[int] = frozenset(),
         base: Window | None = None,
-        texts: Mapping[int, AnyEvent] = MappingProxyType({}),
+        texts: dict[int, AnyEvent] | None = None,
     ) -> None:
         """Args:
         every: events between two copies, 0 for none. at: offsets after which one is made.
-        base: the fold of the first events, which come not again; None: of none. texts: the events
-            of its tail.
+        base: the fold of the first events, which come not again; None: of none.
+        texts: of the conversation's events, those of its tail at least. Those that are folded come
+            to them: folds of its other parts may share them.
         """
         self.window = Window(key, partition, rules) if base is None else base
         """The fold of all events so far."""
@@ -138,16 +154,21 @@ class ReplayCheckpoints:
         """Bytes of the copies."""
         self._begin = self.window.meta.position if base is not None else -1
         self._base = self.window.image()
-        self._by_offset: dict[int, AnyEvent] = dict(texts)
+        self._by_offset: dict[int, AnyEvent] = {} if texts is None else texts
         self._offsets: list[int] = []
         self._dropped: list[tuple[int, events.EventDroppedEvent]] = []
         """What an operator took out, where it was; repeats among them where it is not folded."""
         self._copies: dict[int, _Copy] = {}
         self._places: list[int] = []
-        self._most = copies_bytes
+        self._most, self._greatest = copies_bytes, copies_bytes * GROWTH
+        self._latest: deque[int] = deque(maxlen=LATEST)
+        self._again = 0
         self._every = every
         self._at_these = at
-        self._given: dict[int, tuple[bytes | None, History]] = {}
+        self._given: dict[int, History] = {}
+        """What was given for rollbacks to before the base, by offset; each is used once."""
+        self._half: dict[int, tuple[Window, int]] = {}
+        """By its target, a fold that waits for the history of a rollback, and how far it is."""
 
     @property
     def copies(self) -> int:
@@ -181,18 +202,13 @@ class ReplayCheckpoints:
             if folds and (offset in at or (every and len(self._offsets) % every == 0)):
                 self._put(window, offset, repeat)
 
-    def give(self, offset: int, history: History) -> None:
-        """Give the history that the rollback at ``offset`` needs (:class:`TooOld`)."""
-        restored = history.window
-        self._given[offset] = (None if restored is None else restored.image(), history)
-        self._by_offset = {**history.texts, **self._by_offset}
-
     def history(self, window: Window, target: int) -> History:
         """The history that a rollback of ``window`` to ``target`` needs; an empty one where the
         target is no event of the conversation.
 
         Raises:
-            TooOld: this, or a rollback in between, goes back to before its base.
+            TooOld: this, or a rollback in between, goes back to before its base. Once what that
+                needs is given, call this again: it goes on from there.
         """
         found = self._at(target)
         # A repeat is no event of its own; a reader that goes by the tail's and spans' positions
@@ -209,22 +225,27 @@ class ReplayCheckpoints:
     def _fold(self, window: Window, offset: int, event: AnyEvent) -> bool:
         """Fold one event; returns whether it is a repeat."""
         outcome = apply(window, offset, event)
-        if outcome.status is Status.NEEDS_HISTORY:
-            outcome = apply(window, offset, event, self._needed(window, offset, outcome.target))
-        return outcome.status is Status.DUPLICATE
+        if outcome.status is not Status.NEEDS_HISTORY:
+            return outcome.status is Status.DUPLICATE
+        given = self._given.pop(offset, None)
+        if given is None:
+            apply(window, offset, event, self._needed(window, offset, outcome.target))
+        else:
+            apply(window, offset, event, given)
+            self._put(window, offset, False)  # it is not asked for again
+        return False
 
     def _needed(self, window: Window, offset: int, target: int | None) -> History:
         """What the event at ``offset`` needs of the log; of a rollback its ``target``."""
         if target is None:
             return History(texts=self._by_offset)
-        if offset in self._given:
-            image, history = self._given[offset]
-            # Folding changes what is restored, and this may be folded again.
-            return replace(history, window=None if image is None else self._load(image))
         try:
             return self.history(window, target)
         except TooOld as older:
-            raise TooOld(older.target, offset if older.offset is None else older.offset) from None
+            if older.give is not None:
+                raise
+            give = partial(self._given.__setitem__, offset)
+            raise TooOld(older.target, window, give) from None
 
     def _at(self, target: int) -> _Copy | None:
         """The fold as it stood after the event at ``target``, None where none of the conversation's
@@ -236,16 +257,24 @@ class ReplayCheckpoints:
         if target <= self._begin:
             raise TooOld(target)
         known = self._copies.get(target)
-        if known is not None or target not in self._by_offset:
+        end = bisect_right(self._offsets, target)
+        if known is not None or not end or self._offsets[end - 1] != target:
             return known
-        at = bisect_right(self._places, target)
-        begin = self._places[at - 1] if at else self._begin
-        window = self._load(self._copies[begin].image if at else self._base)
+        if target in self._half:
+            window, begin = self._half.pop(target)
+        else:
+            at = bisect_right(self._places, target)
+            begin = self._places[at - 1] if at else self._begin
+            window = self._load(self._copies[begin].image if at else self._base)
         repeat = False
-        for offset in self._offsets[
-            bisect_right(self._offsets, begin) : bisect_right(self._offsets, target)
-        ]:
-            repeat = self._fold(window, offset, self._by_offset[offset])
+        for offset in self._offsets[bisect_right(self._offsets, begin) : end]:
+            try:
+                repeat = self._fold(window, offset, self._by_offset[offset])
+            except TooOld:
+                self._half[target] = window, begin
+                raise
+            begin = offset
+            self._again += 1
         return self._put(window, target, repeat)
 
     def _put(self, window: Window, offset: int, repeat: bool) -> _Copy:
@@ -254,9 +283,15 @@ class ReplayCheckpoints:
             self._places.insert(bisect_right(self._places, offset), offset)
             self._copies[offset] = copy
             self.size += copy.size
-        while self.size > self._most and self._places:
-            gone, self._places = self._places[::2], self._places[1::2]
+        self._latest.append(offset)
+        if self._again > AGAIN * len(self._offsets) and self._most < self._greatest:
+            self._most, self._again = 2 * self._most, 0
+        old = [place for place in self._places if place not in self._latest]
+        while self.size > self._most and old:
+            gone, old = old[::2], old[1::2]
             self.size -= sum(self._copies.pop(place).size for place in gone)
+        if len(self._places) > len(self._copies):
+            self._places = sorted(self._copies)
         return copy
 
     def _load(self, image: bytes) -> Window:

@@ -28,7 +28,6 @@ from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.protocol import WindowStore
 from projections.storage.records import NOTHING, Checkpoint, DueChange, Verdict
-from projections.storage.window_copies import ENDS
 from projections.window.window import Window
 from streams.encryption.payload_cipher import MARK
 from streams.log.log import Log, Raw, Row
@@ -273,7 +272,7 @@ class Partition(PartitionWindows):
         """
         if outcome.status is Status.NEEDS_HISTORY:
             fetch, read = self._fetch, self._restores.read(offset)
-            copies = SlotCopies(slot, partial(self.store.copies, self.generation, self.number))
+            copies = SlotCopies(slot, self)
             beyond = outcome.target is not None
             history = partial(fetch, self.log, slot.window, outcome, copies)
             if beyond and read is None and self._restores.begin(offset, history):
@@ -289,7 +288,7 @@ class Partition(PartitionWindows):
             if beyond:
                 slot.take_copy(back=True)
         if type(event) in TAKEN_OUT:
-            slot.copies = ENDS
+            slot.end_copies()
         self._noted(slot.window, event, outcome, effects)
 
     async def _quarantine(self, slot: Slot, spoiled: FoldFailure, effects: Effects) -> None:

@@ -32,6 +32,7 @@ from projections.storage.records import (
     write_of,
 )
 from projections.storage.window_copies import (
+    ENDS,
     NO_CHANGE,
     CopiesChange,
     NamedCopy,
@@ -42,10 +43,15 @@ from projections.storage.window_copies import (
 )
 from projections.window.window import Window
 from streams.log.log import Log, Row
+from streams.log.parted_fold import PartedFold
 from streams.partition.owned import Fenced, OwnedPartition
 from streams.partition.step import astray, belongs, read_row
 from streams.runtime.time_slices import TimeSlices
 
+KEPT_FOLD = 16 << 20
+"""Bytes at most of what a partition keeps of its last rollback into old history, for the next one
+of the same conversation.
+"""
 TAKEN_OUT = frozenset({ErasedEvent, EventDroppedEvent})
 """Events after which no earlier copy of a window may be used."""
 ANNOUNCED = TAKEN_OUT | {RollbackEvent, SessionClosedEvent, *get_args(MemoryEvent)}
@@ -58,7 +64,7 @@ class Slot:
 
     ``at_ms`` is the time of its latest record since it was written, ``copies`` is what changed of
     its copies since. ``count`` is how many events it had at the last change of those, ``next_copy``
-    at how many they change next.
+    at how many they change next. ``fold`` is what its last rollback read.
     """
 
     window: Window
@@ -68,6 +74,7 @@ class Slot:
     copies: CopiesChange = NO_CHANGE
     count: int = 0
     next_copy: int = 0
+    fold: PartedFold | None = None
 
     def __post_init__(self) -> None:
         self.count = self.window.meta.count
@@ -79,8 +86,13 @@ class Slot:
         self.count = self.window.meta.count
         self.next_copy = next_change(self.count)
 
+    def end_copies(self) -> None:
+        """Something was taken out of the conversation: no copy is used any more."""
+        self.copies, self.fold = ENDS, None
+
     def replace(self, window: Window) -> None:
         """Put another window in place: what the store has is written anew, and no copy is of it."""
+        self.fold = None
         self.window, self.mark = window, self.mark._replace(layout=Mark())
         self.copies, self.count = NO_CHANGE, window.meta.count
         self.next_copy = next_change(self.count)
@@ -104,15 +116,22 @@ class SlotCopies:
     """The copies of a slot's window, written and not (``streams.log.rollback_history.Copies``)."""
 
     slot: Slot
-    stored: Callable[[Key], Awaitable[list[bytes]]]
+    windows: PartitionWindows
 
     async def read(self) -> Sequence[WindowCopy]:
         slot, mine = self.slot, self.slot.copies
-        stored = [] if slot.copies_end else await self.stored(slot.window.key)
+        stored = [] if slot.copies_end else await self.windows.stored_copies(slot.window.key)
         return decode_copies([*stored, *(value for _, value in mine.put)])
 
     def keep(self, made: Sequence[NamedCopy]) -> None:
         self.slot.copies = self.slot.copies.then(CopiesChange(put=tuple(made)))
+
+    def take_fold(self) -> PartedFold | None:
+        fold, self.slot.fold = self.slot.fold, None
+        return fold
+
+    def keep_fold(self, fold: PartedFold) -> None:
+        self.windows.keep_fold(self.slot, fold)
 
 
 def _is_there(window: Window) -> bool:
@@ -155,6 +174,7 @@ class PartitionWindows(OwnedPartition):
         self._last: Row | None = None
         self._touched: dict[bytes, Slot] = {}
         """The windows that were folded on and are not written."""
+        self._rolled_back: Slot | None = None
 
     def adopt(self, checkpoint: Checkpoint) -> None:
         """Begin (again) at a checkpoint; nothing cached is kept."""
@@ -285,6 +305,19 @@ class PartitionWindows(OwnedPartition):
         checkpoint, stored = await self.store.reader.read(self.generation, self.number, list(keys))
         self.check_revision(checkpoint)
         return stored
+
+    async def stored_copies(self, key: Key) -> list[bytes]:
+        """The copies of a window that the store has."""
+        return await self.store.copies(self.generation, self.number, key)
+
+    def keep_fold(self, slot: Slot, fold: PartedFold) -> None:
+        """Keep what a rollback read and folded until another conversation's does, if it is not too
+        much.
+        """
+        if self._rolled_back is not None:
+            self._rolled_back.fold = None
+        self._rolled_back = slot
+        slot.fold = fold if fold.size <= KEPT_FOLD else None
 
     async def rest(self, writes: Sequence[Write]) -> None:
         """Write what puts conversations to sleep (``projections.storage.records.stub_write``), and

@@ -11,7 +11,14 @@ import pytest
 from projections.events import types as events
 from projections.fold.apply import Status, apply
 from projections.fold.outcomes import History
-from projections.fold.replay import Logged, ReplayCheckpoints, history_from, replay
+from projections.fold.replay import (
+    GROWTH,
+    LATEST,
+    Logged,
+    ReplayCheckpoints,
+    history_from,
+    replay,
+)
 from projections.fold.rollback import take_out
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, make_event, random_log
@@ -59,7 +66,7 @@ def test_histories_are_those_of_a_fold_from_the_first_event_however_few_copies_a
             points.extend([(offset, event)])
             repeat = outcome.status is Status.DUPLICATE
             after[offset] = None if repeat else window.copy()
-        assert points.size <= copies or not points.copies
+        assert points.size <= GROWTH * copies or points.copies <= LATEST
     assert looked > 5, "hardly a rollback reached beyond its window"
 
 

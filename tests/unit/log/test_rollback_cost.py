@@ -14,12 +14,15 @@ import pytest
 from projections.events import types as events
 from projections.events.types import AnyEvent
 from projections.fold.apply import Status, apply
-from projections.fold.replay import Logged, replay
+from projections.fold.replay import Logged, ReplayCheckpoints, replay
 from projections.names import Position
 from projections.policy.policy import Rules
 from projections.storage import window_copies
 from projections.storage.window_copies import NamedCopy, WindowCopy, changed_copies, decode_copies
+from projections.window.window import Window
+from streams.log import parted_fold
 from streams.log.log import Raw
+from streams.log.parted_fold import PartedFold
 from streams.log.rollback_history import fetch_history
 from tests.support.histories import KEY, PARTITION, make_event
 from tests.support.talks import Talks, encode, event_for
@@ -89,16 +92,38 @@ class CountingLog(MemoryLog):
 
 
 class Kept:
-    """The copies of one window, by name."""
+    """The copies of one window, by name, and what its last rollback read."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, folds: bool = True) -> None:
         self.copies: dict[bytes, bytes] = {}
+        self.fold: PartedFold | None = None
+        self.folds, self.before = folds, 0
 
     async def read(self) -> list[WindowCopy]:
         return decode_copies(self.copies.values())
 
     def keep(self, made: Sequence[NamedCopy]) -> None:
         self.copies.update(made)
+
+    def take_fold(self) -> PartedFold | None:
+        fold, self.fold = self.fold, None
+        return fold
+
+    def keep_fold(self, fold: PartedFold) -> None:
+        self.fold = fold if self.folds else None
+
+    def follow(self, window: Window, *, back: bool = False) -> None:
+        """Take the copies that are due."""
+        change = changed_copies(window, self.before, back=back)
+        for name in change.gone:
+            self.copies.pop(name, None)
+        self.keep(change.put)
+        self.before = window.meta.count
+
+    def end(self) -> None:
+        """Something was taken out."""
+        self.copies.clear()
+        self.fold = None
 
 
 def grow(talks: Talks, events_: int) -> None:
@@ -113,12 +138,14 @@ def grow(talks: Talks, events_: int) -> None:
             talks.requests[KEY].clear()
 
 
+@pytest.mark.parametrize(("short", "upto"), [(4_000, 1_000), (0, 800)], ids=["short", "long"])
 async def test_a_rollback_without_copies_leaves_them_for_the_next_one(
-    monkeypatch: pytest.MonkeyPatch,
+    short: int, upto: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(parted_fold, "SHORT", short)
     monkeypatch.setattr(window_copies, "EVERY", 100)
-    talks, log, kept = Talks(random.Random(1), PARTITION, [KEY]), CountingLog(PARTITION + 1), Kept()
-    window = talks.windows[KEY]
+    talks, log = Talks(random.Random(1), PARTITION, [KEY]), CountingLog(PARTITION + 1)
+    kept, window = Kept(folds=False), talks.windows[KEY]
     grow(talks, 1_000)
 
     async def rows_read(target: int) -> int:
@@ -131,7 +158,7 @@ async def test_a_rollback_without_copies_leaves_them_for_the_next_one(
         return log.read_rows
 
     assert await rows_read(850) >= 1_000
-    assert sorted(kept.copies) == [b"%d" % at for at in range(100, 900, 100)]
+    assert sorted(kept.copies) == sorted(b"%d" % at for at in range(100, upto + 1, 100))
     assert await rows_read(650) < 300
     # What is taken out later is in the copies before: none is made.
     talks.say(KEY, events.EventDropped(f"{PARTITION}-{talks.next_offset - 1}"))
@@ -146,19 +173,10 @@ async def test_ten_rollbacks_into_old_history_read_what_lies_between_copies_and_
 ) -> None:
     monkeypatch.setattr(window_copies, "EVERY", 100)
     talks = Talks(random.Random(1), PARTITION, [KEY])
-    window, kept, before = talks.windows[KEY], Kept(), 0
-
-    def keep(back: bool = False) -> None:
-        nonlocal before
-        change = changed_copies(window, before, back=back)
-        for name in change.gone:
-            kept.copies.pop(name, None)
-        kept.keep(change.put)
-        before = window.meta.count
-
+    window, kept = talks.windows[KEY], Kept(folds=False)
     while talks.next_offset < 6_000:
         grow(talks, talks.next_offset + 1)
-        keep()
+        kept.follow(window)
     log = CountingLog(PARTITION + 1)
     for name, value in talks.rows:
         log.put(PARTITION, name, value)
@@ -178,7 +196,7 @@ async def test_ten_rollbacks_into_old_history_read_what_lies_between_copies_and_
         assert outcome == apply(other, offset, event, plain)
         assert outcome.status is Status.APPLIED and window.image() == other.image()
         log.put(PARTITION, str(KEY).encode(), encode(event))
-        keep(back=True)
+        kept.follow(window, back=True)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -189,7 +207,8 @@ async def test_whichever_copies_there_are_a_rollback_over_rollbacks_finds_the_sa
     for name, value in (("EVERY", 20), ("MOST", 4), ("BACK", 2)):
         monkeypatch.setattr(window_copies, name, value)
     rng = random.Random(seed)
-    talks, log, kept, before = Talks(rng, PARTITION, [KEY]), CountingLog(PARTITION + 1), Kept(), 0
+    talks, log = Talks(rng, PARTITION, [KEY]), CountingLog(PARTITION + 1)
+    kept = Kept(folds=seed % 3 > 0)
     window, backs = talks.windows[KEY], [0]
     grow(talks, 60)
     for _ in range(40):
@@ -207,11 +226,57 @@ async def test_whichever_copies_there_are_a_rollback_over_rollbacks_finds_the_sa
         assert found.chain == plain.chain
         talks.say(KEY, events.Rollback(f"{PARTITION}-{target}"))
         backs.append(last + 1)
-        change = changed_copies(window, before, back=True)
-        for name in change.gone:
-            kept.copies.pop(name, None)
-        kept.keep(change.put)
-        before = window.meta.count
+        kept.follow(window, back=True)
+        if rng.random() < 0.1:
+            talks.say(KEY, events.EventDropped(f"{PARTITION}-{rng.randrange(last)}"))
+            kept.end()
+
+
+@pytest.mark.parametrize("near", [0, 1], ids=["to-the-one-before", "to-before-it"])
+def test_a_chain_of_rollbacks_to_rollbacks_takes_time_that_grows_with_their_number(
+    near: int,
+) -> None:
+    """Also where there is room for few copies."""
+    rules, last = Rules({"working_budget": 1, "compaction": False}), 0
+    fold = ReplayCheckpoints(KEY, PARTITION, rules, 200_000)
+    begun = time.thread_time()
+    for k in range(1_200):
+        said: object = events.Message("user", "text")
+        if k % 4 == 3:
+            said, last = events.Rollback(f"{PARTITION}-{max(0, last - near)}"), k
+        fold.extend([(k, make_event(said, f"e{k}", 5))])
+    assert time.thread_time() - begun < 10
+    assert fold.window.meta.count == 1_200
+
+
+@pytest.mark.parametrize("folds", [True, False], ids=["one-remembers", "none-remembers"])
+async def test_rollbacks_over_rollbacks_in_parts_before_read_each_part_once(
+    folds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In each part of the conversation some go back to the part before, in which others do."""
+    monkeypatch.setattr(window_copies, "EVERY", 50)
+    monkeypatch.setattr(window_copies, "BACK", 1)
+    talks, log = Talks(random.Random(1), PARTITION, [KEY]), CountingLog(PARTITION + 1)
+    window, kept, before = talks.windows[KEY], Kept(folds=folds), 20
+    for k in range(7):
+        for _ in range(70):
+            grow(talks, talks.next_offset + 1)
+            kept.follow(window)
+        first = talks.next_offset
+        for i in range(7):
+            while (at := (await log.end_offsets())[PARTITION]) < len(talks.rows):
+                log.put(PARTITION, *talks.rows[at])
+            target = first - 30 if i % 2 else before + i
+            log.read_rows = 0
+            async with asyncio.timeout(20):
+                found = await fetch_history(log, window, target, kept)
+            assert log.read_rows <= (300 if folds and k and i else 2 * talks.next_offset)
+            plain = await fetch_history(log, window, target)
+            assert found.window is not None and plain.window is not None
+            assert found.window.image() == plain.window.image() and found.chain == plain.chain
+            talks.say(KEY, events.Rollback(f"{PARTITION}-{target}"))
+            kept.follow(window, back=True)
+        before = first - 10
 
 
 def is_summary(event: AnyEvent) -> bool:

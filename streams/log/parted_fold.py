@@ -1,0 +1,291 @@
+"""The fold of a long conversation in parts, for its rollbacks: each part begins at a copy of the
+window (``projections.storage.window_copies``), and a rollback to before that is answered by the
+part of its target.
+
+A part is read and folded once, as far as targets lie in it. Else each rollback over rollbacks would
+fold their parts again for each of them, and for each of these those before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from projections.errors import LogTruncated
+from projections.events.types import AnyEvent, SummaryEvent
+from projections.fold.replay import COPIES_BYTES, ReplayCheckpoints, is_unsure
+from projections.names import Position, parse_position
+from projections.storage.window_copies import NamedCopy, WindowCopy, even_copy
+from projections.window.window import Window
+from streams.log.history import events_of, pieces_backwards, read_events
+from streams.log.log import Log, Row
+
+logger = logging.getLogger(__name__)
+
+EVERY = 500
+"""Events between two copies of a part in memory: earlier rollbacks on its way begin at one."""
+PART_BYTES = 1 << 20
+"""Bytes of these copies of one part."""
+SHORT = 4_000
+"""Events up to which a conversation without copies is one part, and folded up to now."""
+READ_PART = 16_000
+"""Events read at once for a rollback."""
+ROW_BYTES = 500
+"""What an event takes in memory beside its value, about."""
+SLICE = 25
+PAUSE = 0.001
+"""A thread that folds for a rollback lets the event loop have its turn after so many events, for as
+long as they took, and so many seconds at least: without, each step of the loop waits five
+milliseconds for the interpreter's lock, and longer where others have the processor.
+"""
+
+
+class Unusable(Exception):
+    """The log has lost an event of a copy's tail, or the copy cannot be read."""
+
+
+@dataclass(slots=True)
+class Part:
+    """The fold of the events after ``begin`` up to the offset ``upto``.
+
+    Up to ``goal`` it is under way: ``rows`` are read, ``offsets`` are not. It has to be folded up
+    to ``unsure``, where an event that takes another one out may be a repeat. ``made`` are copies on
+    the way, with their offsets.
+    """
+
+    begin: int
+    fold: ReplayCheckpoints
+    upto: int
+    goal: int
+    offsets: list[int] = field(default_factory=list)
+    rows: Mapping[Position, Row] = field(default_factory=dict)
+    unsure: int = -1
+    made: list[tuple[int, NamedCopy]] = field(default_factory=list)
+
+    def take_made(self) -> list[NamedCopy]:
+        """The copies that were made since the last call, but for those after which something was
+        taken out.
+        """
+        made, self.made = self.made, []
+        return [copy for offset, copy in made if offset > self.fold.last_dropped]
+
+
+class PartedFold:
+    """What was read and folded of one conversation for its rollbacks. It holds for as long as
+    nothing is taken out of the conversation. One call at a time; after one that failed or was
+    cancelled, it is of no use any more.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self.texts: dict[int, AnyEvent] = {}
+        """The events that were read, by offset."""
+        self._log = log
+        self._parts: list[Part] = []
+        self._read_bytes = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that is kept, about."""
+        return self._read_bytes + sum(part.fold.size for part in self._parts)
+
+    async def part_of(
+        self,
+        window: Window,
+        target: int,
+        lower: WindowCopy | None,
+        upper: WindowCopy | None,
+        count: int,
+    ) -> Part:
+        """The part in which the target of a rollback of ``window`` lies, folded up to there.
+
+        Args:
+            lower, upper: the copies to use before and after the target, where there are some.
+            count: the number of events that says which copies are made on the way.
+
+        Raises:
+            TooOld: a rollback in between goes back to before the part. Give what that needs, and
+                call this again: it goes on from there.
+            Unusable: the copy before the target is.
+            LogTruncated: the log has lost events that this needs, and that is not accepted.
+        """
+        if lower is None and upper is None and count > SHORT:
+            return await self._whole(window, target, count)
+        begin = -1 if lower is None else lower.offset
+        part = next((one for one in self._parts if one.begin < target <= one.upto), None)
+        part = part or next((one for one in self._parts if one.begin == begin), None)
+        if part is None:
+            part = await self._begun(window, target, lower, PART_BYTES)
+            self._parts.append(part)
+        goal = target
+        if begin < 0:
+            # What was taken out after the target has to be known. Nothing was after a copy.
+            goal = window.meta.position if upper is None else upper.offset
+        if part.upto < goal:
+            if part.goal < goal:
+                seen = window if upper is None else _bare(upper, window)
+                part.offsets = await self._offsets(seen, goal, part.upto, goal + 1)
+                part.goal = goal
+            await self._go_on(window, target, part, count)
+        return part
+
+    async def _whole(self, window: Window, target: int, count: int) -> Part:
+        """All of a long conversation of which there is no copy, up to the target: the next rollback
+        has the copies that this makes.
+        """
+        goal = target
+        while True:
+            part = await self._begun(window, target, None, COPIES_BYTES)
+            part.goal = part.unsure = goal
+            part.offsets = await self._offsets(window, goal, -1, None)
+            await self._go_on(window, target, part, count)
+            if part.unsure == goal:
+                return part
+            goal = part.unsure
+
+    async def _begun(
+        self, window: Window, target: int, lower: WindowCopy | None, copies_bytes: int
+    ) -> Part:
+        key, partition, rules, texts = window.key, window.partition, window.rules, self.texts
+        base, begin = None, -1
+        if lower is not None:
+            begin = lower.offset
+            await self.read(window, {*lower.texts(), begin})
+            try:
+                base = await asyncio.to_thread(lower.window, key, partition, rules, texts)
+            except (KeyError, ValueError) as error:
+                raise Unusable from error
+        fold = ReplayCheckpoints(
+            key, partition, rules, copies_bytes, every=EVERY, at={target}, base=base, texts=texts
+        )
+        return Part(begin, fold, begin, begin)
+
+    async def read(self, window: Window, offsets: Collection[int]) -> None:
+        """Have the events at these offsets, as far as the log has them."""
+        missing = sorted(set(offsets) - self.texts.keys())
+        if missing:
+            found = await read_events(self._log, window.key, window.partition, missing)
+            self.texts.update(found)
+            self._read_bytes += ROW_BYTES * len(found)
+
+    async def _offsets(self, seen: Window, goal: int, above: int, below: int | None) -> list[int]:
+        """Where the conversation's events between ``above`` and ``below`` are, which ``seen``
+        knows; those after ``goal`` only where they may take another one out.
+        """
+        offsets: set[int] = set()
+        span_of = None if seen.meta.summary is None else seen.meta.summary.offset
+        async for at, piece in pieces_backwards(
+            self._log, seen, below=below, above=above, wanted=lambda row: _needed(row, goal)
+        ):
+            offsets.update(piece)
+            span_of = span_of if at is None else at
+        await _check_beginning(self._log, seen, goal, offsets, span_of, above)
+        return sorted(offsets)
+
+    async def _go_on(self, window: Window, target: int, part: Part, count: int) -> None:
+        """Fold a part on to its goal."""
+        while part.rows or part.offsets:
+            if not part.rows:
+                some, part.offsets = part.offsets[:READ_PART], part.offsets[READ_PART:]
+                part.rows = await self._log.read(Position(window.partition, at) for at in some)
+                sizes = (len(row.value or b"") + ROW_BYTES for row in part.rows.values())
+                self._read_bytes += sum(sizes)
+            await asyncio.to_thread(self._fold_rows, window, target, part, count)
+            part.rows = {}
+        part.upto = part.goal
+
+    def _fold_rows(self, window: Window, target: int, part: Part, count: int) -> None:
+        """In a thread: fold what was read up to the goal, and know what is behind it."""
+        fold, rows = part.fold, part.rows
+        order = sorted(
+            position
+            for position, row in rows.items()
+            if position.offset > fold.reached and _needed(row, part.goal)
+        )
+        for i in range(0, len(order), SLICE):
+            begun = time.perf_counter()
+            some = {position: rows[position] for position in order[i : i + SLICE]}
+            before = fold.window.meta.count
+            found = events_of(some, window.key, self._log.seals)
+            drops = [at for at, event in found if is_unsure(window, target, at, event)]
+            part.unsure = max([part.unsure, *drops])
+            fold.extend(found, upto=part.goal)
+            copy = even_copy(fold.window, before, count)
+            if copy is not None:
+                part.made.append((fold.window.meta.position, copy))
+            time.sleep(max(PAUSE, time.perf_counter() - begun))
+
+
+def _needed(row: Row, goal: int) -> bool:
+    """Whether a record is folded, or may be an ``event.dropped`` behind, whose type another
+    producer may have written with escapes.
+    """
+    value = row.value or b""
+    return row.offset <= goal or b"event.dropped" in value or b"\\u" in value
+
+
+def _bare(upper: WindowCopy, window: Window) -> Window:
+    """A copy's window without text; the window itself where it cannot be read."""
+    try:
+        return upper.bare(window.key, window.partition, window.rules)
+    except ValueError:
+        return window
+
+
+async def _check_beginning(
+    log: Log, seen: Window, target: int, offsets: Collection[int], span_of: int | None, above: int
+) -> None:
+    """Check that the log still has the conversation's events after offset ``above``, of which
+    ``offsets`` and the summary at ``span_of`` are the first ones that were found.
+
+    What is missing is logged where that is accepted.
+
+    Raises:
+        LogTruncated: it has lost some, and that is not accepted.
+    """
+    begin = await beginning(log, seen.partition)
+    if begin <= above + 1:
+        return
+    firsts = [*offsets, *(e.start for e in seen.tail if e.offset > seen.covered_to)]
+    at: int | None = span_of
+    while at is not None and at > above:
+        firsts.append(at)
+        found = await read_events(log, seen.key, seen.partition, [at])
+        event = found[0][1] if found else None
+        if isinstance(event, SummaryEvent):
+            firsts.append(parse_position(event.data.span.from_).offset)
+        at = summary_before(event)
+    if not any(above < first < begin for first in firsts):
+        return
+    refuse_lost(
+        log,
+        seen.partition,
+        begin,
+        f"a rollback of {seen.key.shown} to {Position(seen.partition, target)} needs events before"
+        " that, which are gone",
+        "the conversation begins with what is left",
+    )
+
+
+async def beginning(log: Log, partition: int) -> int:
+    return (await log.beginning_offsets()).get(partition, 0)
+
+
+def refuse_lost(log: Log, partition: int, begin: int, gone: str, then: str) -> None:
+    """Raise :class:`LogTruncated`; where that is accepted, log what is gone and what then is."""
+    lost = f"partition {partition} of the log begins at offset {begin}: {gone}"
+    if not log.accepts_lost_beginning:
+        raise LogTruncated(
+            f"{lost}: restore them, or accept it with THREADFOLD_ACCEPT_TRUNCATED_LOG=true, and"
+            " retry the event, or drop it"
+        )
+    logger.warning("%s, which is accepted: %s", lost, then)
+
+
+def summary_before(event: AnyEvent | None) -> int:
+    """Where the summary before one stands, -1 where there is none, or the log lost it."""
+    if not isinstance(event, SummaryEvent) or event.data.previous_position is None:
+        return -1
+    return parse_position(event.data.previous_position).offset
