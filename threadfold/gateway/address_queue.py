@@ -56,10 +56,10 @@ class AddressQueue(Generic[Waiting]):
 
     def last(self, address: str | None = None) -> Waiting:
         """Take out the last one of an address; None: of the one with most, and of several the one
-        that came to have so many last.
+        that has had so many for longest.
         """
         if address is None:
-            address = self._counts.last()
+            address = self._counts.first()
         mine = self._of[address]
         one, _ = mine.popitem()
         self._taken(address, mine)

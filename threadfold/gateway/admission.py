@@ -135,6 +135,7 @@ class Admission:
         except (QuotaExceeded, Overloaded) as error:
             # What is held back holds nothing large: a traceback has what was to be answered.
             error.__traceback__ = error.__context__ = None
+            tell_keyed(scope, principal.tenant, refused=True)
             held = await self._back_pressure.hold(principal.tenant)
             refusal = problem_of(error)
             if not held or announced_length(scope) > SMALL_BODY:

@@ -43,13 +43,13 @@ LIMITS = Limits()
 
 def limits_within(connections: int) -> Limits:
     """The limits of a process that may hold so many connections: requests and streams have half
-    of them each, at most, and refusals a quarter.
+    of them each, at most. Refusals may have all: their connections make way for others.
     """
     half = max(1, connections // 2)
     return LIMITS._replace(
         requests=min(LIMITS.requests, half),
         streams=min(LIMITS.streams, half),
-        refusals=min(LIMITS.refusals, half // 2),
+        refusals=min(LIMITS.refusals, connections),
     )
 
 

@@ -1,11 +1,11 @@
 """Open connections: how many a server holds, and which one makes way for a new one.
 
 The first to make way are connections that asked last for what needs no key, such as ``/readyz``,
-even while they are answered; then those that wait for a request: first those that have shown no
-valid key, while they are no fewer than those that have, so that new clients get to show one. Of
-each it is the one that waits longest of the address that has most of them; of those with a key, of
-the tenant that has most; of all, where nobody has more than a few. Another whose request is being
-answered never does.
+even while they are answered; then those that wait for a request, or for a refusal that is held
+back: first those that have shown no valid key, while they are no fewer than those that have, so
+that new clients get to show one. Of each it is the one that waits longest of the address that has
+most of them; of those with a key, of the tenant that has most; of all, where nobody has more than a
+few. Another whose request is being answered never does.
 
 So a valid request finds room however many connections without a key are open, whether they send
 nothing, send it slowly, or ask on and on; and a client with a key keeps its connection between two
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ipaddress
 import sys
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
@@ -53,6 +54,10 @@ twice its bytes, until it is answered.
 FEW, FEW_OF = 8, 64
 """Connections, but no more than one part in so many of all, that anybody may have before those with
 fewer are preferred: clients open several at once.
+"""
+SHOWN_FOR, MOST_SHOWN = 600.0, 10_000
+"""For how many seconds an address counts as one that has shown a valid key, and of how many
+addresses, the latest ones, that is known.
 """
 PREFIX = 64
 """Bits of an IPv6 address by which connections are counted: one customer has all of the rest."""
@@ -143,6 +148,7 @@ class Connections:
         """Each by address."""
         self._keyed, self._of_address = _InTurn(few), dict[str, _InTurn]()
         """Those with a key by tenant: all, and the same ones of each address."""
+        self._shown: OrderedDict[str, float] = OrderedDict()
 
     def __len__(self) -> int:
         return self._total
@@ -177,6 +183,17 @@ class Connections:
         if new >= len(keyed):
             return self._new.first(address)
         return keyed.first(None)
+
+    def shows_key(self, address: str) -> None:
+        """A client of the address has shown a valid key."""
+        self._shown[address] = time.monotonic()
+        self._shown.move_to_end(address)
+        if len(self._shown) > MOST_SHOWN:
+            self._shown.popitem(last=False)
+
+    def has_shown_key(self, address: str) -> bool:
+        """Whether a client of the address has shown a valid key lately."""
+        return time.monotonic() - self._shown.get(address, -SHOWN_FOR) < SHOWN_FOR
 
     def may_explain(self) -> bool:
         """Whether there is a descriptor left for a connection that is not counted."""
@@ -271,11 +288,14 @@ def client_of(scope: Scope) -> str:
     return address_of(client[0]) if client else ""
 
 
-def tell_keyed(scope: Scope, tenant: str | None) -> None:
-    """Tell the server whose valid key a request has, None: none; without that it may have one."""
-    tell: Callable[[str | None], None] | None = scope.get(TELL_KEYED)
+def tell_keyed(scope: Scope, tenant: str | None, *, refused: bool = False) -> None:
+    """Tell the server whose valid key a request has, None: none; without that it may have one.
+
+    Args: ``refused``: it waits for its refusal only.
+    """
+    tell: Callable[[str | None, bool], None] | None = scope.get(TELL_KEYED)
     if tell is not None:
-        tell(tenant)
+        tell(tenant, refused)
 
 
 def on_left(scope: Scope, call: Callable[[], None]) -> None:

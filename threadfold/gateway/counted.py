@@ -26,6 +26,9 @@ class CountedProtocol(HttpToolsProtocol):
     """Whether the last request had a valid key, as the next one is expected to; None: not known."""
     _tenant: str | None = None
     """Whose key that was."""
+    _refused = False
+    """Whether it waits for its refusal."""
+    _has_shown = False
     _waiting = 0
     _on_left: Callable[[], None] | None = None
 
@@ -47,6 +50,8 @@ class CountedProtocol(HttpToolsProtocol):
         """Be counted no more, and give up what waits."""
         if self._on_left is not None:
             self._on_left()
+        if self._has_shown:
+            self.open_connections.shows_key(self.address)
         if self._counted:
             self._counted = False
             self.open_connections.remove(self)
@@ -72,7 +77,12 @@ class CountedProtocol(HttpToolsProtocol):
             return
         if self._keyed is False:
             self.open_connections.needs_no_key(self)
-        elif self.cycle is None or self.cycle.response_complete or self.flow.write_paused:
+        elif (
+            self.cycle is None
+            or self.cycle.response_complete
+            or self.flow.write_paused
+            or self._refused
+        ):
             self.open_connections.waits(self, self._tenant)
         else:
             self.open_connections.is_answered(self)
@@ -86,10 +96,13 @@ class CountedProtocol(HttpToolsProtocol):
         scope = cast("dict[str, object]", self.scope)
         scope[TELL_KEYED], scope[ON_LEFT] = self._tell_keyed, self._set_on_left
 
-    def _tell_keyed(self, tenant: str | None) -> None:
-        self._keyed, self._tenant = tenant is not None, tenant
+    def _tell_keyed(self, tenant: str | None, refused: bool) -> None:
+        self._keyed, self._tenant, self._refused = tenant is not None, tenant, refused
         if self._keyed:
             self.open_connections.has_no_large_head(self)
+            if not self._has_shown:
+                self._has_shown = True
+                self.open_connections.shows_key(self.address)
         self._place()
 
     def _set_on_left(self, call: Callable[[], None]) -> None:

@@ -15,6 +15,8 @@ from threadfold.gateway.address_queue import AddressQueue
 
 MOST = 1_024
 """Handshakes that may wait for their turn."""
+OTHERS = 4
+"""Where both wait, one turn of so many is of a handshake that is not preferred."""
 SLICE = 0.002
 """Seconds of steps after which the queue rests: it ends the step that it has begun."""
 TIMER = 0.001
@@ -26,6 +28,10 @@ class Waiting(Protocol):
 
     address: str
 
+    @property
+    def preferred(self) -> bool:
+        """Whether it went on after its first turn, or its address has shown a valid key lately."""
+
     def step(self) -> None:
         """Go on with what the client has sent."""
 
@@ -35,33 +41,41 @@ class Waiting(Protocol):
 
 class HandshakeQueue:
     """The handshakes of one server that wait for their turn. After each slice of steps it rests as
-    long as they took. Addresses take turns.
+    long as they took. Addresses take turns, and most turns are of preferred handshakes: those who
+    begin handshakes from many addresses and do not go on keep out no client with a key.
     """
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most
-        self._waiting = AddressQueue[Waiting]()
+        self._preferred, self._others = AddressQueue[Waiting](), AddressQueue[Waiting]()
+        self._turn = 0
         self._planned = False
         self._rests_until = 0.0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._preferred) + len(self._others)
 
     def add(self, handshake: Waiting) -> None:
         """Let it wait for its turn, once. If too many wait, the last one of the address that has
-        most of them ends.
+        most of them ends; where several have as many, of that which has had so many for longest:
+        a new one would have no chance else.
         """
-        self._waiting.add(handshake.address, handshake)
+        if handshake.preferred:
+            self._others.remove(handshake.address, handshake)
+            self._preferred.add(handshake.address, handshake)
+        else:
+            self._others.add(handshake.address, handshake)
         if len(self) > self.most:
-            self._waiting.last().end()
+            (self._others or self._preferred).last().end()
         self._plan()
 
     def remove(self, handshake: Waiting) -> None:
         """It waits no more, if it did: its client has left, or its connection is to close."""
-        self._waiting.remove(handshake.address, handshake)
+        for queue in (self._preferred, self._others):
+            queue.remove(handshake.address, handshake)
 
     def _plan(self) -> None:
-        if self._planned or not self._waiting:
+        if self._planned or not len(self):
             return
         self._planned = True
         rest = self._rests_until - time.monotonic()
@@ -75,9 +89,14 @@ class HandshakeQueue:
         self._planned = False
         began = now = time.monotonic()
         try:
-            while began >= self._rests_until and self._waiting and now - began < SLICE:
-                self._waiting.next().step()
+            while began >= self._rests_until and len(self) and now - began < SLICE:
+                self._next().step()
                 now = time.monotonic()
         finally:
             self._rests_until = max(self._rests_until, now + (now - began))
             self._plan()
+
+    def _next(self) -> Waiting:
+        self._turn += 1
+        others = self._others and (not self._preferred or self._turn % OTHERS == 0)
+        return (self._others if others else self._preferred).next()

@@ -72,6 +72,12 @@ class Handshake(Receiving):
         self._late: asyncio.TimerHandle | None = None
         self._counted = False
         self._lost = False
+        self._steps = 0
+
+    @property
+    def preferred(self) -> bool:
+        """Whether it has most turns (``threadfold.gateway.handshake_queue``)."""
+        return self._steps > 0 or self._connections.has_shown_key(self.address)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._plain = cast("asyncio.Transport", transport)
@@ -115,6 +121,7 @@ class Handshake(Receiving):
     def step(self) -> None:
         """Go on with what the client has sent: it is this handshake's turn."""
         assert self._tls is not None
+        self._steps += 1
         piece, self._came = self._came[:STEP], self._came[STEP:]
         _give(self._tls, piece)
         if self._came:

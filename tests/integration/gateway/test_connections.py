@@ -18,7 +18,7 @@ from streams.settings.settings import Settings
 from tests.support.platform import Platform, running_platform
 from tests.support.serving import serving
 from tests.support.worker import until
-from threadfold.gateway import body_pace, create_gateway, protocol
+from threadfold.gateway import back_pressure, body_pace, create_gateway, protocol
 from threadfold.gateway.admission import ANSWER_RATE
 from threadfold.gateway.app import Gateway
 from threadfold.gateway.concurrency import Limits
@@ -247,6 +247,32 @@ async def test_a_request_without_a_key_is_answered_401_and_its_connection_closed
     await slow.begin(1)
     (answer,) = await slow.answers()
     assert answer.startswith(b"HTTP/1.1 401 ") and b"\r\nconnection: close\r\n" in answer.lower()
+
+
+async def test_connections_whose_refusals_are_held_back_make_way(
+    platform: Platform, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(back_pressure, "LEAST", 60.0)
+    url, connections, app = small
+    app.concurrency.limits = Limits(streams=4)  # of one tenant: one
+    parts = urlsplit(url)
+    asking = (
+        "GET /v1/conversations/c/stream HTTP/1.1\r\nHost: x\r\n"
+        f"Authorization: Bearer {platform.key}\r\n\r\n"
+    ).encode()
+    await served(url, platform.key)
+    writers = []
+    for _ in range(ROOM):
+        _, writer = await asyncio.open_connection(str(parts.hostname), int(parts.port or 0))
+        writer.write(asking)
+        writers.append(writer)
+    await until(lambda: asyncio.sleep(0, len(connections) == ROOM))
+    await until(lambda: asyncio.sleep(0, app.concurrency.all.streams == 1))
+    for _ in range(5):
+        await served(url, platform.key)
+    for writer in writers:
+        writer.close()
+    await until(lambda: asyncio.sleep(0, app.concurrency.all.streams == 0))
 
 
 async def test_one_end_user_does_not_take_all_requests_that_the_tenant_may_have_under_way(

@@ -49,7 +49,8 @@ def test_it_is_a_queue_for_each_address_whose_heads_go_round(steps: list[tuple[s
             if named is None:
                 most = max(map(len, plain.values()))
                 with_most = [each for each in plain if len(plain[each]) == most]
-                assert whose == next(each for each in reversed(changed) if each in with_most)
+                backwards = changed[::-1]
+                assert whose == max(with_most, key=backwards.index), "so many for longest"
             took(whose, one)
         assert len(queue) == sum(map(len, plain.values()))
         assert queue.of(address) == len(plain.get(address, []))

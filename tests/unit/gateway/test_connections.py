@@ -198,6 +198,22 @@ def test_of_those_with_a_key_one_of_the_tenant_with_most_makes_way(
     assert [one.made_way for one in (*good, *hostile)] == [False] * 3 + [True] * 2 + [False] * 3
 
 
+def test_which_addresses_have_shown_a_valid_key_lately_is_known_of_the_latest_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MOST_SHOWN", 2)
+    now = 100.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    connections = Connections(9)
+    for address in "abac":
+        connections.shows_key(address)
+    assert [connections.has_shown_key(each) for each in "abcd"] == [True, False, True, False]
+    now += module.SHOWN_FOR - 1
+    connections.shows_key("a")
+    now += 2
+    assert [connections.has_shown_key(each) for each in "ac"] == [True, False]
+
+
 @given(st.lists(st.tuples(st.sampled_from("wknarx"), st.integers(0, 8)), max_size=80))
 def test_whoever_makes_way_is_the_first_of_its_kind_of_an_address_with_most_of_them(
     steps: list[tuple[str, int]],

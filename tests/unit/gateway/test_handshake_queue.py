@@ -12,8 +12,10 @@ from threadfold.gateway.handshake_queue import HandshakeQueue
 class Step:
     """A handshake whose step takes some time."""
 
-    def __init__(self, address: str, done: list[Step], seconds: float = 0.0) -> None:
-        self.address = address
+    def __init__(
+        self, address: str, done: list[Step], seconds: float = 0.0, *, preferred: bool = False
+    ) -> None:
+        self.address, self.preferred = address, preferred
         self.ended = False
         self.at = 0.0
         """When its step was done."""
@@ -70,6 +72,43 @@ async def test_of_too_many_the_last_one_of_the_address_with_most_of_them_ends() 
     await until(lambda: asyncio.sleep(0, len(done) == 3))
     assert done == [first, other, second]
     assert not any(one.ended for one in done)
+
+
+async def test_of_as_many_addresses_with_one_each_the_one_that_waits_longest_makes_way() -> None:
+    queue, done = HandshakeQueue(3), list[Step]()
+    first, *others = (Step(address, done) for address in "abcd")
+    for one in (first, *others):
+        queue.add(one)
+    assert first.ended
+    await until(lambda: asyncio.sleep(0, len(done) == 3))
+    assert done == others
+
+
+async def test_those_who_went_on_or_have_shown_a_key_go_first_and_the_others_have_some_turns() -> (
+    None
+):
+    queue, done = HandshakeQueue(12), list[Step]()
+    others = [Step(f"o{i}", done) for i in range(12)]
+    for one in others:
+        queue.add(one)
+    preferred = [Step(f"p{i}", done, preferred=True) for i in range(6)]
+    for one in preferred:
+        queue.add(one)
+    assert [one.ended for one in others] == [True] * 6 + [False] * 6
+    assert not any(one.ended for one in preferred)
+    await until(lambda: asyncio.sleep(0, len(done) == 12))
+    assert [one.preferred for one in done[:8]] == [True, True, True, False] * 2
+
+
+async def test_one_that_went_on_meanwhile_has_one_place() -> None:
+    queue, done = HandshakeQueue(), list[Step]()
+    one = Step("a", done)
+    queue.add(one)
+    one.preferred = True
+    queue.add(one)
+    assert len(queue) == 1
+    await until(lambda: asyncio.sleep(0, len(queue) == 0))
+    assert done == [one]
 
 
 async def test_one_that_is_removed_has_no_turn() -> None:
