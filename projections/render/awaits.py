@@ -23,12 +23,13 @@ def awaits_of(window: Window) -> str:
     """``model`` (a user's message or a result is to be answered), ``approval`` (one is open),
     ``tool`` (a result is to be appended) or ``user``.
 
-    A user who speaks while an approval is open is to be answered first.
+    A user who speaks while an approval is open is to be answered first, whatever has come since.
     """
     state, last = window.state, _last(window)
     if state.closed is not None:
         return USER
-    if last is not None and last.kind == Kind.USER:
+    asked = _is_asked(window)
+    if asked and (state.suspensions or (last is not None and last.kind == Kind.USER)):
         return MODEL
     kinds = {suspension.kind for suspension in state.suspensions}
     if "approval" in kinds:
@@ -38,7 +39,7 @@ def awaits_of(window: Window) -> str:
     if last is None:
         return USER
     if last.kind == Kind.RESOLUTION:
-        return TOOL if state.calls else USER
+        return TOOL if state.calls else MODEL if asked else USER
     if any(not call.dead for call in state.calls):
         return TOOL
     return MODEL if last.kind == Kind.RESULT else USER
@@ -67,6 +68,12 @@ def closing_message(window: Window, groups: Sequence[Group]) -> bytes | None:
                 text = f"[The result of the call of {tool} has come: it stands with the call]"
     # In the user's role: providers want the last message to be a user's or a tool's.
     return msgspec.json.encode({"role": "user", "content": text})
+
+
+def _is_asked(window: Window) -> bool:
+    """Whether the model has said nothing since a user's message."""
+    spoken = (e.kind for e in reversed(window.tail) if e.kind in (Kind.USER, Kind.ASSISTANT))
+    return next(spoken, None) == Kind.USER
 
 
 def _last(window: Window) -> Entry | None:

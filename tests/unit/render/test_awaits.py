@@ -58,6 +58,39 @@ def test_each_step_of_an_approval_says_who_acts_next() -> None:
     ]  # fmt: skip
 
 
+def test_a_user_who_spoke_during_an_approval_is_answered_first_whatever_else_comes() -> None:
+    story = Story(WIDE)
+    story.user("Refund it, and look the order up.")
+    story.call("a", "b", tool="refund")
+    story.say(ASKS)
+    assert context(story)["awaits"] == "approval"
+    story.user("How long?")
+    story.result("b", "found")
+    found = context(story)
+    assert found["awaits"] == "model" and found["messages"][-1]["content"] == "How long?"
+    story.assistant("A minute.")
+    assert context(story)["awaits"] == "approval"
+    story.assert_replays()
+
+
+@pytest.mark.parametrize("kind", ["approval", "input"])
+@pytest.mark.parametrize("outcome", ["approved", "expired"])
+def test_a_users_message_is_to_be_answered_also_if_a_resolution_without_a_call_comes_after_it(
+    kind: str, outcome: str
+) -> None:
+    story = Story(WIDE)
+    story.user("Refund it.")
+    story.assistant("For which order?")
+    story.say(events.Suspension("s", kind, prompt="Which?"))
+    story.user("Order 4711.")
+    story.say(events.Resolution("s", outcome))
+    found = context(story)
+    assert found["awaits"] == "model" and found["messages"][-1]["content"] == "Order 4711."
+    story.assistant("Refunded.")
+    assert context(story)["awaits"] == "user"
+    story.assert_replays()
+
+
 def test_a_late_result_is_reported_at_the_end_in_every_format() -> None:
     story = waiting()
     story.user("How long?")
