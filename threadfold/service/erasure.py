@@ -194,12 +194,16 @@ class Eraser:
     async def _not_caught_up(self, tenant: str) -> WaitTimedOut | None:
         """Wait for all windows of a tenant. The error where some partition is halted: in the others
         nobody has to wait for that.
+
+        Raises:
+            WaitTimedOut: they are behind, and nothing is erased: others may be the user's, too.
         """
         try:
             await self._backend.caught_up(range(self._backend.log.partitions), whose=tenant)
         except WaitTimedOut as error:
             if not self._backend.control.state.halted():
-                raise
+                late = f"nothing is erased yet, repeat it later: {error}"
+                raise WaitTimedOut(late, error.retry_after) from None
             return error
         return None
 

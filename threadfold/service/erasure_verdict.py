@@ -13,26 +13,31 @@ from streams.log.log import Row
 from threadfold.service.conversations import ConversationService
 
 Verdict = Literal["opaque", "kept"]
+MOST_BEHIND = 200_000
+"""Offsets that the windows may be behind: so much is searched within a few seconds."""
 
 
 async def verdict_of(backend: ConversationService, key: Key) -> Verdict:
     """What remains of the log: ``opaque`` if all events of the conversation are sealed.
 
-    A halted partition does not hold an erasure up: the log is searched for what is not folded.
+    Nothing that holds windows up holds an erasure up, be it a full Redis or a halted partition: the
+    log is searched for what is not folded.
 
     Raises:
         UnknownConversation: it has no events.
-        WaitTimedOut: the windows did not include all events in time.
+        WaitTimedOut: the windows are too far behind for that.
     """
     partition = partition_of(key, backend.log.partitions)
     later: list[Verdict] = []
     try:
         await backend.caught_up([partition], whose=key)
     except WaitTimedOut:
-        halt = backend.control.state.halted().get(partition)
-        if halt is None:
+        generation = backend.control.state.live_generation
+        checkpoint = await backend.store.checkpoint(generation.number, partition)
+        offset = -1 if checkpoint is None else checkpoint.offset
+        if (await backend.log.end_offsets())[partition] - offset > MOST_BEHIND:
             raise
-        later = await _verdicts_after(backend, key, Position(partition, halt.offset))
+        later = await _verdicts_after(backend, key, Position(partition, offset))
     window = await _window(backend, key)
     if window is None and not later:
         raise UnknownConversation(f"conversation {key.conversation} is not known: it has no events")

@@ -118,6 +118,22 @@ async def test_an_erasure_that_was_cut_off_goes_on_where_it_was(made: Settings) 
     ] == [None]
 
 
+@pytest.mark.long
+async def test_an_erasure_begins_also_while_windows_are_behind(made: Settings) -> None:
+    async with ConversationService(made) as backend:
+        eraser = Eraser(backend, no_text)
+        async with running_worker(made):
+            await say(backend, "sealed", "behind", talk(1))
+        # No worker runs, as where Redis takes nothing.
+        await backend.append("sealed", [("behind", flat) for flat in talk(1)])
+        with pytest.raises(WaitTimedOut):
+            await asyncio.wait_for(eraser.conversation("sealed", "behind"), 40)
+        with pytest.raises(Erased):
+            await backend.context("sealed", "behind")
+        async with running_worker(made):
+            assert (await eraser.conversation("sealed", "behind")).log == "opaque"
+
+
 async def test_a_key_that_comes_after_the_erasure_is_void_and_deleted_by_whoever_sees_it(
     made: Settings,
 ) -> None:
