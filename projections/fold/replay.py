@@ -286,13 +286,17 @@ class ReplayCheckpoints:
         self._latest.append(offset)
         if self._again > AGAIN * len(self._offsets) and self._most < self._greatest:
             self._most, self._again = 2 * self._most, 0
-        old = [place for place in self._places if place not in self._latest]
+        if self.size > self._most:
+            self._thin_out()
+        return copy
+
+    def _thin_out(self) -> None:
+        latest = set(self._latest)
+        old = [place for place in self._places if place not in latest]
         while self.size > self._most and old:
             gone, old = old[::2], old[1::2]
             self.size -= sum(self._copies.pop(place).size for place in gone)
-        if len(self._places) > len(self._copies):
-            self._places = sorted(self._copies)
-        return copy
+        self._places = sorted(self._copies)
 
     def _load(self, image: bytes) -> Window:
         mine = self.window

@@ -126,7 +126,7 @@ class PartedFold:
         if part.upto < goal:
             if part.goal < goal:
                 seen = window if upper is None else _bare(upper, window)
-                part.offsets = await self._offsets(seen, goal, part.upto, goal + 1)
+                part.offsets = await self._offsets(seen, target, goal, part.upto)
                 part.goal = goal
             await self._go_on(window, target, part, count)
         return part
@@ -139,7 +139,7 @@ class PartedFold:
         while True:
             part = await self._begun(window, target, None, COPIES_BYTES)
             part.goal = part.unsure = goal
-            part.offsets = await self._offsets(window, goal, -1, None)
+            part.offsets = await self._offsets(window, target, goal, -1, behind=True)
             await self._go_on(window, target, part, count)
             if part.unsure == goal:
                 return part
@@ -170,10 +170,13 @@ class PartedFold:
             self.texts.update(found)
             self._read_bytes += ROW_BYTES * len(found)
 
-    async def _offsets(self, seen: Window, goal: int, above: int, below: int | None) -> list[int]:
-        """Where the conversation's events between ``above`` and ``below`` are, which ``seen``
-        knows; those after ``goal`` only where they may take another one out.
+    async def _offsets(
+        self, seen: Window, target: int, goal: int, above: int, *, behind: bool = False
+    ) -> list[int]:
+        """Where the conversation's events from behind ``above`` to the goal are, which ``seen``
+        knows; those ``behind`` it, too, at least where they may take another one out.
         """
+        below = None if behind else goal + 1
         offsets: set[int] = set()
         span_of = None if seen.meta.summary is None else seen.meta.summary.offset
         async for at, piece in pieces_backwards(
@@ -181,7 +184,7 @@ class PartedFold:
         ):
             offsets.update(piece)
             span_of = span_of if at is None else at
-        await _check_beginning(self._log, seen, goal, offsets, span_of, above)
+        await _check_beginning(self._log, seen, target, offsets, span_of, above)
         return sorted(offsets)
 
     async def _go_on(self, window: Window, target: int, part: Part, count: int) -> None:
