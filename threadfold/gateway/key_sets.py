@@ -141,9 +141,11 @@ class KeySet:
         return self._keys.get(kid, [])
 
     async def _refresh(self) -> None:
-        async with self._lock:
-            await self._fetch()
-        self._background = None
+        try:
+            async with self._lock:
+                await self._fetch()
+        finally:
+            self._background = None
 
     async def _fetch(self) -> None:
         self._tried = self._clock()
@@ -217,9 +219,11 @@ def signing_key(entry: Any) -> SigningKey | None:
         return None
     try:
         made = PyJWK({name: entry[name] for name in entry.keys() - _SECRET})
-    except (PyJWTError, ValueError, TypeError, KeyError) as error:
+    # PyJWT has no keys for the algorithm "none", and raises NotImplementedError without a text.
+    except (PyJWTError, ValueError, TypeError, KeyError, NotImplementedError) as error:
         logger.warning(
-            "a key of the key set cannot be used and is ignored: %s", quoted(str(error), 160)
+            "a key of the key set cannot be used and is ignored: %s",
+            quoted(str(error) or f"its algorithm is {entry.get('alg')}", 160),
         )
         return None
     return SigningKey(entry["kty"], entry.get("alg"), made.key, entry)

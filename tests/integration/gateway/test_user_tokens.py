@@ -257,6 +257,7 @@ def rsa_key(bits: int, exponent: int = 65_537) -> dict[str, Any]:
         ({"kty": ["EC"]}, "cannot check"),
         ({"crv": {"P-256": 1}}, "cannot check"),
         ({"alg": []}, "cannot check"),
+        ({"alg": "none"}, "cannot check"),
         ({"x": "AA"}, "cannot check"),
         (rsa_key(1024), "4096 bits"),
         (rsa_key(2048, 2**31 + 11), "exponent"),

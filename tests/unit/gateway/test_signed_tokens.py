@@ -169,6 +169,36 @@ async def test_a_secret_in_a_key_set_signs_nothing(tmp_path: Path) -> None:
         await verifier(path).verify(_by_hand({"alg": "RS256", "kid": "s"}, {}, secret=b"secret"))
 
 
+async def test_an_entry_that_cannot_be_used_is_skipped_and_the_set_is_taken(tmp_path: Path) -> None:
+    path, good = tmp_path / "set.json", Signer("good")
+    unusable = [{**good.jwk, "kid": "bad", "alg": alg} for alg in ("none", "no-such", ["ES256"])]
+    path.write_text(json.dumps({"keys": [*unusable, good.jwk]}))
+    keys = KeySet(str(path))
+    assert len(await keys.find("good")) == 1 and await keys.find("bad") == []
+
+
+async def test_an_error_in_the_background_does_not_end_later_fetches(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    keys = KeySet(str(source), clock)
+    await keys.find("key-ES")
+
+    def fail(raw: bytes) -> dict[str | None, list[SigningKey]]:
+        raise RuntimeError("not foreseen")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(key_sets, "_keys_of", fail)
+        await asyncio.to_thread(source.write_bytes, key_set(Signer("l")))
+        clock.now += FRESH + 1
+        keys.keep_fresh()
+        assert keys._background is not None
+        await asyncio.wait([keys._background])
+    clock.now += FRESH + 1
+    keys.keep_fresh()
+    await until(lambda: asyncio.sleep(0, keys.version == 2))
+
+
 async def test_a_changed_token_and_another_keys_signature_are_refused(
     source: Path, signers: dict[str, Signer]
 ) -> None:
