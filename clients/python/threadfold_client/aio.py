@@ -181,18 +181,19 @@ class AsyncClient(MemoryCalls, UserCalls):
         *,
         before: str | None = None,
         limit: int = 50,
-        types: Sequence[str] | None = None,
+        types: str | Sequence[str] | None = None,
         after: str | None = None,
     ) -> HistoryPage:
         """A page of events from the log, newest first.
 
         Args:
-            types: of these types alone; a page may then be short and still have a next one.
+            types: of this type or these types alone; a page may then be short and still have a
+                next one. An empty list is no filter.
             after: a position; answers once the page can show it.
         """
         path = f"{conversation_path(conversation)}/history"
-        of_types = None if types is None else ",".join(types)
-        query = query_of(before=before, limit=limit, after=after, type=of_types)
+        of_types = types if isinstance(types, str) else ",".join(types or ())
+        query = query_of(before=before, limit=limit, after=after, type=of_types or None)
         return await self._caller.decoded(
             Call("GET", path, "history", conversation, query), HistoryPage
         )
@@ -203,7 +204,7 @@ class AsyncClient(MemoryCalls, UserCalls):
         *,
         before: str | None = None,
         page: int = 100,
-        types: Sequence[str] | None = None,
+        types: str | Sequence[str] | None = None,
     ) -> AsyncIterator[dict[str, Any]]:
         """All events, newest first; pages are read as they are needed."""
         while True:

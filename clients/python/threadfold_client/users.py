@@ -30,10 +30,13 @@ class UserCalls:
         Args:
             conversations: the token opens only these of the user's conversations.
             expires_in: seconds; the service's default is 900.
+
+        Raises:
+            Invalid: ``verbs`` or ``conversations`` is a text, not a list.
         """
-        body: dict[str, Any] = {"user": user, "verbs": list(verbs)}
+        body: dict[str, Any] = {"user": user, "verbs": _listed("verbs", verbs)}
         if conversations is not None:
-            body["conversations"] = list(conversations)
+            body["conversations"] = _listed("conversations", conversations)
         if expires_in is not None:
             body["expires_in"] = expires_in
         return await self._caller.decoded(Call("POST", "/tokens", body=body), MintedToken)
@@ -58,3 +61,10 @@ class UserCalls:
                 type="invalid-name",
             )
         return await self._caller.document(Call("DELETE", f"/users/{quote(user, safe='')}"))
+
+
+def _listed(name: str, given: Sequence[str]) -> list[str]:
+    """What is given as a list: a text would be one of single characters."""
+    if isinstance(given, str):
+        raise Invalid(f"{name} is a text: expected a list", status=422, type="invalid-request")
+    return list(given)

@@ -121,6 +121,18 @@ async def test_history_comes_newest_first_by_pages_and_whole(client: Any, name: 
     ]
 
 
+@pytest.mark.parametrize("types", ["message", ["message"], [], ()], ids=repr)
+async def test_one_type_of_history_may_be_a_text_and_no_type_is_no_filter(
+    client: Any, name: str, types: Any
+) -> None:
+    await client.append(
+        name, [say("a"), {"type": "session.closed", "reason": "explicit"}], wait="applied"
+    )
+    found = [event["type"] for event in (await client.history(name, types=types)).events]
+    assert found == (["message"] if types else ["session.closed", "message"])
+    assert [event["type"] async for event in client.iter_history(name, types=types)] == found
+
+
 async def test_one_event_is_read_whole_or_by_a_page_of_its_text(client: Any, name: str) -> None:
     answer = await client.append(name, say("0123456789"), wait="applied")
     assert (await client.event(name, answer.position))["content"] == "0123456789"
@@ -193,6 +205,13 @@ async def test_parameters_out_of_bounds_are_invalid_in_every_form(client: Any, n
     ):
         with pytest.raises(Invalid):
             await work
+
+
+@pytest.mark.parametrize("part", ["verbs", "conversations"])
+async def test_a_text_in_the_place_of_a_list_mints_no_token(client: Any, part: str) -> None:
+    wanted = {"verbs": ["read"], part: "c1"}
+    with pytest.raises(Invalid, match=f"^{part} is a text: expected a list$"):
+        await client.mint_token("u", **wanted)
 
 
 async def test_many_threads_and_tasks_share_one_client(client: Any, name: str) -> None:
