@@ -42,6 +42,11 @@ export declare function pause(milliseconds: number, signal?: AbortSignal): Promi
 export declare function conversationPath(conversation: string, below?: string): string;
 /** The path of a user; throws Invalid if the user is empty, or one that a URL cannot carry. */
 export declare function userPath(user: string): string;
+/**
+ * The options of a call; throws Invalid if one of them is not among `names` (with spaces between):
+ * without types, a misspelt one would do nothing.
+ */
+export declare function known<O extends object>(options: O, names: string): O;
 /** The conditions of an append. */
 export interface Conditions {
     /** A position; Conflict if anything was appended after it. */

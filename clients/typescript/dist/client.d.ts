@@ -44,7 +44,7 @@ export interface AppendOptions extends Conditions, CallOptions {
  */
 export declare class Client extends MemoryCalls {
     #private;
-    constructor(url: string, credential: Credential, { timeout, retries, fetch }?: ClientOptions);
+    constructor(url: string, credential: Credential, options?: ClientOptions);
     /** End all calls and streams under way; later calls throw ClientClosed. */
     close(): void;
     /**
@@ -80,20 +80,20 @@ export declare class Client extends MemoryCalls {
         after?: string;
     } & CallOptions): Promise<Context>;
     /**
-     * A page of events from the log, newest first. `types`: of these alone; `after`: a position that
-     * it must be able to show.
+     * A page of events from the log, newest first. `types`: of this or these alone; `after`: a
+     * position that it must be able to show.
      */
     history(conversation: string, options?: {
         before?: string | null;
         limit?: number;
-        types?: string[];
+        types?: string | string[];
         after?: string;
     } & CallOptions): Promise<History>;
     /** All events, newest first; pages are read as they are needed. */
     iterHistory(conversation: string, options?: {
         before?: string;
         page?: number;
-        types?: string[];
+        types?: string | string[];
     }): AsyncGenerator<LoggedEvent, void, undefined>;
     /** One event whole; with `offset` or `limit` (characters) that page of its text as `content`. */
     event(conversation: string, position: string, options?: {

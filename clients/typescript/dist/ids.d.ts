@@ -4,7 +4,10 @@
  * bits.
  */
 export declare function newId(): string;
-/** A copy of the event or message, with a new id if it has none. */
+/**
+ * A copy of the event or message, with a new id if it has none; what is no object is returned as it
+ * is.
+ */
 export declare function withId<T extends {
     id?: unknown;
 }>(item: T): T;

@@ -1,5 +1,5 @@
 /** The calls of the long-term memory, for the client. */
-import type { Caller } from "./caller.js";
+import { type Caller } from "./caller.js";
 import type { Filters, DeletedMemory, Memory, MemoryHits, MemorySearch, MemoryStats, NewMemory, NewSkill, SavedMemory, TimedMemories, Whose } from "./models.js";
 /** What the client does with memories. */
 export declare class MemoryCalls {

@@ -30,7 +30,9 @@ export class Caller {
     this.http = http;
     this.#retries = {
       ...RETRIES,
-      ...(typeof retries === "number" ? { attempts: retries } : retries),
+      ...(typeof retries === "number"
+        ? { attempts: retries }
+        : known(retries, "attempts total base most")),
     };
   }
 
@@ -133,6 +135,18 @@ function isText(value: unknown): boolean {
 
 function check(fits: boolean, error: string): void {
   if (!fits) throw new Invalid(error, { status: 422, type: "invalid-name" });
+}
+
+/**
+ * The options of a call; throws Invalid if one of them is not among `names` (with spaces between):
+ * without types, a misspelt one would do nothing.
+ */
+export function known<O extends object>(options: O, names: string): O {
+  const allowed = names.split(" ");
+  const other = Object.keys(Object(options)).find((name) => !allowed.includes(name));
+  if (other !== undefined)
+    throw new Invalid(`option '${other}' is unknown: use ${allowed.join(", ")}`);
+  return options;
 }
 
 /** The conditions of an append. */

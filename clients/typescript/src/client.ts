@@ -5,10 +5,12 @@ import {
   conditions,
   conversationPath,
   fencing,
+  known,
   userPath,
   type Conditions,
   type Retries,
 } from "./caller.js";
+import { Invalid } from "./errors.js";
 import { connect, type Credential, type Query } from "./http.js";
 import { newId, withId } from "./ids.js";
 import { MemoryCalls } from "./memories.js";
@@ -69,6 +71,11 @@ export interface AppendOptions extends Conditions, CallOptions {
   idempotencyKey?: string | undefined;
 }
 
+type Appending = AppendOptions & { format?: MessageFormat };
+/** The options of every append, and of one to a single conversation. */
+const ANY = "wait idempotencyKey signal";
+const ONE = `${ANY} expect onlyIfNew fence`;
+
 /**
  * A tenant's conversations, or a user's, over HTTP.
  *
@@ -82,11 +89,8 @@ export interface AppendOptions extends Conditions, CallOptions {
 export class Client extends MemoryCalls {
   readonly #caller: Caller;
 
-  constructor(
-    url: string,
-    credential: Credential,
-    { timeout = 20, retries, fetch }: ClientOptions = {},
-  ) {
+  constructor(url: string, credential: Credential, options: ClientOptions = {}) {
+    const { timeout = 20, retries, fetch } = known(options, "timeout retries fetch");
     const caller = new Caller(connect(url, credential, timeout, fetch), retries);
     super(caller);
     this.#caller = caller;
@@ -106,7 +110,7 @@ export class Client extends MemoryCalls {
     events: NewEvent | NewEvent[],
     options: AppendOptions = {},
   ): Promise<Appended> {
-    return this.#append(conversationPath(conversation, "/events"), events, {}, options);
+    return this.#append(conversationPath(conversation, "/events"), events, {}, options, ONE);
   }
 
   /** Append messages in OpenAI's chat format or Anthropic's; one may become several events. */
@@ -123,10 +127,11 @@ export class Client extends MemoryCalls {
   async appendMessages(
     conversation: string,
     messages: object,
-    options: AppendOptions & { format?: MessageFormat } = {},
+    options: Appending = {},
   ): Promise<Appended> {
     const { format } = options;
-    return this.#append(conversationPath(conversation, "/messages"), messages, { format }, options);
+    const path = conversationPath(conversation, "/messages");
+    return this.#append(path, messages, { format }, options, `${ONE} format`);
   }
 
   /** Append events of several conversations, each with `conversation`; in order within each. */
@@ -134,7 +139,7 @@ export class Client extends MemoryCalls {
     events: (NewEvent & { conversation: string })[],
     options: Pick<AppendOptions, "wait" | "idempotencyKey" | "signal"> = {},
   ): Promise<AppendedOfSeveral> {
-    return this.#append("/events", events, {}, options);
+    return this.#append("/events", events, {}, options, ANY);
   }
 
   /**
@@ -162,7 +167,12 @@ export class Client extends MemoryCalls {
     conversation: string,
     options: { format?: ContextFormat; maxTokens?: number; after?: string } & CallOptions = {},
   ): Promise<Context> {
-    const { format = "openai", maxTokens = null, after, signal } = options;
+    const {
+      format = "openai",
+      maxTokens = null,
+      after,
+      signal,
+    } = known(options, "format maxTokens after signal");
     const asked = { format, max_tokens: maxTokens };
     const found = await this.#caller.get<Context>(
       conversationPath(conversation, "/context"),
@@ -173,30 +183,30 @@ export class Client extends MemoryCalls {
   }
 
   /**
-   * A page of events from the log, newest first. `types`: of these alone; `after`: a position that
-   * it must be able to show.
+   * A page of events from the log, newest first. `types`: of this or these alone; `after`: a
+   * position that it must be able to show.
    */
   async history(
     conversation: string,
     options: {
       before?: string | null;
       limit?: number;
-      types?: string[];
+      types?: string | string[];
       after?: string;
     } & CallOptions = {},
   ): Promise<History> {
-    const { types, signal, ...place } = options;
-    const query = { ...place, type: types?.join() };
+    const { types, signal, ...place } = known(options, "before limit types after signal");
+    const query = { ...place, type: joined(types) };
     return this.#caller.get(conversationPath(conversation, "/history"), query, signal);
   }
 
   /** All events, newest first; pages are read as they are needed. */
   iterHistory(
     conversation: string,
-    options: { before?: string; page?: number; types?: string[] } = {},
+    options: { before?: string; page?: number; types?: string | string[] } = {},
   ): AsyncGenerator<LoggedEvent, void, undefined> {
-    const { page: limit = 100, types, before } = options;
-    const query = { limit, before, type: types?.join() };
+    const { page: limit = 100, types, before } = known(options, "before page types");
+    const query = { limit, before, type: joined(types) };
     return this.#caller.pages(conversationPath(conversation, "/history"), query);
   }
 
@@ -206,7 +216,7 @@ export class Client extends MemoryCalls {
     position: string,
     options: { offset?: number; limit?: number } & CallOptions = {},
   ): Promise<LoggedEvent> {
-    const { signal, ...query } = options;
+    const { signal, ...query } = known(options, "offset limit signal");
     return this.#caller.get(
       conversationPath(conversation, `/events/${encodeURIComponent(position)}`),
       query,
@@ -257,11 +267,12 @@ export class Client extends MemoryCalls {
   summaries(
     options: { cursor?: string; fromBeginning?: boolean } = {},
   ): Subscription<SummaryEvent> {
-    const query = { from: options.fromBeginning ? "beginning" : null };
+    const { cursor, fromBeginning } = known(options, "cursor fromBeginning");
+    const query = { from: fromBeginning ? "beginning" : null };
     return new Subscription(
       this.#caller,
       { path: "/summaries/stream", query, nameOf: summaryOf },
-      options.cursor,
+      cursor,
     );
   }
 
@@ -273,14 +284,14 @@ export class Client extends MemoryCalls {
     conversation: string,
     options: { turnId?: string; fence?: number; interval?: number } = {},
   ): PartialWriter {
-    const { fence } = options;
+    const { turnId, fence, interval } = known(options, "turnId fence interval");
     const path = conversationPath(conversation, "/partial");
     const calls = {
       send: (body: object) =>
         this.#caller.post<{ offset: number }>(path, body, { headers: fencing(fence) }),
       append: (message: NewEvent) => this.append(conversation, message, { fence }),
     };
-    return new PartialWriter(calls, options.turnId ?? newId(), options.interval ?? 0.25);
+    return new PartialWriter(calls, turnId ?? newId(), interval ?? 0.25);
   }
 
   /** A turn on the conversation, leased for its seconds; `run` it. */
@@ -300,7 +311,8 @@ export class Client extends MemoryCalls {
 
   /** Ask for a compaction now; a summary follows as an event. */
   async compact(conversation: string, options: { fence?: number } = {}): Promise<Appended> {
-    const headers = { "Idempotency-Key": newId(), ...fencing(options.fence) };
+    const { fence } = known(options, "fence");
+    const headers = { "Idempotency-Key": newId(), ...fencing(fence) };
     return this.#caller.post(conversationPath(conversation, "/compact"), undefined, { headers });
   }
 
@@ -315,6 +327,7 @@ export class Client extends MemoryCalls {
     model: string,
     options: { reportedUsage?: Record<string, unknown>; latencyMs?: number; policy?: string } = {},
   ): Promise<string | null> {
+    const { policy, reportedUsage, latencyMs } = known(options, "reportedUsage latencyMs policy");
     const body = {
       model,
       render_digest: context.render_digest,
@@ -323,9 +336,9 @@ export class Client extends MemoryCalls {
       tokens: context.tokens,
       summary_id: context.summary?.summary_id,
       max_tokens: context.max_tokens,
-      policy: options.policy,
-      reported_usage: options.reportedUsage,
-      latency_ms: options.latencyMs,
+      policy,
+      reported_usage: reportedUsage,
+      latency_ms: latencyMs,
     };
     const path = conversationPath(conversation, "/renders");
     const found = await this.#caller.post<{ id?: string | null }>(path, body, {
@@ -349,8 +362,15 @@ export class Client extends MemoryCalls {
     return this.#caller.post("/tokens", token);
   }
 
-  async #append<T>(path: string, items: object, query: Query, options: AppendOptions): Promise<T> {
-    const { wait, idempotencyKey, signal } = options;
+  async #append<T>(
+    path: string,
+    items: object,
+    query: Query,
+    options: Appending,
+    names: string,
+  ): Promise<T> {
+    const { wait, idempotencyKey, signal } = known(options, names);
+    if (items == null) throw new Invalid(`${items} cannot be appended: give an event or a list`);
     const listed: object[] = [items].flat();
     const headers = {
       ...conditions(options),
@@ -364,4 +384,9 @@ export class Client extends MemoryCalls {
       has: "events",
     });
   }
+}
+
+/** One type or several as a parameter; none is no filter. */
+function joined(types?: string | string[]): string | null {
+  return [types].flat().join() || null;
 }

@@ -14,7 +14,10 @@ export function newId(): string {
   return digits.replace(/(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
 }
 
-/** A copy of the event or message, with a new id if it has none. */
+/**
+ * A copy of the event or message, with a new id if it has none; what is no object is returned as it
+ * is.
+ */
 export function withId<T extends { id?: unknown }>(item: T): T {
-  return item.id == null ? { ...item, id: newId() } : item;
+  return Object(item) === item && item.id == null ? { ...item, id: newId() } : item;
 }

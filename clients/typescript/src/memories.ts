@@ -1,6 +1,6 @@
 /** The calls of the long-term memory, for the client. */
 
-import type { Caller } from "./caller.js";
+import { known, type Caller } from "./caller.js";
 import type {
   Filters,
   DeletedMemory,
@@ -33,12 +33,12 @@ export class MemoryCalls {
     memories: NewMemory | NewMemory[],
     options: { wait?: boolean } = {},
   ): Promise<SavedMemory[]> {
-    return this.#saved("/memories", [memories].flat(), options.wait);
+    return this.#saved("/memories", [memories].flat(), options);
   }
 
   /** Save how something is done. Returns as `saveMemories` does. */
   async saveSkill(skill: NewSkill, options: { wait?: boolean } = {}): Promise<SavedMemory> {
-    return (await this.#saved("/skills", skill, options.wait))[0]!;
+    return (await this.#saved("/skills", skill, options))[0]!;
   }
 
   /** The memories whose text fits, best first; `more` are the search's other fields. */
@@ -93,7 +93,8 @@ export class MemoryCalls {
     return this.#caller.get("/memories/stats", typeof of === "string" ? { user: of } : of);
   }
 
-  async #saved(path: string, body: unknown, wait = true): Promise<SavedMemory[]> {
+  async #saved(path: string, body: unknown, options: { wait?: boolean }): Promise<SavedMemory[]> {
+    const { wait = true } = known(options, "wait");
     const more = {
       query: { wait: wait ? "applied" : null },
       headers: { "Idempotency-Key": newId() },

@@ -1,6 +1,6 @@
 /** A turn on a conversation: begun with a lease, ended at the end of a run. */
 
-import { closing, conversationPath, fencing, type Caller } from "./caller.js";
+import { closing, conversationPath, fencing, known, type Caller } from "./caller.js";
 import { Conflict, Invalid } from "./errors.js";
 import { newId } from "./ids.js";
 import type { TurnInfo, TurnPolicy, Turns, TurnStatus } from "./models.js";
@@ -44,7 +44,13 @@ export class Turn {
   readonly #wait: number;
 
   constructor(caller: Caller, conversation: string, options: TurnOptions) {
-    const { turnId = newId(), policy = "reject", seconds = 60, wait = 60, model } = options;
+    const {
+      turnId = newId(),
+      policy = "reject",
+      seconds = 60,
+      wait = 60,
+      model,
+    } = known(options, "policy seconds model turnId wait");
     this.#caller = caller;
     this.#path = conversationPath(conversation, "/turns");
     this.turnId = turnId;

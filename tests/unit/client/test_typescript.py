@@ -22,7 +22,7 @@ async def test_its_own_tests_pass() -> None:
 
 
 def test_it_is_small_and_needs_nothing_at_run_time() -> None:
-    assert (TYPESCRIPT / "dist" / "index.js").stat().st_size < 15.5 * KB  # "15 kB"
+    assert (TYPESCRIPT / "dist" / "index.js").stat().st_size < 16.5 * KB  # "16 kB"
     package = json.loads((TYPESCRIPT / "package.json").read_text())
     assert not package.keys() & {"dependencies", "peerDependencies", "optionalDependencies"}
 

@@ -214,6 +214,63 @@ test("a name that a URL cannot carry, and an address that is none, are refused",
   assert.throws(() => new threadfold.Client("localhost:8080", "key"), { name: "Invalid" });
 });
 
+test("an option of another name is refused, and the right ones are named", async () => {
+  const client = new threadfold.Client("http://127.0.0.1:1/", "key", { retries: 1 });
+  const calls = {
+    append: [["c", SAY], "wait idempotencyKey signal expect onlyIfNew fence"],
+    appendMessages: [["c", SAY], "wait idempotencyKey signal expect onlyIfNew fence format"],
+    appendMany: [[[SAY]], "wait idempotencyKey signal"],
+    context: [["c"], "format maxTokens after signal"],
+    history: [["c"], "before limit types after signal"],
+    iterHistory: [["c"], "before page types"],
+    event: [["c", "0-1"], "offset limit signal"],
+    summaries: [[], "cursor fromBeginning"],
+    partial: [["c"], "turnId fence interval"],
+    turn: [["c"], "policy seconds model turnId wait"],
+    compact: [["c"], "fence"],
+    recordCall: [["c", {}, "m"], "reportedUsage latencyMs policy"],
+    saveMemories: [[{ text: "t" }], "wait"],
+    saveSkill: [[{}], "wait"],
+  };
+  for (const [name, [given, names]] of Object.entries(calls)) {
+    const message = `option 'max_tokens' is unknown: use ${names.split(" ").join(", ")}`;
+    await assert.rejects(
+      async () => client[name](...given, { max_tokens: 5 }),
+      { name: "Invalid", message },
+      name,
+    );
+  }
+  await assert.rejects(client.rollback("c", "0-1", { only_if_new: true }), { name: "Invalid" });
+  for (const options of [{ timeuot: 1 }, { retries: { attemps: 2 } }])
+    assert.throws(() => new threadfold.Client("http://a", "key", options), /is unknown: use /);
+});
+
+test("one type of history may be a text, and none is no filter", () =>
+  serving([json(200, { events: [], next_before: null })], async (client, asked) => {
+    for (const types of ["message", ["message"], ["message", "rollback"], [], undefined]) {
+      await client.history("c", { types });
+      for await (const _ of client.iterHistory("c", { types, page: 2 }));
+    }
+    const wanted = ["message", "message", "message,rollback", null, null].flatMap((t) => [t, t]);
+    const found = asked.map(({ url }) => new URL(url, "http://a").searchParams.get("type"));
+    assert.deepEqual(found, wanted);
+  }));
+
+test("nothing is not appended, and what is no object is for the service to name", () =>
+  serving([json(202, DONE)], async (client, asked) => {
+    for (const nothing of [undefined, null])
+      for (const options of [{}, { idempotencyKey: "k" }])
+        await assert.rejects(client.append("c", nothing, options), {
+          name: "Invalid",
+          message: `${nothing} cannot be appended: give an event or a list`,
+        });
+    await client.append("c", [null, "hi", 5]);
+    assert.deepEqual(
+      asked.map(({ body }) => body),
+      [[null, "hi", 5]],
+    );
+  }));
+
 test("a token is asked for once, and again when it expired", async () => {
   let asked = 0;
   const token = async () => `t${(asked += 1)}`;
