@@ -7,6 +7,7 @@ The index of words takes half of the work of a build, and the rest does not read
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor, Future
@@ -88,8 +89,13 @@ def _lost() -> WorkerLost:
     )
 
 
-_open: list[sqlite3.Connection] = []
-"""In the other process: the database."""
+class _Open(threading.local):
+    """In the other process, or in its thread in a process that may have no other: the database."""
+
+    db: sqlite3.Connection
+
+
+_open = _Open()
 
 
 def _begin(path: Path) -> None:
@@ -97,14 +103,14 @@ def _begin(path: Path) -> None:
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     db.executescript(f"{BUILDING}; BEGIN; {TABLES} COMMIT")
     begin_building(db)
-    _open.append(db)
+    _open.db = db
 
 
 def _change(packed: bytes) -> None:
-    with transaction(_open[0]):
-        change_texts(_open[0], _decode(packed))
+    with transaction(_open.db):
+        change_texts(_open.db, _decode(packed))
 
 
 def _complete() -> None:
-    with closing(_open.pop()) as db:
+    with closing(_open.db) as db:
         end_building(db)

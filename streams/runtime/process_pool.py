@@ -10,8 +10,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
-from multiprocessing import parent_process
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import current_process, parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from types import ModuleType
@@ -54,6 +54,9 @@ class ProcessPool:
     memory, is replaced; its call is made once more. The processes end with :meth:`close`, and by
     themselves when the owner is killed. For one event loop.
 
+    A daemonic process (of ``multiprocessing.Pool``, of Celery) may have no children: there, threads
+    do the work.
+
     Args:
         size: how many processes run at once; further calls wait in order of arrival.
         max_bytes: address space that a process may have more than at its start; where the system
@@ -74,7 +77,7 @@ class ProcessPool:
         self._max_bytes = max_bytes
         self._niceness = niceness
         self._prepare = prepare
-        self._executor: ProcessPoolExecutor | None = None
+        self._executor: Executor | None = None
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
         """Call a function of a module with arguments that pickle; returns or raises what it does.
@@ -104,13 +107,14 @@ class ProcessPool:
         executor, self._executor = self._executor, None
         if executor is None:
             return
-        if not wait:
+        if isinstance(executor, ProcessPoolExecutor) and not wait:
             # The executor has no public way to them before Python 3.14.
             for process in list((executor._processes or {}).values()):
                 process.kill()
-        await asyncio.to_thread(executor.shutdown, cancel_futures=True)
+            wait = True
+        await asyncio.to_thread(executor.shutdown, wait=wait, cancel_futures=True)
 
-    def _start(self) -> ProcessPoolExecutor:
+    def _start(self) -> Executor:
         return start_processes(self._size, self._max_bytes, self._prepare, self._niceness)
 
 
@@ -119,10 +123,12 @@ def start_processes(
     max_bytes: int | None = None,
     prepare: Callable[[], None] | None = None,
     niceness: int = NICENESS,
-) -> ProcessPoolExecutor:
+) -> Executor:
     """An executor whose processes end when the owner is killed; arguments as of
-    :class:`ProcessPool`.
+    :class:`ProcessPool`. It has threads in a daemonic process.
     """
+    if current_process().daemon:
+        return ThreadPoolExecutor(size, "pool", initializer=prepare)
     return ProcessPoolExecutor(
         size,
         mp_context=_Context(),

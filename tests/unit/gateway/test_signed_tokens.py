@@ -186,12 +186,12 @@ async def test_an_error_in_the_background_does_not_end_later_fetches(
 
     failed = asyncio.Event()
 
-    def fail(raw: bytes) -> dict[str | None, list[SigningKey]]:
+    def fail(entries: list[object]) -> None:
         failed.set()
         raise RuntimeError("not foreseen")
 
     with monkeypatch.context() as patch:
-        patch.setattr(key_sets, "_keys_of", fail)
+        patch.setattr(key_sets, "keys_by_id", fail)
         await asyncio.to_thread(source.write_bytes, key_set(Signer("l")))
         clock.now += FRESH + 1
         keys.keep_fresh()

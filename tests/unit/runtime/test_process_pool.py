@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -192,3 +193,25 @@ async def test_a_pool_that_does_not_wait_ends_with_what_it_works_on() -> None:
     call.cancel()
     async with asyncio.timeout(60):
         await pool.close(wait=False)
+
+
+def in_a_daemonic_process(_: int) -> tuple[bool, int, str]:
+    """Whether the work was done here, its result, and what it raised."""
+
+    async def work() -> tuple[bool, int, str]:
+        pool = ProcessPool(1, max_bytes=256 << 20, prepare=prepare)
+        here = await pool.run(os.getpid) == os.getpid() and [os.nice(0)] == PREPARED
+        raised = await asyncio.gather(pool.run(int, "x"), return_exceptions=True)
+        result = await pool.run(fill, 1 << 20)
+        await pool.close(wait=False)
+        again = await pool.run(int, "7")
+        await pool.close()
+        return here, result + again, type(raised[0]).__name__
+
+    return asyncio.run(work())
+
+
+def test_in_a_process_that_may_have_no_children_a_thread_does_the_work() -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as daemonic:
+        found = daemonic.map_async(in_a_daemonic_process, [0]).get(60)
+    assert found == [(True, (1 << 20) + 7, "ValueError")]
