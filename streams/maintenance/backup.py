@@ -48,7 +48,7 @@ from streams.maintenance.backup_files import (
     last_record,
     line_of,
     load_manifest,
-    make_folder,
+    new_folder,
     read_chain,
     read_lines,
     write_manifest,
@@ -75,32 +75,32 @@ async def export(
     before = None if since is None else load_manifest(since)
     if before is not None and before.manifest.tenant is not None:
         raise InvalidBackup(f"{since} is of one tenant: no other backup follows it")
-    make_folder(folder)
-    events = settings.topic("events")
-    announced = await committed(settings, events, len(await extents(settings, "events")))
-    parts = {name: await extents(settings, name) for name in ORDER}
-    check_beginning(settings, parts["events"])
-    lasts: dict[tuple[str, int], LastRecord | None] = {}
-    if before is not None:
-        lasts = await _continued(settings, before, parts)
-        for name, number in lasts:
-            end = before.manifest.topics[name][number].end
-            parts[name][number] = parts[name][number]._replace(first=end)
-    total, done = sum(part.end - part.first for found in parts.values() for part in found), 0
-    topics: dict[str, list[SavedPartition]] = {}
-    for name, found in parts.items():
-        topics[name] = []
-        for number, part in enumerate(found):
-            saved = await export_partition(settings, SAVED[name], number, part, folder)
-            if saved.last is None:
-                saved = msgspec.structs.replace(saved, last=lasts.get((name, number)))
-            topics[name].append(saved)
-            progress(done := done + part.end - part.first, total)
-    previous = None if before is None else Previous(before.folder.resolve().name, before.sha256)
-    form = FORM if previous is None else PARTIAL
-    manifest = Manifest(form, settings.topic_prefix, topics, announced, previous)
-    write_manifest(folder, manifest)
-    return manifest
+    with new_folder(folder):
+        events = settings.topic("events")
+        announced = await committed(settings, events, len(await extents(settings, "events")))
+        parts = {name: await extents(settings, name) for name in ORDER}
+        check_beginning(settings, parts["events"])
+        lasts: dict[tuple[str, int], LastRecord | None] = {}
+        if before is not None:
+            lasts = await _continued(settings, before, parts)
+            for name, number in lasts:
+                end = before.manifest.topics[name][number].end
+                parts[name][number] = parts[name][number]._replace(first=end)
+        total, done = sum(part.end - part.first for found in parts.values() for part in found), 0
+        topics: dict[str, list[SavedPartition]] = {}
+        for name, found in parts.items():
+            topics[name] = []
+            for number, part in enumerate(found):
+                saved = await export_partition(settings, SAVED[name], number, part, folder)
+                if saved.last is None:
+                    saved = msgspec.structs.replace(saved, last=lasts.get((name, number)))
+                topics[name].append(saved)
+                progress(done := done + part.end - part.first, total)
+        previous = None if before is None else Previous(before.folder.resolve().name, before.sha256)
+        form = FORM if previous is None else PARTIAL
+        manifest = Manifest(form, settings.topic_prefix, topics, announced, previous)
+        write_manifest(folder, manifest)
+        return manifest
 
 
 def check_beginning(settings: Settings, events: Sequence[Extent]) -> None:

@@ -29,6 +29,8 @@ from streams.log.topic_copies import FILLER, Copied
 from streams.log.topics import SPECS
 
 MANIFEST = "manifest.json"
+CLAIM = "being-written"
+"""The file of a folder that somebody writes to: a second one is refused."""
 FORM, PARTIAL = 1, 2
 """The forms of the files: a whole backup, and one that is not whole by itself (it follows another,
 or is of one tenant). A form that this release does not know is refused.
@@ -263,12 +265,28 @@ def file_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def make_folder(folder: Path) -> None:
-    """Make a backup's folder; raises InvalidBackup where it has something in it."""
+@contextmanager
+def new_folder(folder: Path) -> Iterator[None]:
+    """Make a backup's folder, for one that writes it alone; raises InvalidBackup where it has
+    something in it.
+    """
+    claim = folder / CLAIM
+    taken = f"{folder} is not empty: name a new folder"
     with in_files(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(folder.iterdir()):
-            raise InvalidBackup(f"{folder} is not empty: name a new folder")
+            raise InvalidBackup(taken)
+        try:
+            os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            raise InvalidBackup(taken) from None
+    try:
+        # Another one may have ended meanwhile.
+        if any(path != claim for path in folder.iterdir()):
+            raise InvalidBackup(taken)
+        yield
+    finally:
+        claim.unlink(missing_ok=True)
 
 
 def write_private(path: Path, content: bytes) -> None:

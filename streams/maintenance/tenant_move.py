@@ -40,7 +40,7 @@ from streams.maintenance.backup_files import (
     Backup,
     Manifest,
     SavedPartition,
-    make_folder,
+    new_folder,
     read_backup,
     read_lines,
     write_manifest,
@@ -81,26 +81,28 @@ async def export_tenant(
     state = control.state
     await control.stop()
     state.tenant(tenant)
-    make_folder(folder)
-    table = KeyTable()
-    (part,) = await extents(settings, "keys")
-    async for record in each(read_partition(settings, settings.topic("keys"), 0, part.end)):
-        table.put(record.key or b"", record.value)
-    wanted = _wanted(tenant, state, table)
-    parts = {name: await extents(settings, name) for name in GOES}
-    check_beginning(settings, parts["events"])
-    total, done = sum(part.end for part in parts["events"]), 0
-    topics: dict[str, list[SavedPartition]] = {}
-    for name, found in parts.items():
-        topics[name] = []
-        for number, part in enumerate(found):
-            topics[name].append(
-                await export_partition(settings, SAVED[name], number, part, folder, wanted[name])
-            )
-            progress(done := min(total, done + part.end), total)
-    manifest = Manifest(PARTIAL, settings.topic_prefix, topics, {}, tenant=tenant)
-    write_manifest(folder, manifest)
-    return manifest
+    with new_folder(folder):
+        table = KeyTable()
+        (part,) = await extents(settings, "keys")
+        async for record in each(read_partition(settings, settings.topic("keys"), 0, part.end)):
+            table.put(record.key or b"", record.value)
+        wanted = _wanted(tenant, state, table)
+        parts = {name: await extents(settings, name) for name in GOES}
+        check_beginning(settings, parts["events"])
+        total, done = sum(part.end for part in parts["events"]), 0
+        topics: dict[str, list[SavedPartition]] = {}
+        for name, found in parts.items():
+            topics[name] = []
+            for number, part in enumerate(found):
+                topics[name].append(
+                    await export_partition(
+                        settings, SAVED[name], number, part, folder, wanted[name]
+                    )
+                )
+                progress(done := min(total, done + part.end), total)
+        manifest = Manifest(PARTIAL, settings.topic_prefix, topics, {}, tenant=tenant)
+        write_manifest(folder, manifest)
+        return manifest
 
 
 def _wanted(tenant: str, state: State, table: KeyTable) -> dict[str, Callable[[Copied], bool]]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 
+from projections.errors import InvalidBackup
 from projections.names import Key
 from streams.encryption.master_keys import new_master
 from streams.log.clients import admin_client
 from streams.log.topics import create_topics
-from streams.maintenance.backup_files import read_lines
-from streams.maintenance.tenant_move import import_tenant
+from streams.maintenance.backup_files import MANIFEST, read_backup, read_lines
+from streams.maintenance.tenant_move import export_tenant, import_tenant
 from streams.settings.quotas import hash_key
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
@@ -182,3 +184,21 @@ async def test_a_tenant_of_a_log_that_lost_its_beginning_is_not_exported(
     assert ran.code == 2, ran
     assert "has lost its first events" in ran.said
     assert not (folder / "manifest.json").exists()
+
+
+async def test_of_two_exports_into_one_folder_the_second_is_refused(
+    stack: EmbeddedStack, tmp_path: Path
+) -> None:
+    settings = fresh_settings(stack)
+    await opened(settings, "acme")
+    async with ConversationService(settings) as service:
+        await service.append("acme", [("c", SAY)] * 3)
+    folder = tmp_path / "acme"
+    both = (export_tenant(settings, "acme", folder, lambda done, total: None) for _ in range(2))
+    ended = await asyncio.gather(*both, return_exceptions=True)
+    (refused,) = (one for one in ended if isinstance(one, BaseException))
+    assert isinstance(refused, InvalidBackup) and refused.exit_code == 1
+    assert str(refused) == f"{folder} is not empty: name a new folder"
+    manifest = read_backup(folder).manifest
+    files = {saved.file for found in manifest.topics.values() for saved in found}
+    assert {path.name for path in folder.iterdir()} == files | {MANIFEST}
