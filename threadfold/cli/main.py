@@ -105,6 +105,7 @@ def app() -> None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run a command line (default: ``sys.argv``); returns its exit code. An error is one line."""
+    _discard_closed()
     try:
         result = app.main(args, prog_name="threadfold", standalone_mode=False)
     except click.UsageError as error:
@@ -123,6 +124,16 @@ def main(args: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the one place where every error ends, as a line instead of a traceback
         return _explain(error)
     return result if isinstance(result, int) else DONE
+
+
+def _discard_closed() -> None:
+    """Where the caller has closed stdout or stderr (``>&-``), Python has none: what goes there is
+    discarded, as after ``| head``.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            setattr(sys, name, os.fdopen(nowhere, "w", encoding="utf-8", errors="replace"))
 
 
 def _sentence(text: str) -> str:

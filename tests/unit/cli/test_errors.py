@@ -219,6 +219,23 @@ def test_up_with_its_port_taken_starts_nothing(tmp_path: Path) -> None:
     assert [each.name for each in (tmp_path / "d").iterdir()] == ["threadfold.lock"]
 
 
+@pytest.mark.parametrize(
+    ("closed", "args", "code"),
+    [(">&-", ["schemas", "openapi"], 0), (">&-", ["context", "t", "c/d"], 2), ("2>&-", ["schemas", "openapi"], 0)],
+)  # fmt: skip
+def test_an_output_that_is_closed_is_no_error(closed: str, args: list[str], code: int) -> None:
+    run = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, *args],
+        env=clean_env(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert run.returncode == code
+    assert "unexpected" not in run.stderr and "Error" not in run.stderr
+    assert run.stderr.count("\n") == (code > 0)
+
+
 def test_a_rebuild_ends_at_a_signal_though_a_client_swallows_the_cancellation() -> None:
     async def work() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
