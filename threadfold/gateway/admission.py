@@ -136,7 +136,7 @@ class Admission:
             # What is held back holds nothing large: a traceback has what was to be answered.
             error.__traceback__ = error.__context__ = None
             tell_keyed(scope, principal.tenant, refused=True)
-            held = await self._back_pressure.hold(principal.tenant)
+            held = await self._back_pressure.hold(principal.tenant, partial(on_left, scope))
             refusal = problem_of(error)
             if not held or announced_length(scope) > SMALL_BODY:
                 refusal.headers["Connection"] = "close"

@@ -36,9 +36,13 @@ class BackPressure:
         self._next: dict[str, float] = {}
         self._all = 0
 
-    async def hold(self, tenant: str) -> bool:
-        """Wait for this refusal's turn; return False, at once, if too many wait: then close the
-        connection.
+    async def hold(
+        self, tenant: str, on_left: Callable[[Callable[[], None]], None] = lambda _: None
+    ) -> bool:
+        """Wait for this refusal's turn, or until its client leaves; return False, at once, if too
+        many wait: then close the connection.
+
+        Args: ``on_left`` is given what to call when the client leaves.
         """
         held = self.held.get(tenant, 0)
         if self._all >= self._most or held >= self._most // SHARE:
@@ -47,9 +51,13 @@ class BackPressure:
         at = max(now + LEAST, self._next.get(tenant, 0.0) + min(1 / PACE, LONGEST / (held + 1)))
         self._next[tenant], self.held[tenant] = at, held + 1
         self._all += 1
+        done = asyncio.Event()
+        timer = asyncio.get_running_loop().call_later(at - now, done.set)
+        on_left(done.set)
         try:
-            await asyncio.sleep(at - now)
+            await done.wait()
         finally:
+            timer.cancel()
             self._all -= 1
             left = self.held[tenant] - 1
             if left:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from threadfold.gateway.back_pressure import LEAST, PACE, SHARE, BackPressure
 
@@ -29,5 +30,17 @@ async def test_beyond_what_is_held_the_answer_goes_out_at_once() -> None:
     for task in held:
         task.cancel()
     await asyncio.gather(*held, return_exceptions=True)
+    assert back_pressure.held == {}
+    assert await back_pressure.hold("noisy")
+
+
+async def test_a_refusal_whose_client_has_left_takes_no_place() -> None:
+    back_pressure, leave = BackPressure(2), list[Callable[[], None]]()
+    held = asyncio.create_task(back_pressure.hold("noisy", leave.append))
+    await asyncio.sleep(0)
+    assert not await back_pressure.hold("noisy")
+    leave[0]()
+    async with asyncio.timeout(LEAST / 2):
+        await held
     assert back_pressure.held == {}
     assert await back_pressure.hold("noisy")
