@@ -20,6 +20,7 @@ from projections.fold.apply import History, Outcome, Status, apply, id_hash_of
 from projections.fold.rollback import take_out
 from projections.names import Key, parse_position
 from projections.policy.policy import Rules
+from projections.window.shared_images import SharedImage, SharedImages
 from projections.window.window import Window
 
 Logged = tuple[int, AnyEvent]
@@ -27,7 +28,9 @@ Logged = tuple[int, AnyEvent]
 EVERY = 50
 """Events between two copies of a fold whose rollbacks are not known beforehand."""
 COPIES_BYTES = 8 << 20
-"""Bytes of a conversation's copies; when there are more, every other one goes."""
+"""Bytes of a conversation's copies, but for what they share; when there are more, every other one
+goes.
+"""
 LATEST = 16
 """The copies that were made last stay: rollbacks often go back to before the one before."""
 AGAIN, GROWTH = 8, 8
@@ -95,12 +98,12 @@ def _possible_targets(partition: int, log: Sequence[Logged]) -> frozenset[int]:
 class _Copy(NamedTuple):
     """The image of a window as it stood after an event, and whether that event was a repeat."""
 
-    image: bytes
+    image: SharedImage
     repeat: bool
 
     @property
     def size(self) -> int:
-        return len(self.image) + 200
+        return self.image.size + 200
 
 
 class TooOld(Exception):
@@ -141,19 +144,21 @@ class ReplayCheckpoints:
         at: AbstractSet[int] = frozenset(),
         base: Window | None = None,
         texts: dict[int, AnyEvent] | None = None,
+        images: SharedImages | None = None,
     ) -> None:
         """Args:
         every: events between two copies, 0 for none. at: offsets after which one is made.
         base: the fold of the first events, which come not again; None: of none.
         texts: of the conversation's events, those of its tail at least. Those that are folded come
-            to them: folds of its other parts may share them.
+            to them: folds of its other parts may share them, and the ``images``.
         """
         self.window = Window(key, partition, rules) if base is None else base
         """The fold of all events so far."""
         self.size = 0
-        """Bytes of the copies."""
+        """Bytes of the copies, but for what they share."""
         self._begin = self.window.meta.position if base is not None else -1
-        self._base = self.window.image()
+        self._images = SharedImages() if images is None else images
+        self._base = self._images.take(self.window)
         self._by_offset: dict[int, AnyEvent] = {} if texts is None else texts
         self._offsets: list[int] = []
         self._dropped: list[tuple[int, events.EventDroppedEvent]] = []
@@ -169,6 +174,11 @@ class ReplayCheckpoints:
         """What was given for rollbacks to before the base, by offset; each is used once."""
         self._half: dict[int, tuple[Window, int]] = {}
         """By its target, a fold that waits for the history of a rollback, and how far it is."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of the copies and of the base, but for what images share."""
+        return self.size + self._base.size
 
     @property
     def copies(self) -> int:
@@ -278,7 +288,7 @@ class ReplayCheckpoints:
         return self._put(window, target, repeat)
 
     def _put(self, window: Window, offset: int, repeat: bool) -> _Copy:
-        copy = _Copy(window.image(), repeat)
+        copy = _Copy(self._images.take(window), repeat)
         if offset not in self._copies:
             self._places.insert(bisect_right(self._places, offset), offset)
             self._copies[offset] = copy
@@ -298,9 +308,9 @@ class ReplayCheckpoints:
             self.size -= sum(self._copies.pop(place).size for place in gone)
         self._places = sorted(self._copies)
 
-    def _load(self, image: bytes) -> Window:
+    def _load(self, image: SharedImage) -> Window:
         mine = self.window
-        return Window.from_image(mine.key, mine.partition, mine.rules, image)
+        return image.window(mine.key, mine.partition, mine.rules)
 
 
 def is_unsure(window: Window, target: int, offset: int, event: AnyEvent) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -23,7 +24,8 @@ _Stored = msgspec.defstruct(
 )
 _encode = msgspec.msgpack.Encoder().encode
 _decode_meta = msgspec.msgpack.Decoder(_Stored).decode
-_decode_entry = msgspec.msgpack.Decoder(Entry).decode
+encode_entry: Callable[[Entry], bytes] = _encode
+decode_entry = msgspec.msgpack.Decoder(Entry).decode
 
 
 class _Parts(msgspec.Struct, array_like=True):
@@ -49,7 +51,9 @@ def decode_meta(value: bytes) -> Meta:
 
 def encode_image(meta: Meta, tail: list[Entry], recent_ids: RecentIds) -> bytes:
     """The image of a window of these parts."""
-    return _encode((encode_meta(meta), [_encode(entry) for entry in tail], recent_ids.packed()))
+    return _encode(
+        (encode_meta(meta), [encode_entry(entry) for entry in tail], recent_ids.packed())
+    )
 
 
 def decode_image(value: bytes) -> tuple[Meta, list[Entry], RecentIds]:
@@ -57,4 +61,4 @@ def decode_image(value: bytes) -> tuple[Meta, list[Entry], RecentIds]:
     parts = _decode_parts(value)
     meta = decode_meta(parts.meta)
     recent_ids = RecentIds(parts.recent_ids, meta.events)
-    return meta, [_decode_entry(entry) for entry in parts.tail], recent_ids
+    return meta, [decode_entry(entry) for entry in parts.tail], recent_ids

@@ -19,6 +19,7 @@ from projections.events.types import AnyEvent, SummaryEvent
 from projections.fold.replay import COPIES_BYTES, ReplayCheckpoints, is_unsure
 from projections.names import Position, parse_position
 from projections.storage.window_copies import NamedCopy, WindowCopy, even_copy
+from projections.window.shared_images import SharedImages
 from projections.window.window import Window
 from streams.log.history import events_of, pieces_backwards, read_events
 from streams.log.log import Log, Row
@@ -84,12 +85,23 @@ class PartedFold:
         """The events that were read, by offset."""
         self._log = log
         self._parts: list[Part] = []
+        self._images = SharedImages()
         self._read_bytes = 0
 
     @property
     def size(self) -> int:
         """Bytes of all that is kept, about."""
-        return self._read_bytes + sum(part.fold.size for part in self._parts)
+        own = sum(part.fold.held for part in self._parts)
+        return self._read_bytes + self._images.size + own
+
+    def shrink(self, most: int) -> None:
+        """Forget the parts that were used longest ago, until that is no more than ``most``; all, if
+        what they share is.
+        """
+        while self._parts and self.size > most:
+            del self._parts[0]
+        if not self._parts:
+            self.texts, self._images, self._read_bytes = {}, SharedImages(), 0
 
     async def part_of(
         self,
@@ -118,7 +130,9 @@ class PartedFold:
         part = part or next((one for one in self._parts if one.begin == begin), None)
         if part is None:
             part = await self._begun(window, target, lower, PART_BYTES)
-            self._parts.append(part)
+        else:
+            self._parts.remove(part)
+        self._parts.append(part)
         goal = target
         if begin < 0:
             # What was taken out after the target has to be known. Nothing was after a copy.
@@ -158,7 +172,15 @@ class PartedFold:
             except (KeyError, ValueError) as error:
                 raise Unusable from error
         fold = ReplayCheckpoints(
-            key, partition, rules, copies_bytes, every=EVERY, at={target}, base=base, texts=texts
+            key,
+            partition,
+            rules,
+            copies_bytes,
+            every=EVERY,
+            at={target},
+            base=base,
+            texts=texts,
+            images=self._images,
         )
         return Part(begin, fold, begin, begin)
 

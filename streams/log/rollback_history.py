@@ -105,7 +105,7 @@ async def fetch_history(log: Log, window: Window, target: int, kept: Copies = NO
     Raises:
         LogTruncated: the log has lost events that this needs, and that is not accepted.
     """
-    copies = [copy for copy in await kept.read() if copy.offset < window.meta.position]
+    copies = [copy for copy in await kept.read() if copy.offset <= window.meta.position]
     parts = kept.take_fold() or PartedFold(log)
     asked = [_Rollback(window, target)]
     while True:

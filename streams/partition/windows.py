@@ -311,13 +311,14 @@ class PartitionWindows(OwnedPartition):
         return await self.store.copies(self.generation, self.number, key)
 
     def keep_fold(self, slot: Slot, fold: PartedFold) -> None:
-        """Keep what a rollback read and folded until another conversation's does, if it is not too
-        much.
+        """Keep what a rollback read and folded, as far as it is not too much, until another
+        conversation's does.
         """
         if self._rolled_back is not None:
             self._rolled_back.fold = None
         self._rolled_back = slot
-        slot.fold = fold if fold.size <= KEPT_FOLD else None
+        fold.shrink(KEPT_FOLD)
+        slot.fold = fold
 
     async def rest(self, writes: Sequence[Write]) -> None:
         """Write what puts conversations to sleep (``projections.storage.records.stub_write``), and
