@@ -148,7 +148,7 @@ class Connections:
         """Each by address."""
         self._keyed, self._of_address = _InTurn(few), dict[str, _InTurn]()
         """Those with a key by tenant: all, and the same ones of each address."""
-        self._shown: OrderedDict[str, float] = OrderedDict()
+        self._shown: OrderedDict[str, tuple[float, str]] = OrderedDict()
 
     def __len__(self) -> int:
         return self._total
@@ -184,16 +184,17 @@ class Connections:
             return self._new.first(address)
         return keyed.first(None)
 
-    def shows_key(self, address: str) -> None:
-        """A client of the address has shown a valid key."""
-        self._shown[address] = time.monotonic()
+    def shows_key(self, address: str, tenant: str) -> None:
+        """A client of the address has shown a valid key of a tenant."""
+        self._shown[address] = time.monotonic(), tenant
         self._shown.move_to_end(address)
         if len(self._shown) > MOST_SHOWN:
             self._shown.popitem(last=False)
 
-    def has_shown_key(self, address: str) -> bool:
-        """Whether a client of the address has shown a valid key lately."""
-        return time.monotonic() - self._shown.get(address, -SHOWN_FOR) < SHOWN_FOR
+    def key_shown(self, address: str) -> str:
+        """Whose valid key a client of the address has shown lately, the last one; empty: none."""
+        at, tenant = self._shown.get(address, (0.0, ""))
+        return tenant if time.monotonic() - at < SHOWN_FOR else ""
 
     def may_explain(self) -> bool:
         """Whether there is a descriptor left for a connection that is not counted."""

@@ -28,7 +28,8 @@ class CountedProtocol(HttpToolsProtocol):
     """Whose key that was."""
     _refused = False
     """Whether it waits for its refusal."""
-    _has_shown = False
+    _shown = ""
+    """Whose key it has shown, as the server knows."""
     _waiting = 0
     _on_left: Callable[[], None] | None = None
 
@@ -50,8 +51,8 @@ class CountedProtocol(HttpToolsProtocol):
         """Be counted no more, and give up what waits."""
         if self._on_left is not None:
             self._on_left()
-        if self._has_shown:
-            self.open_connections.shows_key(self.address)
+        if self._shown:
+            self.open_connections.shows_key(self.address, self._shown)
         if self._counted:
             self._counted = False
             self.open_connections.remove(self)
@@ -98,11 +99,11 @@ class CountedProtocol(HttpToolsProtocol):
 
     def _tell_keyed(self, tenant: str | None, refused: bool) -> None:
         self._keyed, self._tenant, self._refused = tenant is not None, tenant, refused
-        if self._keyed:
+        if tenant is not None:
             self.open_connections.has_no_large_head(self)
-            if not self._has_shown:
-                self._has_shown = True
-                self.open_connections.shows_key(self.address)
+            if self._shown != tenant:
+                self._shown = tenant
+                self.open_connections.shows_key(self.address, tenant)
         self._place()
 
     def _set_on_left(self, call: Callable[[], None]) -> None:

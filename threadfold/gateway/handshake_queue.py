@@ -14,7 +14,7 @@ from typing import Protocol
 from threadfold.gateway.address_queue import AddressQueue
 
 MOST = 1_024
-"""Handshakes that may wait for their turn."""
+"""Handshakes that may wait for their turn, preferred ones and others each."""
 OTHERS = 4
 """Where both wait, one turn of so many is of a handshake that is not preferred."""
 SLICE = 0.002
@@ -29,8 +29,10 @@ class Waiting(Protocol):
     address: str
 
     @property
-    def preferred(self) -> bool:
-        """Whether it went on after its first turn, or its address has shown a valid key lately."""
+    def preferred(self) -> str:
+        """With whom it takes turns among the preferred: the tenant whose valid key its address has
+        shown lately, or its address if it went on after its first turn; empty: it is none of them.
+        """
 
     def step(self) -> None:
         """Go on with what the client has sent."""
@@ -41,13 +43,15 @@ class Waiting(Protocol):
 
 class HandshakeQueue:
     """The handshakes of one server that wait for their turn. After each slice of steps it rests as
-    long as they took. Addresses take turns, and most turns are of preferred handshakes: those who
-    begin handshakes from many addresses and do not go on keep out no client with a key.
+    long as they took. Most turns are of preferred handshakes: those who begin handshakes from many
+    addresses and do not go on keep out no client with a key. Among these tenants take turns, else
+    addresses.
     """
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most
         self._preferred, self._others = AddressQueue[Waiting](), AddressQueue[Waiting]()
+        self._places: dict[Waiting, tuple[AddressQueue[Waiting], str]] = {}
         self._turn = 0
         self._planned = False
         self._rests_until = 0.0
@@ -56,23 +60,28 @@ class HandshakeQueue:
         return len(self._preferred) + len(self._others)
 
     def add(self, handshake: Waiting) -> None:
-        """Let it wait for its turn, once. If too many wait, the last one of the address that has
-        most of them ends; where several have as many, of that which has had so many for longest:
-        a new one would have no chance else.
+        """Let it wait for its turn, once. If too many wait, the last one of who has most of them
+        ends; where several have as many, of who has had so many for longest: a new one would have
+        no chance else.
         """
-        if handshake.preferred:
-            self._others.remove(handshake.address, handshake)
-            self._preferred.add(handshake.address, handshake)
-        else:
-            self._others.add(handshake.address, handshake)
-        if len(self) > self.most:
-            (self._others or self._preferred).last().end()
+        whose = handshake.preferred
+        queue = self._preferred if whose else self._others
+        place = queue, whose or handshake.address
+        if self._places.get(handshake, place) != place:
+            self.remove(handshake)
+        self._places[handshake] = place
+        queue.add(place[1], handshake)
+        if len(queue) > self.most:
+            last = queue.last()
+            del self._places[last]
+            last.end()
         self._plan()
 
     def remove(self, handshake: Waiting) -> None:
         """It waits no more, if it did: its client has left, or its connection is to close."""
-        for queue in (self._preferred, self._others):
-            queue.remove(handshake.address, handshake)
+        if handshake in self._places:
+            queue, whose = self._places.pop(handshake)
+            queue.remove(whose, handshake)
 
     def _plan(self) -> None:
         if self._planned or not len(self):
@@ -99,4 +108,6 @@ class HandshakeQueue:
     def _next(self) -> Waiting:
         self._turn += 1
         others = self._others and (not self._preferred or self._turn % OTHERS == 0)
-        return (self._others if others else self._preferred).next()
+        handshake = (self._others if others else self._preferred).next()
+        del self._places[handshake]
+        return handshake

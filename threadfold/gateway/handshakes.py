@@ -75,9 +75,10 @@ class Handshake(Receiving):
         self._steps = 0
 
     @property
-    def preferred(self) -> bool:
-        """Whether it has most turns (``threadfold.gateway.handshake_queue``)."""
-        return self._steps > 0 or self._connections.has_shown_key(self.address)
+    def preferred(self) -> str:
+        """With whom it takes turns (``threadfold.gateway.handshake_queue``)."""
+        tenant = self._connections.key_shown(self.address)
+        return tenant or (self.address if self._steps else "")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._plain = cast("asyncio.Transport", transport)

@@ -206,12 +206,12 @@ def test_which_addresses_have_shown_a_valid_key_lately_is_known_of_the_latest_on
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     connections = Connections(9)
     for address in "abac":
-        connections.shows_key(address)
-    assert [connections.has_shown_key(each) for each in "abcd"] == [True, False, True, False]
+        connections.shows_key(address, "acme")
+    assert [connections.key_shown(each) for each in "abcd"] == ["acme", "", "acme", ""]
     now += module.SHOWN_FOR - 1
-    connections.shows_key("a")
+    connections.shows_key("a", "beta")
     now += 2
-    assert [connections.has_shown_key(each) for each in "ac"] == [True, False]
+    assert [connections.key_shown(each) for each in "ac"] == ["beta", ""]
 
 
 @given(st.lists(st.tuples(st.sampled_from("wknarx"), st.integers(0, 8)), max_size=80))

@@ -13,7 +13,7 @@ class Step:
     """A handshake whose step takes some time."""
 
     def __init__(
-        self, address: str, done: list[Step], seconds: float = 0.0, *, preferred: bool = False
+        self, address: str, done: list[Step], seconds: float = 0.0, *, preferred: str = ""
     ) -> None:
         self.address, self.preferred = address, preferred
         self.ended = False
@@ -87,24 +87,33 @@ async def test_of_as_many_addresses_with_one_each_the_one_that_waits_longest_mak
 async def test_those_who_went_on_or_have_shown_a_key_go_first_and_the_others_have_some_turns() -> (
     None
 ):
-    queue, done = HandshakeQueue(12), list[Step]()
+    queue, done = HandshakeQueue(6), list[Step]()
     others = [Step(f"o{i}", done) for i in range(12)]
-    for one in others:
-        queue.add(one)
-    preferred = [Step(f"p{i}", done, preferred=True) for i in range(6)]
-    for one in preferred:
+    preferred = [Step(f"p{i}", done, preferred=f"p{i}") for i in range(6)]
+    for one in (*preferred, *others):
         queue.add(one)
     assert [one.ended for one in others] == [True] * 6 + [False] * 6
     assert not any(one.ended for one in preferred)
     await until(lambda: asyncio.sleep(0, len(done) == 12))
-    assert [one.preferred for one in done[:8]] == [True, True, True, False] * 2
+    assert [bool(one.preferred) for one in done[:8]] == [True, True, True, False] * 2
+
+
+async def test_one_tenant_that_calls_from_many_addresses_keeps_out_no_other_one() -> None:
+    queue, done = HandshakeQueue(6), list[Step]()
+    noisy = [Step(f"n{i}", done, preferred="noisy") for i in range(20)]
+    good = Step("g", done, preferred="good")
+    for one in (*noisy[:10], good, *noisy[10:]):
+        queue.add(one)
+    assert not good.ended
+    await until(lambda: asyncio.sleep(0, len(done) == 6))
+    assert good in done[:2]
 
 
 async def test_one_that_went_on_meanwhile_has_one_place() -> None:
     queue, done = HandshakeQueue(), list[Step]()
     one = Step("a", done)
     queue.add(one)
-    one.preferred = True
+    one.preferred = "a"
     queue.add(one)
     assert len(queue) == 1
     await until(lambda: asyncio.sleep(0, len(queue) == 0))
