@@ -44,14 +44,11 @@ from projections.storage.window_copies import (
 from projections.window.window import Window
 from streams.log.log import Log, Row
 from streams.log.parted_fold import PartedFold
+from streams.partition.kept_folds import KEPT_FOLDS
 from streams.partition.owned import Fenced, OwnedPartition
 from streams.partition.step import astray, belongs, read_row
 from streams.runtime.time_slices import TimeSlices
 
-KEPT_FOLD = 16 << 20
-"""Bytes at most of what a partition keeps of its last rollback into old history, for the next one
-of the same conversation.
-"""
 TAKEN_OUT = frozenset({ErasedEvent, EventDroppedEvent})
 """Events after which no earlier copy of a window may be used."""
 ANNOUNCED = TAKEN_OUT | {RollbackEvent, SessionClosedEvent, *get_args(MemoryEvent)}
@@ -131,7 +128,7 @@ class SlotCopies:
         return fold
 
     def keep_fold(self, fold: PartedFold) -> None:
-        self.windows.keep_fold(self.slot, fold)
+        KEPT_FOLDS.keep(self.slot, fold)
 
 
 def _is_there(window: Window) -> bool:
@@ -174,7 +171,6 @@ class PartitionWindows(OwnedPartition):
         self._last: Row | None = None
         self._touched: dict[bytes, Slot] = {}
         """The windows that were folded on and are not written."""
-        self._rolled_back: Slot | None = None
 
     def adopt(self, checkpoint: Checkpoint) -> None:
         """Begin (again) at a checkpoint; nothing cached is kept."""
@@ -309,16 +305,6 @@ class PartitionWindows(OwnedPartition):
     async def stored_copies(self, key: Key) -> list[bytes]:
         """The copies of a window that the store has."""
         return await self.store.copies(self.generation, self.number, key)
-
-    def keep_fold(self, slot: Slot, fold: PartedFold) -> None:
-        """Keep what a rollback read and folded, as far as it is not too much, until another
-        conversation's does.
-        """
-        if self._rolled_back is not None:
-            self._rolled_back.fold = None
-        self._rolled_back = slot
-        fold.shrink(KEPT_FOLD)
-        slot.fold = fold
 
     async def rest(self, writes: Sequence[Write]) -> None:
         """Write what puts conversations to sleep (``projections.storage.records.stub_write``), and

@@ -55,7 +55,7 @@ FEW, FEW_OF = 8, 64
 """Connections, but no more than one part in so many of all, that anybody may have before those with
 fewer are preferred: clients open several at once.
 """
-SHOWN_FOR, MOST_SHOWN = 600.0, 10_000
+SHOWN_FOR, MOST_SHOWN = 600.0, 50_000
 """For how many seconds an address counts as one that has shown a valid key, and of how many
 addresses, the latest ones, that is known.
 """
@@ -221,6 +221,11 @@ class Connections:
             self._keyed.add(connection, tenant)
             mine = self._of_address.setdefault(connection.address, _InTurn(self._few))
             mine.add(connection, tenant)
+
+    def goes_on(self, connection: Connection) -> None:
+        """A connection that waits with those without a key has gone on: it is the last of them."""
+        self._new.discard(connection)
+        self._new.add(connection, connection.address)
 
     def _has_no_key(self, connection: Connection) -> None:
         self._keyed.discard(connection)

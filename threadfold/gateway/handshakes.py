@@ -125,6 +125,8 @@ class Handshake(Receiving):
         self._steps += 1
         piece, self._came = self._came[:STEP], self._came[STEP:]
         _give(self._tls, piece)
+        if self._counted:
+            self._connections.goes_on(self)
         if self._came:
             self._queue.add(self)
         if len(self._came) <= UNREAD and not self._plain.is_closing():

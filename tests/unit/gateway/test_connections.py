@@ -198,6 +198,14 @@ def test_of_those_with_a_key_one_of_the_tenant_with_most_makes_way(
     assert [one.made_way for one in (*good, *hostile)] == [False] * 3 + [True] * 2 + [False] * 3
 
 
+def test_one_that_goes_on_without_a_key_is_the_last_of_them_to_make_way() -> None:
+    connections = Connections(3, 3)
+    first, second, _ = opened(connections, "a", "b", "c")
+    connections.goes_on(first)
+    opened(connections, "d")
+    assert [first.made_way, second.made_way] == [False, True]
+
+
 def test_which_addresses_have_shown_a_valid_key_lately_is_known_of_the_latest_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
