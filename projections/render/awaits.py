@@ -42,7 +42,8 @@ def awaits_of(window: Window) -> str:
         return TOOL if state.calls else MODEL if asked else USER
     if any(not call.dead for call in state.calls):
         return TOOL
-    return MODEL if last.kind == Kind.RESULT else USER
+    # Results may come before their calls.
+    return MODEL if last.kind == Kind.RESULT or _answered(window, last) else USER
 
 
 def closing_message(window: Window, groups: Sequence[Group]) -> bytes | None:
@@ -68,6 +69,11 @@ def closing_message(window: Window, groups: Sequence[Group]) -> bytes | None:
                 text = f"[The result of the call of {tool} has come: it stands with the call]"
     # In the user's role: providers want the last message to be a user's or a tool's.
     return msgspec.json.encode({"role": "user", "content": text})
+
+
+def _answered(window: Window, last: Entry) -> bool:
+    """Whether an entry has calls, and all of them have results."""
+    return bool(last.calls) and all(call.offset != last.offset for call in window.state.calls)
 
 
 def _is_asked(window: Window) -> bool:

@@ -28,14 +28,20 @@ logger = logging.getLogger(__name__)
 
 EVERY = 500
 """Events between two copies of a part in memory: earlier rollbacks on its way begin at one."""
-PART_BYTES = 1 << 20
+PART_BYTES = 4 << 20
 """Bytes of these copies of one part."""
 SHORT = 4_000
 """Events up to which a conversation without copies is one part, and folded up to now."""
 READ_PART = 16_000
 """Events read at once for a rollback."""
 ROW_BYTES = 500
-"""What an event takes in memory beside its value, about."""
+"""What an event, or an entry of a window, takes in memory beside its value, about."""
+NEAR = 500
+"""Offsets from the end of a part to a copy behind it up to which the part is folded on, where
+another one would begin at the copy.
+"""
+MOST_PARTS = 16
+"""Parts that are kept for the next rollback; each has a window."""
 SLICE = 25
 PAUSE = 0.001
 """A thread that folds for a rollback lets the event loop have its turn after so many events, for as
@@ -66,6 +72,12 @@ class Part:
     unsure: int = -1
     made: list[tuple[int, NamedCopy]] = field(default_factory=list)
 
+    @property
+    def size(self) -> int:
+        """Bytes that it takes alone, about."""
+        window = sum(len(entry.body) + ROW_BYTES for entry in self.fold.window.tail)
+        return self.fold.held + window
+
     def take_made(self) -> list[NamedCopy]:
         """The copies that were made since the last call, but for those after which something was
         taken out.
@@ -91,13 +103,13 @@ class PartedFold:
     @property
     def size(self) -> int:
         """Bytes of all that is kept, about."""
-        own = sum(part.fold.held for part in self._parts)
-        return self._read_bytes + self._images.size + own
+        return self._read_bytes + self._images.size + sum(part.size for part in self._parts)
 
     def shrink(self, most: int) -> None:
         """Forget the parts that were used longest ago, until that is no more than ``most``; all, if
         what they share is.
         """
+        del self._parts[:-MOST_PARTS]
         while self._parts and self.size > most:
             del self._parts[0]
         if not self._parts:
@@ -127,7 +139,12 @@ class PartedFold:
             return await self._whole(window, target, count)
         begin = -1 if lower is None else lower.offset
         part = next((one for one in self._parts if one.begin < target <= one.upto), None)
-        part = part or next((one for one in self._parts if one.begin == begin), None)
+        if part is None:
+            part = next((one for one in self._parts if one.begin == begin), None)
+        if part is None:
+            # The copies after rollbacks may be as many as these.
+            near = (one for one in self._parts if one.begin <= begin <= one.upto + NEAR)
+            part = max(near, key=lambda one: one.begin, default=None)
         if part is None:
             part = await self._begun(window, target, lower, PART_BYTES)
         else:

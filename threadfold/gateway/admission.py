@@ -119,13 +119,14 @@ class Admission:
             if await self.keyless_turn(scope):
                 await problem_of(error)(scope, receive, send)
             return
-        tell_keyed(scope, principal.tenant)
+        end_user = principal.end_user
+        user = None if end_user is None else end_user.user
+        tell_keyed(scope, principal.tenant, user)
         scope[PRINCIPAL], scope[CREDENTIAL] = principal, given
         if (current := current_request()) is not None:
             current.tenant = principal.tenant
             named = dict(zip(route.names, parts, strict=False))
             current.conversation = named.get("conversation")
-        end_user = principal.end_user
         try:
             if end_user is None:
                 await self._charged(route, parts, principal, scope, receive, send)
@@ -135,7 +136,7 @@ class Admission:
         except (QuotaExceeded, Overloaded) as error:
             # What is held back holds nothing large: a traceback has what was to be answered.
             error.__traceback__ = error.__context__ = None
-            tell_keyed(scope, principal.tenant, refused=True)
+            tell_keyed(scope, principal.tenant, user, refused=True)
             held = await self._back_pressure.hold(principal.tenant, partial(on_left, scope))
             refusal = problem_of(error)
             if not held or announced_length(scope) > SMALL_BODY:

@@ -48,7 +48,8 @@ class BackPressure:
         if self._all >= self._most or held >= self._most // SHARE:
             return False
         now = self._clock()
-        at = max(now + LEAST, self._next.get(tenant, 0.0) + min(1 / PACE, LONGEST / (held + 1)))
+        step = min(1 / PACE, LONGEST / (held + 1))
+        at = max(now + LEAST, min(now + LONGEST, self._next.get(tenant, 0.0) + step))
         self._next[tenant], self.held[tenant] = at, held + 1
         self._all += 1
         done = asyncio.Event()
@@ -58,6 +59,8 @@ class BackPressure:
             await done.wait()
         finally:
             timer.cancel()
+            if self._clock() < at:
+                self._next[tenant] -= step  # it left before: those who come later wait less
             self._all -= 1
             left = self.held[tenant] - 1
             if left:

@@ -184,21 +184,27 @@ class Connections:
             return self._new.first(address)
         return keyed.first(None)
 
-    def shows_key(self, address: str, tenant: str) -> None:
-        """A client of the address has shown a valid key of a tenant."""
-        self._shown[address] = time.monotonic(), tenant
+    def shows_key(self, address: str, whose: str) -> None:
+        """A client of the address has shown a valid key or token: of a tenant, or of its user."""
+        self._shown[address] = time.monotonic(), whose
         self._shown.move_to_end(address)
         if len(self._shown) > MOST_SHOWN:
             self._shown.popitem(last=False)
 
     def key_shown(self, address: str) -> str:
-        """Whose valid key a client of the address has shown lately, the last one; empty: none."""
-        at, tenant = self._shown.get(address, (0.0, ""))
-        return tenant if time.monotonic() - at < SHOWN_FOR else ""
+        """Whose valid key or token a client of the address has shown lately, the last one; empty:
+        none.
+        """
+        at, whose = self._shown.get(address, (0.0, ""))
+        return whose if time.monotonic() - at < SHOWN_FOR else ""
 
     def may_explain(self) -> bool:
         """Whether there is a descriptor left for a connection that is not counted."""
         return self.explaining < RESERVED // 2
+
+    def may_linger(self) -> bool:
+        """Whether one that makes way while it waits for its refusal may stay open for a moment."""
+        return self.explaining < RESERVED // 4
 
     def may_wait(self, *, keyed: bool) -> int:
         """How many requests of one connection may wait for the answers to those before them.
@@ -294,14 +300,18 @@ def client_of(scope: Scope) -> str:
     return address_of(client[0]) if client else ""
 
 
-def tell_keyed(scope: Scope, tenant: str | None, *, refused: bool = False) -> None:
+def tell_keyed(
+    scope: Scope, tenant: str | None, user: str | None = None, *, refused: bool = False
+) -> None:
     """Tell the server whose valid key a request has, None: none; without that it may have one.
 
-    Args: ``refused``: it waits for its refusal only.
+    Args:
+        user: the end user whose token it is.
+        refused: it waits for its refusal only.
     """
-    tell: Callable[[str | None, bool], None] | None = scope.get(TELL_KEYED)
+    tell: Callable[[str | None, str | None, bool], None] | None = scope.get(TELL_KEYED)
     if tell is not None:
-        tell(tenant, refused)
+        tell(tenant, user, refused)
 
 
 def on_left(scope: Scope, call: Callable[[], None]) -> None:

@@ -97,13 +97,14 @@ class CountedProtocol(HttpToolsProtocol):
         scope = cast("dict[str, object]", self.scope)
         scope[TELL_KEYED], scope[ON_LEFT] = self._tell_keyed, self._set_on_left
 
-    def _tell_keyed(self, tenant: str | None, refused: bool) -> None:
+    def _tell_keyed(self, tenant: str | None, user: str | None, refused: bool) -> None:
         self._keyed, self._tenant, self._refused = tenant is not None, tenant, refused
         if tenant is not None:
             self.open_connections.has_no_large_head(self)
-            if self._shown != tenant:
-                self._shown = tenant
-                self.open_connections.shows_key(self.address, tenant)
+            whose = tenant if user is None else f"{tenant}/{user}"
+            if self._shown != whose:
+                self._shown = whose
+                self.open_connections.shows_key(self.address, whose)
         self._place()
 
     def _set_on_left(self, call: Callable[[], None]) -> None:

@@ -30,8 +30,9 @@ class Waiting(Protocol):
 
     @property
     def preferred(self) -> str:
-        """With whom it takes turns among the preferred: the tenant whose valid key its address has
-        shown lately, or its address if it went on after its first turn; empty: it is none of them.
+        """With whom it takes turns among the preferred: the tenant or end user whose valid key or
+        token its address has shown lately, or its address if it went on after its first turn;
+        empty: it is none of them.
         """
 
     def step(self) -> None:
@@ -44,8 +45,8 @@ class Waiting(Protocol):
 class HandshakeQueue:
     """The handshakes of one server that wait for their turn. After each slice of steps it rests as
     long as they took. Most turns are of preferred handshakes: those who begin handshakes from many
-    addresses and do not go on keep out no client with a key. Among these tenants take turns, else
-    addresses.
+    addresses and do not go on keep out no client with a key. Among these tenants and end users
+    take turns, else addresses.
     """
 
     def __init__(self, most: int = MOST) -> None:

@@ -33,7 +33,7 @@ from threadfold.gateway.heads import (
     without_upgrade,
 )
 from threadfold.gateway.problems import last_answer
-from threadfold.gateway.unread_answers import Unread
+from threadfold.gateway.unread_answers import LINGER, Unread
 
 NO_ROOM = "the gateway holds as many connections as it may: try again shortly"
 HEAD_SECONDS = 30.0
@@ -103,7 +103,11 @@ class BoundedProtocol(CountedProtocol):
 
     def make_way(self) -> None:
         self._counted = False
+        lingers = self._refused and self.open_connections.may_linger()
         if not self._may_explain():
+            return
+        if lingers:
+            self._unread.end_soon(LINGER)
             return
         if self._in_head:
             self._refuse(503, NO_ROOM)

@@ -13,6 +13,10 @@ RATE = 1_024
 """Bytes a second that are read at least, in each ``SECONDS``, while something waits to be read."""
 FLUSH = 0.1
 """Seconds in which a connection that makes way still sends what it has to say."""
+LINGER = 1.0
+"""Seconds for which one that waited for its refusal stays open: its client comes again when it is
+closed, and would drive out the next one at once.
+"""
 
 
 class Unread:
@@ -32,12 +36,12 @@ class Unread:
         if left and self._next is None and not self._ends:
             self._next = self._loop.call_later(SECONDS, self._look, left)
 
-    def end_soon(self) -> None:
+    def end_soon(self, seconds: float = FLUSH) -> None:
         """Somebody else needs the connection's place: whatever is read of it, it ends."""
         if not self._ends:
             self.forget()
             self._ends = True
-            self._loop.call_later(FLUSH, self._transport.abort)
+            self._loop.call_later(seconds, self._transport.abort)
 
     def forget(self) -> None:
         """All is read, or the connection is gone."""

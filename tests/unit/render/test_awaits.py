@@ -91,6 +91,18 @@ def test_a_users_message_is_to_be_answered_also_if_a_resolution_without_a_call_c
     story.assert_replays()
 
 
+def test_a_call_whose_result_came_before_it_is_to_be_answered_by_the_model() -> None:
+    story = Story(WIDE)
+    story.user("Look it up.")
+    story.result("a", "found")
+    story.call("a")
+    found = context(story)
+    assert found["messages"][-1]["role"] == "tool" and found["awaits"] == "model"
+    story.assistant("It is there.")
+    assert context(story)["awaits"] == "user"
+    story.assert_replays()
+
+
 def test_a_late_result_is_reported_at_the_end_in_every_format() -> None:
     story = waiting()
     story.user("How long?")
