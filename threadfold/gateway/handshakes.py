@@ -27,6 +27,10 @@ STEP = 2 * SMALL_PIECE
 """Bytes in one step: more than what a client begins with."""
 _LEFT = "the handler is closed"
 """In the error of a write to a connection that is gone."""
+MOST_PREFERRED = 2
+"""Steps after the first in which a handshake goes before those that begin: it has no more, unless
+its client sends it in pieces.
+"""
 UNREAD = 64 << 10
 """Bytes that may wait to be read until the next write waits, as without TLS; and bytes of a client
 that may wait for a turn of its handshake, before no more of it is read.
@@ -78,7 +82,7 @@ class Handshake(Receiving):
     def preferred(self) -> str:
         """With whom it takes turns (``threadfold.gateway.handshake_queue``)."""
         tenant = self._connections.key_shown(self.address)
-        return tenant or (self.address if self._steps else "")
+        return tenant or (self.address if 0 < self._steps <= MOST_PREFERRED else "")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._plain = cast("asyncio.Transport", transport)
