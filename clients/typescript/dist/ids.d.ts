@@ -5,8 +5,8 @@
  */
 export declare function newId(): string;
 /**
- * A copy of the event or message, with a new id if it has none; what is no object is returned as it
- * is.
+ * A copy of the event or message, with a new id if it has none. A value that is not an object is
+ * returned unchanged.
  */
 export declare function withId<T extends {
     id?: unknown;

@@ -15,8 +15,8 @@ export function newId(): string {
 }
 
 /**
- * A copy of the event or message, with a new id if it has none; what is no object is returned as it
- * is.
+ * A copy of the event or message, with a new id if it has none. A value that is not an object is
+ * returned unchanged.
  */
 export function withId<T extends { id?: unknown }>(item: T): T {
   return Object(item) === item && item.id == null ? { ...item, id: newId() } : item;

@@ -256,7 +256,7 @@ test("one type of history may be a text, and none is no filter", () =>
     assert.deepEqual(found, wanted);
   }));
 
-test("nothing is not appended, and what is no object is for the service to name", () =>
+test("an append of nothing is refused, and the service refuses what is not an object", () =>
   serving([json(202, DONE)], async (client, asked) => {
     for (const nothing of [undefined, null])
       for (const options of [{}, { idempotencyKey: "k" }])
