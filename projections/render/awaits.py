@@ -28,7 +28,8 @@ def awaits_of(window: Window) -> str:
     state, last = window.state, _last(window)
     if state.closed is not None:
         return USER
-    asked = _is_asked(window)
+    spoken = _spoken(window)
+    asked = spoken is not None and spoken.kind == Kind.USER
     if asked and (state.suspensions or (last is not None and last.kind == Kind.USER)):
         return MODEL
     kinds = {suspension.kind for suspension in state.suspensions}
@@ -39,7 +40,7 @@ def awaits_of(window: Window) -> str:
     if last is None:
         return USER
     if last.kind == Kind.RESOLUTION:
-        return TOOL if state.calls else MODEL if asked else USER
+        return TOOL if state.calls else MODEL if asked or _answered(window, spoken) else USER
     if any(not call.dead for call in state.calls):
         return TOOL
     # Results may come before their calls.
@@ -71,15 +72,17 @@ def closing_message(window: Window, groups: Sequence[Group]) -> bytes | None:
     return msgspec.json.encode({"role": "user", "content": text})
 
 
-def _answered(window: Window, last: Entry) -> bool:
-    """Whether an entry has calls, and all of them have results."""
-    return bool(last.calls) and all(call.offset != last.offset for call in window.state.calls)
+def _answered(window: Window, said: Entry | None) -> bool:
+    """Whether what was said last has calls, and all of them have results."""
+    if said is None or not said.calls:
+        return False
+    return all(call.offset != said.offset for call in window.state.calls)
 
 
-def _is_asked(window: Window) -> bool:
-    """Whether the model has said nothing since a user's message."""
-    spoken = (e.kind for e in reversed(window.tail) if e.kind in (Kind.USER, Kind.ASSISTANT))
-    return next(spoken, None) == Kind.USER
+def _spoken(window: Window) -> Entry | None:
+    """The last message of a user or of the model."""
+    kinds = (Kind.USER, Kind.ASSISTANT)
+    return next((entry for entry in reversed(window.tail) if entry.kind in kinds), None)
 
 
 def _last(window: Window) -> Entry | None:

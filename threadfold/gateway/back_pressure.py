@@ -52,14 +52,20 @@ class BackPressure:
         at = max(now + LEAST, min(now + LONGEST, self._next.get(tenant, 0.0) + step))
         self._next[tenant], self.held[tenant] = at, held + 1
         self._all += 1
-        done = asyncio.Event()
+        done, gone = asyncio.Event(), False
+
+        def leave() -> None:
+            nonlocal gone
+            gone = True
+            done.set()
+
         timer = asyncio.get_running_loop().call_later(at - now, done.set)
-        on_left(done.set)
+        on_left(leave)
         try:
             await done.wait()
         finally:
             timer.cancel()
-            if self._clock() < at:
+            if gone or not done.is_set():
                 self._next[tenant] -= step  # it left before: those who come later wait less
             self._all -= 1
             left = self.held[tenant] - 1

@@ -30,9 +30,10 @@ from threadfold.streaming.windows import Windows
 
 CHECK_EVERY = 1.0
 """Seconds between two checks whether subscribers are still allowed, at most."""
-OPENING = 16
-"""Streams that are opened at once. After a gateway stops, all its subscribers come at the same
-time, and Redis has few connections.
+OPENING, OPENING_OF_TENANT = 16, 8
+"""Streams that are opened at once, in all and of one tenant. After a gateway stops, all its
+subscribers come at the same time, and Redis has few connections; and a tenant whose clients leave
+and come again keeps out no other one.
 """
 STOPPING = "this gateway is stopping: connect again with Last-Event-ID"
 NOT_ALLOWED = "the key is not valid any more"
@@ -74,6 +75,7 @@ class Live:
         )
         self._summaries = Summaries(backend.settings, backend.log.partitions, backend.log.seals)
         self._opening = asyncio.Semaphore(OPENING)
+        self._opening_of = KeyedLimit(OPENING_OF_TENANT)
         self._tenants: WeakValueDictionary[str, TenantStreams] = WeakValueDictionary()
         self._turns = KeyedLimit(1)
         self.readers: set[Reader] = set()
@@ -133,7 +135,7 @@ class Live:
             raise KafkaUnavailable("the gateway is stopping: connect to another one")
         shared = self._shared(tenant)
         reader = Reader(self._most, self._most_bytes, still_allowed, shared)
-        async with self._opening:
+        async with self._opening_of.of(tenant), self._opening:
             return await self._opened(key, position, reader, shared)
 
     async def _opened(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from projections.errors import InvalidPosition, TooFarBehind
-from projections.names import make_key, parse_position, partition_of
+from projections.names import Key, make_key, parse_position, partition_of
 from streams.control.control_topic import Control
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
@@ -25,6 +25,7 @@ from threadfold.embedded.kafka import EmbeddedKafka
 from threadfold.embedded.redis import EmbeddedRedis
 from threadfold.streaming import Live
 from threadfold.streaming.catchup import missed
+from threadfold.streaming.live import OPENING
 
 
 @pytest.mark.long
@@ -88,6 +89,31 @@ async def test_the_stream_in_this_process_goes_on_by_itself_when_it_fell_behind(
         await stream.aclose()
         assert got == positions
     finally:
+        await live.stop()
+        pair.a.app.state.live.backend.on_appended = pair.a.app.state.live.partials.appended
+
+
+async def test_one_tenants_streams_that_wait_to_be_opened_keep_out_no_other_tenants(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = await Live(pair.a.app.state.live.backend).start()
+    acquire, slow = live.channels.acquire, asyncio.Event()
+
+    async def acquired(key: Key) -> object:
+        if key.tenant == "noisy":
+            await slow.wait()
+        return await acquire(key)
+
+    monkeypatch.setattr(live.channels, "acquire", acquired)
+    waiting = [asyncio.create_task(live.open("noisy", f"c{i}")) for i in range(2 * OPENING)]
+    try:
+        async with asyncio.timeout(20):
+            (await live.open("acme", "c")).close()
+        assert not any(task.done() for task in waiting)
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
         await live.stop()
         pair.a.app.state.live.backend.on_appended = pair.a.app.state.live.partials.appended
 

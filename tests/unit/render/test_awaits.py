@@ -103,6 +103,22 @@ def test_a_call_whose_result_came_before_it_is_to_be_answered_by_the_model() -> 
     story.assert_replays()
 
 
+@pytest.mark.parametrize("early", [True, False], ids=["before-the-call", "before-the-decision"])
+def test_a_result_that_came_before_the_decision_is_to_be_answered_by_the_model(early: bool) -> None:
+    story = Story(WIDE)
+    story.user("Refund it.")
+    if early:
+        story.result("a", "refunded")
+    story.call("a", tool="refund")
+    story.say(ASKS)
+    if not early:
+        story.result("a", "refunded")
+    story.say(events.Resolution("s", "approved"))
+    found = context(story)
+    assert found["messages"][-1]["role"] == "tool" and found["awaits"] == "model"
+    story.assert_replays()
+
+
 def test_a_late_result_is_reported_at_the_end_in_every_format() -> None:
     story = waiting()
     story.user("How long?")
