@@ -40,8 +40,8 @@ NEAR = 500
 """Offsets from the end of a part to a copy behind it up to which the part is folded on, where
 another one would begin at the copy.
 """
-MOST_PARTS = 16
-"""Parts that are kept for the next rollback; each has a window."""
+MOST_PARTS = 200
+"""Parts that are kept for the next rollback, each with a window: more than there are copies."""
 SLICE = 25
 PAUSE = 0.001
 """A thread that folds for a rollback lets the event loop have its turn after so many events, for as
@@ -232,8 +232,8 @@ class PartedFold:
             if not part.rows:
                 some, part.offsets = part.offsets[:READ_PART], part.offsets[READ_PART:]
                 part.rows = await self._log.read(Position(window.partition, at) for at in some)
-                sizes = (len(row.value or b"") + ROW_BYTES for row in part.rows.values())
-                self._read_bytes += sum(sizes)
+                new = [row for at, row in part.rows.items() if at.offset not in self.texts]
+                self._read_bytes += sum(len(row.value or b"") + ROW_BYTES for row in new)
             await asyncio.to_thread(self._fold_rows, window, target, part, count)
             part.rows = {}
         part.upto = part.goal
