@@ -14,7 +14,9 @@ from threadfold.service.conversations import ConversationService
 
 Verdict = Literal["opaque", "kept"]
 MOST_BEHIND = 200_000
-"""Offsets that the windows may be behind: so much is searched within a few seconds."""
+"""Offsets that the windows may be behind, but for a halted partition's: so much is searched within
+a few seconds.
+"""
 
 
 async def verdict_of(backend: ConversationService, key: Key) -> Verdict:
@@ -25,7 +27,7 @@ async def verdict_of(backend: ConversationService, key: Key) -> Verdict:
 
     Raises:
         UnknownConversation: it has no events.
-        WaitTimedOut: the windows are too far behind for that.
+        WaitTimedOut: the windows are too far behind for that, and will be less.
     """
     partition = partition_of(key, backend.log.partitions)
     later: list[Verdict] = []
@@ -35,7 +37,8 @@ async def verdict_of(backend: ConversationService, key: Key) -> Verdict:
         generation = backend.control.state.live_generation
         checkpoint = await backend.store.checkpoint(generation.number, partition)
         offset = -1 if checkpoint is None else checkpoint.offset
-        if (await backend.log.end_offsets())[partition] - offset > MOST_BEHIND:
+        behind = (await backend.log.end_offsets())[partition] - offset
+        if behind > MOST_BEHIND and partition not in backend.control.state.halted():
             raise
         later = await _verdicts_after(backend, key, Position(partition, offset))
     window = await _window(backend, key)
