@@ -20,10 +20,6 @@ class WhoHasMost:
         """Of those that have most the one that has for longest; empty: nobody has any."""
         return next(iter(self._by_count.get(self.most, ())), "")
 
-    def last(self) -> str:
-        """Of those that have most the one that came to have last; empty: nobody has any."""
-        return next(reversed(self._by_count.get(self.most, OrderedDict())), "")
-
     def count(self, whose: str, before: int, now: int) -> None:
         """Somebody had so many, and has now one more or less."""
         if before:
