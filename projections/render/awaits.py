@@ -39,12 +39,13 @@ def awaits_of(window: Window) -> str:
         return TOOL if "external" in kinds else USER
     if last is None:
         return USER
+    # Results may come before their calls, and before decisions.
+    answered = spoken is not None and _answered(window, spoken)
     if last.kind == Kind.RESOLUTION:
-        return TOOL if state.calls else MODEL if asked or _answered(window, spoken) else USER
+        return TOOL if state.calls else MODEL if asked or answered else USER
     if any(not call.dead for call in state.calls):
         return TOOL
-    # Results may come before their calls.
-    return MODEL if last.kind == Kind.RESULT or _answered(window, last) else USER
+    return MODEL if last.kind == Kind.RESULT or answered else USER
 
 
 def closing_message(window: Window, groups: Sequence[Group]) -> bytes | None:
@@ -72,11 +73,9 @@ def closing_message(window: Window, groups: Sequence[Group]) -> bytes | None:
     return msgspec.json.encode({"role": "user", "content": text})
 
 
-def _answered(window: Window, said: Entry | None) -> bool:
-    """Whether what was said last has calls, and all of them have results."""
-    if said is None or not said.calls:
-        return False
-    return all(call.offset != said.offset for call in window.state.calls)
+def _answered(window: Window, said: Entry) -> bool:
+    """Whether a message has calls, and all of them have results."""
+    return bool(said.calls) and all(call.offset != said.offset for call in window.state.calls)
 
 
 def _spoken(window: Window) -> Entry | None:

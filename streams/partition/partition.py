@@ -272,7 +272,7 @@ class Partition(PartitionWindows):
         """
         if outcome.status is Status.NEEDS_HISTORY:
             fetch, read = self._fetch, self._restores.read(offset)
-            copies = SlotCopies(slot, self)
+            copies = SlotCopies(slot, partial(self.store.copies, self.generation, self.number))
             beyond = outcome.target is not None
             history = partial(fetch, self.log, slot.window, outcome, copies)
             if beyond and read is None and self._restores.begin(offset, history):

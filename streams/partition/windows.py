@@ -113,11 +113,11 @@ class SlotCopies:
     """The copies of a slot's window, written and not (``streams.log.rollback_history.Copies``)."""
 
     slot: Slot
-    windows: PartitionWindows
+    stored: Callable[[Key], Awaitable[list[bytes]]]
 
     async def read(self) -> Sequence[WindowCopy]:
         slot, mine = self.slot, self.slot.copies
-        stored = [] if slot.copies_end else await self.windows.stored_copies(slot.window.key)
+        stored = [] if slot.copies_end else await self.stored(slot.window.key)
         return decode_copies([*stored, *(value for _, value in mine.put)])
 
     def keep(self, made: Sequence[NamedCopy]) -> None:
@@ -301,10 +301,6 @@ class PartitionWindows(OwnedPartition):
         checkpoint, stored = await self.store.reader.read(self.generation, self.number, list(keys))
         self.check_revision(checkpoint)
         return stored
-
-    async def stored_copies(self, key: Key) -> list[bytes]:
-        """The copies of a window that the store has."""
-        return await self.store.copies(self.generation, self.number, key)
 
     async def rest(self, writes: Sequence[Write]) -> None:
         """Write what puts conversations to sleep (``projections.storage.records.stub_write``), and
