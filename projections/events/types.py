@@ -156,8 +156,8 @@ class Rollback(Struct, omit_defaults=True):
 
 
 class SessionClosed(Struct, omit_defaults=True):
-    """The session is over; the next message opens it again. ``after`` is the last message's
-    position: void if another came.
+    """The session is over; the next message or tool result opens it again. ``after`` is the last
+    message's position: void if another came.
     """
 
     reason: Literal["idle", "explicit"]

@@ -220,8 +220,8 @@ class LastMessage(Struct):
 
 
 class ListedConversation(Struct):
-    """A conversation of a list. `count` is of its events, `tokens` of its context. In the state
-    `unreadable` its window cannot be read now: it has no `position`, and counts of 0.
+    """A conversation of a list. `count` is of its events, `tokens` of what its window holds.
+    In the state `unreadable` its window cannot be read now: it has no `position`, and counts of 0.
     """
 
     conversation: str

@@ -43,7 +43,7 @@ class EventStream(Response):
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._batches = batches
-        self._close = close
+        self.close = close
         self._stall = stall
         self._on_cut = on_cut
 
@@ -58,7 +58,7 @@ class EventStream(Response):
             try:
                 await end_tasks((sending, leaving))
             finally:
-                self._close()
+                self.close()
         if not sending.cancelled():
             sending.result()
 

@@ -62,7 +62,8 @@ class Channel:
         self.readers: set[Reader] = set()
         self.users = 0
         """How many subscribers and writers use it (``Channels.acquire``)."""
-        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.opening: asyncio.Task[None]
+        """Set by ``Channels`` at once; ends once the channel is open."""
         self.recent_ids = RecentIds()
         self.partial = PartialText()
         self.read_again: Callable[[], None] = lambda: None

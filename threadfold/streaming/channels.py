@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldError
+from projections.errors import RedisUnavailable
 from projections.fold.apply import id_hash_of
 from projections.names import Key, partition_of
 from projections.window.recent_ids import RecentIds
@@ -65,6 +65,11 @@ class Channels:
     def __len__(self) -> int:
         return len(self._channels)
 
+    def users(self, key: Key) -> int:
+        """How many subscribers and writers use a conversation's channel."""
+        channel = self._channels.get(key)
+        return 0 if channel is None else channel.users
+
     async def acquire(self, key: Key) -> Channel:
         """The conversation's channel, open, with one user more; :meth:`release` it after.
 
@@ -72,46 +77,31 @@ class Channels:
             Healing, CorruptWindow, RedisUnavailable, KafkaUnavailable: it cannot be opened now.
         """
         channel = self._channels.get(key)
-        if channel is not None:
-            channel.users += 1
-            try:
-                await asyncio.shield(channel.opened)
-            except BaseException:
-                self.release(channel)
-                raise
-            return channel
-        partition = partition_of(key, self._backend.log.partitions)
-        channel = self._channels[key] = Channel(
-            key,
-            partition,
-            self._windows,
-            self._backend.log.seals,
-            self.tail.next,
-            self._on_message,
-        )
-        channel.users = 1
+        if channel is None:
+            channel = self._channels[key] = Channel(
+                key,
+                partition_of(key, self._backend.log.partitions),
+                self._windows,
+                self._backend.log.seals,
+                self.tail.next,
+                self._on_message,
+            )
+            # A task of its own: who asked first may leave, and others wait for it, too.
+            channel.opening = asyncio.create_task(self._open(channel), name="stream-opening")
+        channel.users += 1
         try:
-            await self._open(channel)
-        except BaseException as error:
-            if isinstance(error, ThreadfoldError):
-                channel.opened.set_exception(error)
-            else:
-                channel.opened.set_exception(
-                    KafkaUnavailable("the stream could not be opened: try again shortly")
-                )
-            channel.opened.exception()  # nobody else may be waiting for it
-            if self._channels.get(key) is channel:
-                del self._channels[key]
+            await asyncio.shield(channel.opening)
+        except BaseException:
             self.release(channel)
             raise
-        channel.opened.set_result(None)
         return channel
 
     def release(self, channel: Channel) -> None:
-        """One user less; the last one closes the channel."""
+        """One user less; the last one closes the channel, or ends its opening."""
         channel.users -= 1
         if channel.users:
             return
+        channel.opening.cancel()
         if self._channels.get(channel.key) is channel:
             del self._channels[channel.key]
         self.tail.leave(str(channel.key).encode(), channel, [channel.partition])

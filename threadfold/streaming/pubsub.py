@@ -49,7 +49,7 @@ class PubSub:
         self._channels: dict[str, asyncio.Future[None]] = {}
         self._pubsub: Any = None
         self._task: asyncio.Task[None] | None = None
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._commands: set[asyncio.Task[None]] = set()
         self._writing = asyncio.Lock()
 
     async def join(self, channel: str) -> None:
@@ -63,7 +63,7 @@ class PubSub:
         confirmed = self._channels.get(channel)
         if confirmed is None:
             confirmed = self._channels[channel] = asyncio.get_running_loop().create_future()
-            await self._command("subscribe", channel)
+            self._send("subscribe", channel)
         try:
             async with asyncio.timeout(CONFIRMED):
                 await asyncio.shield(confirmed)
@@ -76,16 +76,18 @@ class PubSub:
     def leave(self, channel: str) -> None:
         """Receive no more messages of the channel."""
         if self._channels.pop(channel, None) is not None:
-            task = asyncio.create_task(
-                self._command("unsubscribe", channel), name="partials-leaving"
-            )
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
+            self._send("unsubscribe", channel)
 
     async def stop(self) -> None:
         """End it, and close the connection."""
         await end_tasks([self._task])
         self._task = None
+
+    def _send(self, what: str, channel: str) -> None:
+        # A task of its own: cancelled while it writes, it would close the connection of all.
+        task = asyncio.create_task(self._command(what, channel), name="partials-command")
+        self._commands.add(task)
+        task.add_done_callback(self._commands.discard)
 
     async def _command(self, what: str, channel: str) -> None:
         async with self._writing:

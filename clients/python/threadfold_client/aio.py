@@ -151,7 +151,7 @@ class AsyncClient(MemoryCalls, UserCalls):
         )
 
     async def close_session(self, conversation: str) -> Appended:
-        """Close the conversation's session; the next message opens it again."""
+        """Close the conversation's session; the next message or tool result opens it again."""
         return await self.append(conversation, {"type": "session.closed", "reason": "explicit"})
 
     # -- reading

@@ -68,7 +68,7 @@ export declare class Client extends MemoryCalls {
      * Answers once applied.
      */
     rollback(conversation: string, to: string, options?: Conditions & CallOptions): Promise<Appended>;
-    /** Close the conversation's session; the next message opens it again. */
+    /** Close the conversation's session; the next message or tool result opens it again. */
     closeSession(conversation: string): Promise<Appended>;
     /**
      * What a model is sent. `maxTokens`: a limit of this reader's own. `after`: a position that the

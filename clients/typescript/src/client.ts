@@ -154,7 +154,7 @@ export class Client extends MemoryCalls {
     return this.append(conversation, { type: "rollback", to }, { ...options, wait: "applied" });
   }
 
-  /** Close the conversation's session; the next message opens it again. */
+  /** Close the conversation's session; the next message or tool result opens it again. */
   closeSession(conversation: string): Promise<Appended> {
     return this.append(conversation, { type: "session.closed", reason: "explicit" });
   }

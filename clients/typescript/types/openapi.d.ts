@@ -199,8 +199,8 @@ export interface paths {
     "/v1/conversations/{conversation}/close": {
         /**
          * Close the session
-         * @description Close the conversation's session. The next message opens it again. The request needs no
-         *     body.
+         * @description Close the conversation's session. The next message or tool result opens it again. The
+         *     request needs no body.
          *
          *     Scope: `append`.
          */
@@ -2428,7 +2428,7 @@ export interface components {
         };
         /**
          * ListedConversation
-         * @description A conversation of a list. `count` is of its events, `tokens` of its context. In the state `unreadable` its window cannot be read now: it has no `position`, and counts of 0.
+         * @description A conversation of a list. `count` is of its events, `tokens` of what its window holds. In the state `unreadable` its window cannot be read now: it has no `position`, and counts of 0.
          */
         ListedConversation: {
             conversation: string;
@@ -4098,7 +4098,7 @@ export interface components {
         };
         /**
          * session.closed
-         * @description The session is over; the next message opens it again. `after` is the last message's position: void if another came.
+         * @description The session is over; the next message or tool result opens it again. `after` is the last message's position: void if another came.
          */
         NewSessionClosed: {
             type: "session.closed";
@@ -4830,7 +4830,7 @@ export interface components {
         };
         /**
          * SessionClosed
-         * @description The session is over; the next message opens it again. `after` is the last message's position: void if another came.
+         * @description The session is over; the next message or tool result opens it again. `after` is the last message's position: void if another came.
          */
         SessionClosed: {
             reason: "explicit" | "idle";

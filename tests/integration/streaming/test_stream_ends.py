@@ -118,6 +118,55 @@ async def test_one_tenants_streams_that_wait_to_be_opened_keep_out_no_other_tena
         pair.a.app.state.live.backend.on_appended = pair.a.app.state.live.partials.appended
 
 
+async def test_a_stream_whose_client_leaves_is_opened_no_further(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = pair.a.app.state.live
+    reading, ended = asyncio.Event(), asyncio.Event()
+
+    async def read(key: Key) -> None:
+        reading.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(live.store, "read", read)
+    async with asyncio.timeout(20):
+        asking = asyncio.create_task(
+            pair.a.http.get("/v1/conversations/leaves/stream", headers=pair.auth())
+        )
+        await reading.wait()
+        asking.cancel()
+        await ended.wait()
+        await until(lambda: _is(not len(live.channels) and not live.count()))
+
+
+async def test_who_waits_for_the_same_opening_gets_it_when_the_first_leaves(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = pair.a.app.state.live
+    read, reading, go_on = live.store.read, asyncio.Event(), asyncio.Event()
+
+    async def later(key: Key) -> object:
+        reading.set()
+        await go_on.wait()
+        return await read(key)
+
+    monkeypatch.setattr(live.store, "read", later)
+    async with asyncio.timeout(20):
+        first = asyncio.create_task(live.open("acme", "shared"))
+        await reading.wait()
+        second = asyncio.create_task(live.open("acme", "shared"))
+        await until(lambda: _is(live.channels.users(make_key("acme", "shared")) == 2))
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        go_on.set()
+        (await second).close()
+    assert not len(live.channels)
+
+
 async def test_a_key_that_is_revoked_ends_its_stream_and_no_other(pair: Pair) -> None:
     control = await Control(pair.settings).start()
     await control.ensure_tenant("leaving")

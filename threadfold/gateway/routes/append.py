@@ -236,8 +236,8 @@ async def post_close(
     conversation: Conversation,
     options: AppendOptions = NO_OPTIONS,
 ) -> Response:
-    """Close the conversation's session. The next message opens it again. The request needs no
-    body.
+    """Close the conversation's session. The next message or tool result opens it again. The
+    request needs no body.
     """
     flat = {"type": "session.closed", "reason": "explicit"}
     return await _append(caller, conversation, [flat], "close", options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -83,17 +84,21 @@ async def get_stream(
     An end user's token may be in the query (`token`) or in the cookie `threadfold_token`, because a
     browser's `EventSource` sends no header.
     """
-    subscription = await request.state.streams().open(
-        caller.tenant, conversation, last_event_id or after, request.still_allowed()
-    )
-    batches = subscription.batches()
-    if caller.end_user is not None:
-        try:
-            batches = await own_batches(caller, caller.end_user, conversation, batches)
-        except BaseException:
-            subscription.close()
-            raise
-    return EventStream(batches, subscription.close, on_cut=subscription.on_cut)
+
+    async def opened() -> EventStream:
+        subscription = await request.state.streams().open(
+            caller.tenant, conversation, last_event_id or after, request.still_allowed()
+        )
+        batches = subscription.batches()
+        if caller.end_user is not None:
+            try:
+                batches = await own_batches(caller, caller.end_user, conversation, batches)
+            except BaseException:
+                subscription.close()
+                raise
+        return EventStream(batches, subscription.close, on_cut=subscription.on_cut)
+
+    return await _opened_while_here(caller, opened())
 
 
 @_stream(
@@ -125,13 +130,33 @@ async def get_summaries_stream(
 
     Delivery is at least once: dedupe on `summary_id`. A conversation's summaries come in order.
     """
-    subscription, close = await request.state.streams().open_summaries(
-        caller.tenant,
-        last_event_id or cursor,
-        beginning=begin is not None,
-        still_allowed=request.still_allowed(),
-    )
-    return EventStream(subscription.batches(), close, on_cut=subscription.on_cut)
+
+    async def opened() -> EventStream:
+        subscription, close = await request.state.streams().open_summaries(
+            caller.tenant,
+            last_event_id or cursor,
+            beginning=begin is not None,
+            still_allowed=request.still_allowed(),
+        )
+        return EventStream(subscription.batches(), close, on_cut=subscription.on_cut)
+
+    return await _opened_while_here(caller, opened())
+
+
+async def _opened_while_here(caller: Caller, opening: Awaitable[EventStream]) -> EventStream:
+    """The stream; it is closed if the client leaves while it is opened."""
+    streams: list[EventStream] = []
+
+    async def open_it() -> None:
+        streams.append(await opening)
+
+    try:
+        await caller.while_here(open_it())
+    except BaseException:
+        for stream in streams:
+            stream.close()
+        raise
+    return streams[0]
 
 
 @routes.add(
