@@ -10,7 +10,9 @@ import httpx
 import pytest
 
 from projections.errors import Erased, UnknownUser, WaitTimedOut
+from projections.names import make_key, partition_of
 from streams.control.control_topic import Control
+from streams.control.halts import Halt
 from streams.encryption.key_table import Erasure
 from streams.maintenance.verify import verify
 from streams.settings.settings import Settings
@@ -18,6 +20,7 @@ from tests.support.erasure import SECRET, no_text, renders_body, say, stack, tal
 from tests.support.grep import raw_records
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
+from threadfold.service import erasure_verdict
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
 
@@ -132,6 +135,36 @@ async def test_an_erasure_begins_also_while_windows_are_behind(made: Settings) -
             await backend.context("sealed", "behind")
         async with running_worker(made):
             assert (await eraser.conversation("sealed", "behind")).log == "opaque"
+
+
+@pytest.mark.long
+async def test_windows_that_are_too_far_behind_delay_an_erasure_unless_their_partition_is_halted(
+    made: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasure_verdict, "MOST_BEHIND", 0)
+    control = await Control(made).start()
+    async with ConversationService(made) as backend:
+        eraser, key = Eraser(backend, no_text), make_key("sealed", "far-behind")
+        async with running_worker(made):
+            await say(backend, "sealed", "far-behind", talk(1))
+        await backend.append("sealed", [("far-behind", flat) for flat in talk(1)])
+
+        async def erase() -> None:
+            with pytest.raises(WaitTimedOut):
+                await asyncio.wait_for(eraser.conversation("sealed", "far-behind"), 40)
+
+        await erase()
+        assert not backend.keys.table.is_erased(str(key).encode())
+        partition = partition_of(key, made.partitions)
+        halt = Halt(backend.control.state.live, -1, 1, 1, 0, "a test", "2026-01-31T12:00:00Z")
+        await control.write({f"halt/{partition}": halt})
+        await until(lambda: asyncio.sleep(0, partition in backend.control.state.halted()))
+        await erase()
+        assert backend.keys.table.is_erased(str(key).encode())
+        await control.write({f"halt/{partition}": halt.accept()})
+        async with running_worker(made):
+            assert (await eraser.conversation("sealed", "far-behind")).log == "opaque"
+    await control.stop()
 
 
 async def test_a_key_that_comes_after_the_erasure_is_void_and_deleted_by_whoever_sees_it(
