@@ -45,6 +45,7 @@ class Channels:
             backend.settings,
             backend.settings.topic("events"),
             backend.log.partitions,
+            backend.log.end_offsets,
             backend.log.seals,
         )
         self._backend = backend

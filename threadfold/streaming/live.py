@@ -145,7 +145,7 @@ class Live:
         try:
             if await self._windows.erased(key):
                 raise Erased(f"conversation {key.conversation} was erased")
-            end = await self.channels.tail.end(channel.partition)
+            end = (await self.backend.log.end_offsets())[channel.partition]
             if position is None:
                 since = end - 1
             elif position.offset >= end:

@@ -54,7 +54,7 @@ class Summaries:
         self.topic = settings.topic("summaries")
         self.partitions = partitions
         self._log = KafkaLog(settings, partitions, "summaries", seals=seals)
-        self._tail = Tail(settings, self.topic, partitions, seals, tenant_of)
+        self._tail = Tail(settings, self.topic, partitions, self._log.end_offsets, seals, tenant_of)
         self._tenants: dict[str, Tenant] = {}
 
     async def stop(self) -> None:

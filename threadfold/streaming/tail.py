@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from projections.errors import KafkaUnavailable
@@ -50,6 +50,7 @@ class Tail:
     Args:
         topic: the topic's full name.
         partitions: how many it has.
+        ends: returns the offset of each partition's next record; raises :class:`KafkaUnavailable`.
         seals: made ready with the keys of what is delivered.
         name_of: the part of a record's key that names its listener.
     """
@@ -59,6 +60,7 @@ class Tail:
         settings: Settings,
         topic: str,
         partitions: int,
+        ends: Callable[[], Awaitable[dict[int, int]]],
         seals: PayloadCipher,
         name_of: Callable[[bytes], bytes] = bytes,
     ) -> None:
@@ -66,12 +68,13 @@ class Tail:
         self._seals = seals
         self._topic = topic
         self._partitions = partitions
+        self._ends = ends
         self._name_of = name_of
         self._listeners: dict[int, dict[bytes, Listener]] = {}
         self._next: dict[int, int] = {}
         self._read: dict[int, int] = {}
         """What the consumer is to give next of a partition."""
-        self._lock = asyncio.Lock()
+        self._starting = asyncio.Lock()
         self._wake = asyncio.Event()
         self._consumer: AIOKafkaConsumer | None = None
         self._task: asyncio.Task[None] | None = None
@@ -84,19 +87,20 @@ class Tail:
             KafkaUnavailable: Kafka does not answer.
         """
         partitions = list(partitions)
-        async with self._lock:
-            missing = [TopicPartition(self._topic, p) for p in partitions if p not in self._next]
-            if missing:
-                consumer = await self._started()
-                ends = await self._ends(consumer, missing)
-                for tp, end in ends.items():
-                    consumer.seek(tp, end)
+        consumer = await self._started()
+        if any(p not in self._next for p in partitions):
+            # Not of this consumer, whose long poll it would wait for.
+            ends = await self._ends()
+            for p in partitions:
+                if p not in self._next:
+                    tp, self._next[p] = TopicPartition(self._topic, p), ends[p]
+                    consumer.seek(tp, ends[p])
                     consumer.resume(tp)
-                    self._next[tp.partition] = self._read[tp.partition] = end
-                    self._listeners[tp.partition] = {}
-                self._wake.set()
-            for partition in partitions:
-                self._listeners[partition][name] = listener
+                    self._read[p] = ends[p]
+                    self._listeners[p] = {}
+            self._wake.set()
+        for partition in partitions:
+            self._listeners[partition][name] = listener
 
     def leave(self, name: bytes, listener: Listener, partitions: Iterable[int]) -> None:
         """Deliver no more records of that name. Partitions without listeners are not read."""
@@ -119,13 +123,6 @@ class Tail:
         """The offset of the next record to be delivered; the partition must have a listener."""
         return self._next[partition]
 
-    async def end(self, partition: int) -> int:
-        """The offset the partition's next record will get; raises :class:`KafkaUnavailable`."""
-        tp = TopicPartition(self._topic, partition)
-        async with self._lock:
-            consumer = await self._started()
-        return (await self._ends(consumer, [tp]))[tp]
-
     async def stop(self) -> None:
         """Stop reading, and close the consumer."""
         await end_tasks([self._task])
@@ -133,25 +130,16 @@ class Tail:
             await stop_client(self._consumer, self._settings)
         self._task = self._consumer = None
 
-    async def _ends(
-        self, consumer: AIOKafkaConsumer, partitions: list[TopicPartition]
-    ) -> dict[TopicPartition, int]:
-        async with (
-            kafka_errors(self._settings, f"reading {self._topic}"),
-            asyncio.timeout(self._settings.append_timeout),
-        ):
-            ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions)
-            return ends
-
     async def _started(self) -> AIOKafkaConsumer:
-        if self._consumer is None:
-            async with kafka_errors(self._settings, f"reading {self._topic}"):
+        async with self._starting:
+            if self._consumer is None:
                 consumer = make_consumer(
                     self._settings,
                     max_partition_fetch_bytes=1 << 20,
                     fetch_max_wait_ms=LONGEST_WAIT,
                 )
-                await start_client(consumer, self._settings)
+                async with kafka_errors(self._settings, f"reading {self._topic}"):
+                    await start_client(consumer, self._settings)
                 partitions = [TopicPartition(self._topic, p) for p in range(self._partitions)]
                 consumer.assign(partitions)
                 consumer.pause(*partitions)

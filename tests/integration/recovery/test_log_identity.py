@@ -252,7 +252,8 @@ async def test_a_reader_of_a_topic_that_is_made_anew_has_to_begin_anew(
     log, heard, rng = KafkaLog(settings, settings.partitions), Heard(), random.Random(1)
     of_one = [record for record in messages(rng, 0, 100) if record.key == KEYS[0]]
     number = partition_of(KEYS[0], settings.partitions)
-    tail = Tail(settings, settings.topic("events"), settings.partitions, log.seals)
+    topic = settings.topic("events")
+    tail = Tail(settings, topic, settings.partitions, log.end_offsets, log.seals)
     await tail.join(str(KEYS[0]).encode(), heard, [number])
     await log.append(of_one[:5])
 

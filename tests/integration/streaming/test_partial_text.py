@@ -220,7 +220,7 @@ async def test_a_claim_of_a_gateway_that_died_is_made_again_and_what_it_did_is_n
         await running.sweeper.stop()
     try:
         # Nobody else sees this text, or its message: what ends it is the sweeper's own work.
-        end = await live.channels.tail.end(partition_of(key, 4))
+        end = (await live.backend.log.end_offsets())[partition_of(key, 4)]
         assert (await live.store.append(key, "t", "kept once", None, end)).name == "ok"
         first = Sweeper(live.store, Dying(), live.backend.log, every=1, claim=0.3)  # type: ignore[arg-type]
 

@@ -10,10 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
+from projections.names import make_key, parse_position, partition_of
 from streams.log.clients import make_producer
+from streams.log.log import Row
 from tests.support.stream_pair import Pair, post, say
 from tests.support.streaming import Subscriber, subscribed
 from tests.support.worker import until
+from threadfold.streaming.tail import Tail
 
 
 async def test_events_come_in_order_on_both_gateways_as_history_gives_them(pair: Pair) -> None:
@@ -148,6 +151,50 @@ async def test_a_subscriber_that_leaves_leaves_nothing_behind(pair: Pair) -> Non
     await until(gone, 5)
     assert len(live.channels) == 0
     assert live.channels.tail.idle
+
+
+class Heard:
+    """A listener that keeps the offsets it got."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+
+    def deliver(self, row: Row, partition: int) -> None:
+        del partition
+        self.offsets.append(row.offset)
+
+    def broken(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+
+async def test_a_listener_that_waits_for_the_logs_ends_holds_up_no_other_one(pair: Pair) -> None:
+    log, topic = pair.a.app.state.live.backend.log, pair.settings.topic("events")
+    key = make_key("acme", "waits")
+    partition, asked, go_on = partition_of(key, pair.settings.partitions), [], asyncio.Event()
+
+    async def ends() -> dict[int, int]:
+        found: dict[int, int] = await log.end_offsets()
+        asked.append(found)
+        if len(asked) == 1:
+            await go_on.wait()
+        return found
+
+    tail = Tail(pair.settings, topic, pair.settings.partitions, ends, log.seals)
+    first, second = Heard(), Heard()
+    try:
+        async with asyncio.timeout(20):
+            waiting = asyncio.create_task(tail.join(str(key).encode(), first, [partition]))
+            await until(lambda: asyncio.sleep(0, bool(asked)))
+            await tail.join(b"acme/other", second, [partition])
+            (position,) = await pair.append("waits", say("before"))
+            tail.leave(b"acme/other", second, [partition])
+            assert not waiting.done() and tail.idle
+            go_on.set()
+            await waiting
+            await until(lambda: asyncio.sleep(0, bool(first.offsets)))
+        assert first.offsets == [parse_position(position).offset]
+    finally:
+        await tail.stop()
 
 
 async def test_another_tenants_key_position_and_scope_are_refused(pair: Pair) -> None:
