@@ -27,7 +27,7 @@ on. Shorter conversations have none.
 """
 MOST = 128
 RECENT = 8
-BACK = 8
+BACK = 64
 """Copies of a conversation at most: at even intervals, the latest at intervals of :data:`EVERY`,
 and after rollbacks into old history. One takes about 10 KB, most of it the 1,024 recent ids.
 """
@@ -50,24 +50,31 @@ _decode = msgspec.msgpack.Decoder(_Record).decode
 @dataclass(frozen=True, slots=True)
 class WindowCopy:
     """A window as it stood after the event at ``offset``, without its tail's text; ``summary`` is
-    where its active summary stands.
+    where its active summary stands. Its methods raise ``ValueError`` where ``body`` cannot be read.
     """
 
     offset: int
     summary: int | None
     body: bytes
+    """Compressed: of many copies one or two are used."""
 
     def bare(self, key: Key, partition: int, rules: Rules) -> Window:
         """The window without text: whoever asks it for positions needs no more."""
-        return bare(key, partition, rules, self.body)
+        return bare(key, partition, rules, self._snapshot())
 
     def texts(self) -> list[int]:
         """The offsets of the events that :meth:`window` needs."""
-        return tail_offsets(self.body)
+        return tail_offsets(self._snapshot())
 
     def window(self, key: Key, partition: int, rules: Rules, at: Mapping[int, AnyEvent]) -> Window:
         """The window; raises ``KeyError`` where ``at`` lacks one of its events."""
-        return restore(key, partition, rules, self.body, at)
+        return restore(key, partition, rules, self._snapshot(), at)
+
+    def _snapshot(self) -> bytes:
+        try:
+            return bytes(cramjam.zstd.decompress(self.body))
+        except cramjam.DecompressionError as error:
+            raise ValueError("a copy of a window cannot be read") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +149,8 @@ def decode_copies(values: Iterable[bytes]) -> list[WindowCopy]:
     found = []
     for value in values:
         try:
-            record = _decode(bytes(cramjam.zstd.decompress(value)))
-        except (cramjam.DecompressionError, msgspec.DecodeError):
+            record = _decode(value)
+        except msgspec.DecodeError:
             continue
         if record.version == VERSION:
             found.append(WindowCopy(record.offset, record.summary, record.body))
@@ -164,5 +171,5 @@ def _even(count: int, step: int) -> bytes:
 def _encoded(window: Window) -> bytes:
     meta = window.meta
     summary = None if meta.summary is None else meta.summary.offset
-    record = _Record(VERSION, meta.position, summary, take_snapshot(window))
-    return bytes(cramjam.zstd.compress(msgspec.msgpack.encode(record), level=3))
+    body = bytes(cramjam.zstd.compress(take_snapshot(window), level=3))
+    return msgspec.msgpack.encode(_Record(VERSION, meta.position, summary, body))

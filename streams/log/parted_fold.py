@@ -40,7 +40,7 @@ NEAR = 500
 """Offsets from the end of a part to a copy behind it up to which the part is folded on, where
 another one would begin at the copy.
 """
-MOST_PARTS = 200
+MOST_PARTS = 250
 """Parts that are kept for the next rollback, each with a window: more than there are copies."""
 SLICE = 25
 PAUSE = 0.001
@@ -183,8 +183,8 @@ class PartedFold:
         base, begin = None, -1
         if lower is not None:
             begin = lower.offset
-            await self.read(window, {*lower.texts(), begin})
             try:
+                await self.read(window, {*lower.texts(), begin})
                 base = await asyncio.to_thread(lower.window, key, partition, rules, texts)
             except (KeyError, ValueError) as error:
                 raise Unusable from error

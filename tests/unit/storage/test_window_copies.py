@@ -4,6 +4,10 @@ took out.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from projections.events import types as events
 from projections.fold.apply import apply
 from projections.storage.records import NOTHING, write_of
@@ -52,7 +56,7 @@ def test_a_conversation_has_a_bounded_number_of_copies_at_even_intervals() -> No
 def test_after_rollbacks_into_old_history_the_last_few_copies_are_kept() -> None:
     names = set()
     window = grown(EVERY)
-    for offset in range(40):
+    for offset in range(3 * BACK):
         window.meta.position = offset
         change = changed_copies(window, EVERY, back=True)
         names |= {name for name, _ in change.put}
@@ -98,3 +102,7 @@ def test_a_copy_that_cannot_be_read_is_left_out() -> None:
     (copy,) = decode_copies([b"", b"nonsense", value[:-3], value])
     assert (copy.offset, copy.summary) == (5, None)
     assert copy.bare(KEY, PARTITION, RULES).meta.count == EVERY
+    spoiled = replace(copy, body=copy.body[:-3])
+    for read in (spoiled.texts, lambda: spoiled.bare(KEY, PARTITION, RULES)):
+        with pytest.raises(ValueError, match="cannot be read"):
+            read()
