@@ -207,10 +207,8 @@ class Live:
         *,
         beginning: bool = False,
         still_allowed: Callable[[], bool] | None = None,
-    ) -> tuple[SummariesSubscription, Callable[[], None]]:
+    ) -> SummariesSubscription:
         """Subscribe to a tenant's summaries after a cursor, from the beginning, or from now on.
-
-        Returns the subscription and a function that ends it.
 
         Raises:
             InvalidName: ``tenant`` is not a name.
@@ -222,7 +220,8 @@ class Live:
             raise KafkaUnavailable("the gateway is stopping: connect to another one")
         shared = self._shared(tenant)
         reader = Reader(self._most, self._most_bytes, still_allowed, shared)
-        subscription = await self._summaries.open(tenant, reader, cursor, beginning)
+        async with self._opening_of.of(tenant), self._opening:
+            since = await self._summaries.open(tenant, reader, cursor, beginning)
         self.readers.add(reader)
         reader.last_put = asyncio.get_running_loop().time()
 
@@ -231,7 +230,7 @@ class Live:
             self.readers.discard(reader)
             self._summaries.leave(tenant, reader)
 
-        return subscription, close
+        return SummariesSubscription(self._summaries, shared, reader, since, self.heartbeat, close)
 
     async def summaries(
         self, tenant: str, cursor: str | None = None, *, beginning: bool = False
@@ -242,7 +241,7 @@ class Live:
         Delivery is at least once: dedupe on ``summary_id``. Raises like :meth:`open_summaries`.
         """
         while True:
-            subscription, close = await self.open_summaries(tenant, cursor, beginning=beginning)
+            subscription = await self.open_summaries(tenant, cursor, beginning=beginning)
             ended = ""
             try:
                 async for batch in subscription.batches():
@@ -253,7 +252,7 @@ class Live:
                         else:
                             ended = sse.data.decode()
             finally:
-                close()
+                subscription.close()
             if ended != SLOW:
                 return
 

@@ -5,8 +5,9 @@ once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from projections.fold.apply import id_hash_of
 from streams.log.log import Row
@@ -14,9 +15,10 @@ from threadfold.service.documents import beside
 from threadfold.streaming.catchup import Missed
 from threadfold.streaming.channel import GONE, Channel
 from threadfold.streaming.decoding import StreamRecord, decode_record
-from threadfold.streaming.reader import CHUNK, SLOW, Reader, batches_of
-from threadfold.streaming.sse_event import HEARTBEAT, SseEvent
-from threadfold.streaming.unsent import Page, TenantStreams
+from threadfold.streaming.past_pages import PastPages
+from threadfold.streaming.reader import CHUNK, Reader, batches_of
+from threadfold.streaming.sse_event import SseEvent
+from threadfold.streaming.unsent import TenantStreams
 from threadfold.streaming.windows import Windows
 
 
@@ -48,21 +50,17 @@ class Subscription:
         tenant: TenantStreams,
     ) -> None:
         self._tenant = tenant
-        self._page: Page | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self._pages = PastPages(reader, tenant, heartbeat)
         self._channel = channel
         self._reader = reader
         self._windows = windows
         self._joined = joined
         self._again = again
         self._close = close
-        self._heartbeat = heartbeat
 
     def close(self) -> None:
         """Leave the channel; may be called more than once."""
-        if self._reading is not None:
-            self._reading.cancel()
-        self._leave_page()
+        self._pages.close()
         self._close()
 
     def on_cut(self, callback: Callable[[], None]) -> None:
@@ -85,33 +83,23 @@ class Subscription:
         while self._reader.ended is None:
             missed, upto = self._joined
             if missed is not None:
-                async for batch in self._published(missed):
+                batches_of = partial(self._batches_of, missed.first, {})
+                async for batch in self._pages.batches(missed.next_page, batches_of):
                     yield batch
             if not self._reader.overflowed:
                 break
             self._joined = await self._again(upto - 1)
         self._reader.joining = False
 
-    async def _published(self, missed: Missed) -> AsyncIterator[list[SseEvent]]:
-        chain: dict[int, None] = {}
-        while self._reader.ended != SLOW:
-            self._reading = asyncio.create_task(self._read_page(missed), name="stream-past")
-            async for beat in self._while(self._reading):
-                yield beat
-            self._reading.result()
-            if self._page is None:
-                return
-            async for batch in self._batches_of(self._page, missed.first, chain):
-                yield batch
-            self._leave_page()
-
     async def _batches_of(
-        self, page: Page, scanned: int, chain: dict[int, None]
+        self, scanned: int, chain: dict[int, None], rows: Sequence[Row]
     ) -> AsyncIterator[list[SseEvent]]:
-        """A page's events. ``scanned``: from this offset on the log was scanned."""
+        """A page's events. ``scanned``: from this offset on the log was scanned; ``chain``: what is
+        known of the summaries.
+        """
         batch: list[SseEvent] = []
         size = 0
-        for row in page.rows:
+        for row in rows:
             found = await self._decoded(row)
             if found is None or self._repeats(row, found.id):
                 continue
@@ -123,7 +111,7 @@ class Subscription:
                 verdict = asyncio.ensure_future(
                     self._windows.accepted(self._channel.key, row.offset, found.id, summary, chain)
                 )
-                async for beat in self._while(verdict):
+                async for beat in self._pages.beats_until(verdict):
                     yield beat
                 if not verdict.result():
                     continue
@@ -150,30 +138,6 @@ class Subscription:
             return found
 
         return await beside(len(row.value or b""), self._tenant.turns, self._tenant.name, decode)
-
-    async def _while(self, work: asyncio.Future[Any]) -> AsyncIterator[list[SseEvent]]:
-        """Heart-beats until something is done; it is cancelled if the stream ends before."""
-        try:
-            while not (await asyncio.wait({work}, timeout=self._heartbeat))[0]:
-                yield [HEARTBEAT]
-        finally:
-            work.cancel()
-
-    async def _read_page(self, missed: Missed) -> None:
-        self._page = await self._tenant.past.page(missed.next_page, self._cut)
-
-    def _cut(self) -> None:
-        """Others of its tenant wait for the page that it does not send. What is queued came after
-        that page: it is given up with it.
-        """
-        self._reader.joining = False
-        self._reader.cut()
-        self._reader.on_cut()
-
-    def _leave_page(self) -> None:
-        if self._page is not None:
-            self._page.leave()
-            self._page = None
 
     def _repeats(self, row: Row, id: str) -> bool:  # noqa: A002
         seen = self._channel.recent_ids.find(id_hash_of(id))

@@ -8,17 +8,21 @@ the position of the whole topic after it.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 
 from projections.names import parse_key
 from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.kafka_log import KafkaLog
-from streams.log.log import Row
+from streams.log.log import Log, Row
 from streams.settings.settings import Settings
+from threadfold.streaming.catchup import PAGE_BYTES
 from threadfold.streaming.cursor import not_as_now, read_cursor, write_cursor
 from threadfold.streaming.decoding import decode_summary
+from threadfold.streaming.past_pages import PastPages
 from threadfold.streaming.reader import CHUNK, Reader, batches_of
-from threadfold.streaming.sse_event import HEARTBEAT, SseEvent
+from threadfold.streaming.sse_event import SseEvent
 from threadfold.streaming.tail import Tail
+from threadfold.streaming.unsent import TenantStreams
 
 
 class Tenant:
@@ -64,8 +68,9 @@ class Summaries:
 
     async def open(
         self, tenant: str, reader: Reader, cursor: str | None, beginning: bool
-    ) -> SummariesSubscription:
-        """Subscribe after a cursor, from the beginning, or from now on.
+    ) -> list[int]:
+        """Subscribe after a cursor, from the beginning, or from now on; returns the offset of each
+        partition from which that is. :meth:`leave` ends it.
 
         Raises:
             InvalidPosition: it is not a cursor of this tenant's stream, or the log ends before it.
@@ -92,7 +97,7 @@ class Summaries:
         except BaseException:
             self.leave(tenant, reader)
             raise
-        return SummariesSubscription(self, tenant, reader, since)
+        return since
 
     def leave(self, tenant: str, reader: Reader) -> None:
         """Remove a reader."""
@@ -109,36 +114,77 @@ class Summaries:
         reader.join(-1)
         return [self._tail.next(p) for p in range(self.partitions)]
 
-    async def between(
-        self, tenant: str, since: list[int], upto: Sequence[int]
-    ) -> AsyncIterator[SseEvent]:
-        """The tenant's events from ``since`` to ``upto``, in bounded memory; ``since`` moves along.
+    def missed(self, tenant: str, since: Sequence[int], upto: Sequence[int]) -> MissedSummaries:
+        """What came from the one offset of each partition up to the other."""
+        return MissedSummaries(self._log, tenant, since, upto)
 
-        Raises:
-            KafkaUnavailable: the topic cannot be read now.
+
+class MissedSummaries:
+    """A tenant's records of a range of each partition, page by page."""
+
+    def __init__(self, log: Log, tenant: str, since: Sequence[int], upto: Sequence[int]) -> None:
+        self.partition = 0
+        """Of the page that was read last."""
+        self.next = list(since)
+        """Of each partition the offset up to which it is read."""
+        self._log = log
+        self._name = tenant.encode()
+        self._upto = upto
+
+    async def next_page(self) -> list[Row] | None:
+        """The next records of one partition, which may be none, about ``PAGE_BYTES`` at most; None
+        after the last. Raises ``KafkaUnavailable``.
         """
-        ranges = {p: (since[p], upto[p] - 1) for p in range(self.partitions) if since[p] < upto[p]}
-        name = tenant.encode()
-        async for partition, rows in self._log.stream(ranges):
-            for row in rows:
-                since[partition] = row.offset + 1
-                if row.key is not None and tenant_of(row.key) == name:
-                    event = _event_of(self.topic, tenant, row, partition, lambda: since, self.seals)
-                    if event is not None:
-                        yield event
-            yield HEARTBEAT  # however little of it is this tenant's, the stream is not silent
-        since[:] = [max(*pair) for pair in zip(since, upto, strict=True)]
+        for partition, upto in enumerate(self._upto):
+            if self.next[partition] < upto:
+                self.partition = partition
+                return await self._page(partition, upto)
+        return None
+
+    async def _page(self, partition: int, upto: int) -> list[Row]:
+        rows: list[Row] = []
+        held = 0
+        async for row in self._log.scan(partition, self.next[partition], upto - 1):
+            self.next[partition] = row.offset + 1
+            if row.key is not None and tenant_of(row.key) == self._name:
+                rows.append(row)
+                held += len(row.value or b"")
+                if held >= PAGE_BYTES:
+                    return rows
+        self.next[partition] = upto
+        return rows
 
 
 class SummariesSubscription:
-    """A subscription of :meth:`Summaries.open`. Iterate :meth:`batches` once."""
+    """A subscription to a tenant's summaries. Iterate :meth:`batches` once, and :meth:`close` it in
+    any case.
 
-    def __init__(self, summaries: Summaries, tenant: str, reader: Reader, since: list[int]) -> None:
+    Args:
+        since: where it begins, by partition.
+        close: called at its end.
+    """
+
+    def __init__(
+        self,
+        summaries: Summaries,
+        tenant: TenantStreams,
+        reader: Reader,
+        since: list[int],
+        heartbeat: float,
+        close: Callable[[], None],
+    ) -> None:
         self._summaries = summaries
-        self._tenant = tenant
+        self._tenant = tenant.name
         self._reader = reader
         self._since = since
         self._upto = summaries.join(reader)
+        self._pages = PastPages(reader, tenant, heartbeat)
+        self._close = close
+
+    def close(self) -> None:
+        """Leave; may be called more than once."""
+        self._pages.close()
+        self._close()
 
     def on_cut(self, callback: Callable[[], None]) -> None:
         """As that of a conversation's subscription."""
@@ -151,20 +197,36 @@ class SummariesSubscription:
     async def _past(self) -> AsyncIterator[list[SseEvent]]:
         reader = self._reader
         while reader.ended is None:
-            batch: list[SseEvent] = []
-            size = 0
-            async for event in self._summaries.between(self._tenant, self._since, self._upto):
-                batch.append(event)
-                size += len(event.data)
-                if size >= CHUNK:
-                    yield batch
-                    batch, size = [], 0
-            if batch:
+            missed = self._summaries.missed(self._tenant, self._since, self._upto)
+            batches_of_page = partial(self._batches_of, missed)
+            async for batch in self._pages.batches(missed.next_page, batches_of_page):
                 yield batch
             if not reader.overflowed:
                 break
             self._upto = self._summaries.join(reader)
         reader.joining = False
+
+    async def _batches_of(
+        self, missed: MissedSummaries, rows: Sequence[Row]
+    ) -> AsyncIterator[list[SseEvent]]:
+        """A page's events; what was sent is not sent again if it joins again."""
+        since, partition, seals = self._since, missed.partition, self._summaries.seals
+        batch: list[SseEvent] = []
+        size = 0
+        for row in rows:
+            since[partition] = row.offset + 1
+            event = _event_of(
+                self._summaries.topic, self._tenant, row, partition, lambda: since, seals
+            )
+            if event is not None:
+                batch.append(event)
+                size += len(event.data)
+            if size >= CHUNK:
+                yield batch
+                batch, size = [], 0
+        since[partition] = missed.next[partition]
+        if batch:
+            yield batch
 
 
 def tenant_of(key: bytes) -> bytes:

@@ -4,10 +4,15 @@ Redis over two gateways.
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import Any
 
+import pytest
+
+from streams.log import kafka_log
 from tests.support.stream_pair import Pair, say
 from tests.support.streaming import Subscriber, subscribed
+from threadfold.streaming import summaries
 from threadfold.streaming.cursor import read_cursor, write_cursor
 
 LONG = (
@@ -126,6 +131,37 @@ async def test_the_tenants_summaries_come_from_now_on_resume_by_cursor_and_from_
             {"summary_id", "text", "conversation", "span"} <= set(data)
             for data in all_of_them.of("summary")
         )
+
+
+async def test_streams_from_the_beginning_share_one_reader_and_come_page_by_page(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_more(*_: object) -> None:
+        raise AssertionError("a connection of its own")
+
+    monkeypatch.setattr(kafka_log, "sequential_consumer", one_more)
+    monkeypatch.setattr(summaries, "PAGE_BYTES", 1)
+    path = "/v1/summaries/stream?from=beginning"
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(subscribed(pair.a, path, pair.keys["acme"]))
+        for name in ("page1", "page2", "page3"):
+            await talk(pair, name)
+            await first.until(
+                lambda name=name: any(data["conversation"] == name for data in first.of("summary"))
+            )
+        wanted = set(ids(first))
+        for _ in range(12):
+            stream = subscribed(pair.a, path, pair.keys["acme"])
+            late = await stack.enter_async_context(stream)
+            await late.until(lambda late=late: wanted <= set(ids(late)))
+            assert len(set(ids(late))) == len(ids(late))
+        # Every event's cursor goes on behind it.
+        for at, event in enumerate(late.events()):
+            before, behind = set(ids(late)[: at + 1]), wanted - set(ids(late)[: at + 1])
+            stream = subscribed(pair.a, path, pair.keys["acme"], Last_Event_ID=str(event.id))
+            async with stream as rest:
+                await rest.until(lambda rest=rest, behind=behind: behind <= set(ids(rest)))
+                assert not before & set(ids(rest))
 
 
 async def test_a_voided_summary_is_reported(pair: Pair) -> None:

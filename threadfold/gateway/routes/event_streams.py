@@ -132,13 +132,13 @@ async def get_summaries_stream(
     """
 
     async def opened() -> EventStream:
-        subscription, close = await request.state.streams().open_summaries(
+        subscription = await request.state.streams().open_summaries(
             caller.tenant,
             last_event_id or cursor,
             beginning=begin is not None,
             still_allowed=request.still_allowed(),
         )
-        return EventStream(subscription.batches(), close, on_cut=subscription.on_cut)
+        return EventStream(subscription.batches(), subscription.close, on_cut=subscription.on_cut)
 
     return await _opened_while_here(caller, opened())
 
