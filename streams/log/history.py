@@ -17,6 +17,10 @@ from streams.runtime.time_slices import TimeSlices
 
 SCAN_PART = 2_000
 """Offsets read at once where only the bounds of a range are known."""
+SLICE = 0.002
+"""Seconds for which events are decoded before others have their turn: what reads many of them is
+beside others' work, whose every step would wait so long.
+"""
 
 
 def event_of(raw: Row, key: Key, seals: PayloadCipher) -> AnyEvent | None:
@@ -193,7 +197,7 @@ async def read_events(log: Log, key: Key, partition: int, offsets: Sequence[int]
     """
     rows = await log.read(Position(partition, offset) for offset in offsets)
     found: list[Logged] = []
-    with TimeSlices().begin() as part:
+    with TimeSlices(SLICE).begin() as part:
         for position in sorted(rows):
             if part.over:
                 await part.rest()

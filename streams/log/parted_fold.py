@@ -71,12 +71,16 @@ class Part:
     rows: Mapping[Position, Row] = field(default_factory=dict)
     unsure: int = -1
     made: list[tuple[int, NamedCopy]] = field(default_factory=list)
+    window_bytes: int = 0
 
     @property
     def size(self) -> int:
         """Bytes that it takes alone, about."""
-        window = sum(len(entry.body) + ROW_BYTES for entry in self.fold.window.tail)
-        return self.fold.held + window
+        return self.fold.held + self.window_bytes
+
+    def weigh(self) -> None:
+        """Know the bytes of its window, as often as that was folded on."""
+        self.window_bytes = sum([len(e.body) + ROW_BYTES for e in self.fold.window.tail])
 
     def take_made(self) -> list[NamedCopy]:
         """The copies that were made since the last call, but for those after which something was
@@ -199,11 +203,14 @@ class PartedFold:
             texts=texts,
             images=self._images,
         )
-        return Part(begin, fold, begin, begin)
+        part = Part(begin, fold, begin, begin)
+        part.weigh()
+        return part
 
     async def read(self, window: Window, offsets: Collection[int]) -> None:
         """Have the events at these offsets, as far as the log has them."""
-        missing = sorted(set(offsets) - self.texts.keys())
+        # Not a difference of sets: that looks at all that is known.
+        missing = sorted({at for at in offsets if at not in self.texts})
         if missing:
             found = await read_events(self._log, window.key, window.partition, missing)
             self.texts.update(found)
@@ -237,6 +244,7 @@ class PartedFold:
             await asyncio.to_thread(self._fold_rows, window, target, part, count)
             part.rows = {}
         part.upto = part.goal
+        part.weigh()
 
     def _fold_rows(self, window: Window, target: int, part: Part, count: int) -> None:
         """In a thread: fold what was read up to the goal, and know what is behind it."""

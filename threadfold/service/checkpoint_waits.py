@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from projections.errors import WaitTimedOut
@@ -16,8 +17,9 @@ from streams.runtime.tasks import end_tasks
 
 FIRST_INTERVAL = 0.003
 LAST_INTERVAL = 0.05
+GROWTH = 1.2
 """Seconds between two reads of a checkpoint: the first while it moves, growing to the second while
-it stands still.
+it stands still and nobody new waits.
 """
 LONGEST_RETRY = 30
 """``Retry-After`` in seconds of a wait that timed out, at most."""
@@ -58,6 +60,8 @@ class CheckpointWaits:
         self._generation = generation
         self._waiters: dict[int, list[_Waiter]] = {}
         self._pollers: dict[int, asyncio.Task[None]] = {}
+        self._joined: dict[int, asyncio.Event] = {}
+        """Set when somebody began to wait since the last read."""
         self._seen: dict[int, _Seen] = {}
 
     async def wait_for(
@@ -78,6 +82,7 @@ class CheckpointWaits:
         waiter = _Waiter(position.offset, whose, future)
         waiters = self._waiters.setdefault(position.partition, [])
         waiters.append(waiter)
+        self._joined.setdefault(position.partition, asyncio.Event()).set()
         if position.partition not in self._pollers:
             name = f"checkpoint-{position.partition}"
             self._pollers[position.partition] = asyncio.create_task(
@@ -124,12 +129,13 @@ class CheckpointWaits:
         await end_tasks(self._pollers.values())
 
     async def _poll(self, partition: int) -> None:
-        waiters = self._waiters[partition]
-        interval, before = FIRST_INTERVAL, None
+        waiters, joined = self._waiters[partition], self._joined[partition]
+        interval, before = FIRST_INTERVAL, (-1, -1)
         # Not at the end: a waiter whose time is up says after it how far the partition was.
         self._seen.pop(partition, None)
         try:
             while waiters:
+                joined.clear()
                 checkpoint = await self._read(partition)
                 reached = checkpoint.offset
                 seen = self._seen.get(partition)
@@ -144,12 +150,12 @@ class CheckpointWaits:
                     if there and not waiter.future.done():
                         waiter.future.set_result(None)
                 waiters[:] = [waiter for waiter in waiters if not waiter.future.done()]
-                interval = (
-                    FIRST_INTERVAL if reached != before else min(interval * 1.2, LAST_INTERVAL)
-                )
-                before = reached
+                # While a rollback is under way the others go on ahead of the checkpoint.
+                moved = (reached, checkpoint.ahead) != before
+                before = (reached, checkpoint.ahead)
+                interval = FIRST_INTERVAL if moved else min(interval * GROWTH, LAST_INTERVAL)
                 if waiters:
-                    await asyncio.sleep(interval)
+                    interval = await _pause(interval, joined)
         except Exception as error:  # noqa: BLE001 (it is the answer to those who wait; a later caller starts a new poller)
             _end(waiters, error)
         finally:
@@ -158,6 +164,16 @@ class CheckpointWaits:
     async def _read(self, partition: int) -> Checkpoint:
         checkpoint = await self._store.checkpoint(self._generation(), partition)
         return Checkpoint() if checkpoint is None or checkpoint.healing else checkpoint
+
+
+async def _pause(interval: float, joined: asyncio.Event) -> float:
+    """Wait for an interval, or the first one where somebody begins to wait; returns it."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(interval - FIRST_INTERVAL):
+            await joined.wait()
+            interval = FIRST_INTERVAL
+    await asyncio.sleep(FIRST_INTERVAL)
+    return interval
 
 
 def _end(waiters: list[_Waiter], error: Exception) -> None:

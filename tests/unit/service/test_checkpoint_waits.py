@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from projections.errors import RedisUnavailable, WaitTimedOut
 from projections.names import Key, Position
 from projections.storage.records import Checkpoint
+from tests.support.worker import until
+from threadfold.service import checkpoint_waits
 from threadfold.service.checkpoint_waits import LONGEST_RETRY, CheckpointWaits
 
 
@@ -44,6 +47,54 @@ async def test_each_waiter_returns_when_its_own_position_is_reached_and_looks_ar
     looks = store.looks[1, 0]
     await asyncio.sleep(0.1)
     assert store.looks[1, 0] == looks, "nobody waits, so nobody looks"
+
+
+@pytest.fixture
+def soon_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a checkpoint stands still, the third look comes too late."""
+    monkeypatch.setattr(checkpoint_waits, "GROWTH", 1e9)
+    monkeypatch.setattr(checkpoint_waits, "LAST_INTERVAL", 1_000.0)
+
+
+@pytest.mark.usefixtures("soon_rare")
+async def test_who_begins_to_wait_is_not_kept_by_one_who_waits_long() -> None:
+    store = Checkpoints()
+    waiting = CheckpointWaits(store, lambda: 1)
+    store.at[1, 0] = Checkpoint(offset=4)
+    late = asyncio.create_task(waiting.wait_for(Position(0, 9), 60))
+    async with asyncio.timeout(20):
+        await until(lambda: asyncio.sleep(0, store.looks[1, 0] >= 2))
+        for offset in (5, 6, 7):
+            await asyncio.sleep(0.01)
+            store.at[1, 0] = Checkpoint(offset=offset)
+            await waiting.wait_for(Position(0, offset), 60)
+        assert not late.done()
+    await waiting.stop()
+    with pytest.raises(WaitTimedOut):
+        await late
+
+
+class GoesOn(Checkpoints):
+    """At each look the partition is one event further, beside a rollback."""
+
+    async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
+        one = self.at[generation, partition]
+        self.at[generation, partition] = replace(one, ahead=one.ahead + 1)
+        return await super().checkpoint(generation, partition)
+
+
+@pytest.mark.usefixtures("soon_rare")
+async def test_others_events_are_seen_at_once_while_a_rollback_is_under_way() -> None:
+    store, back, other = GoesOn(), Key("acme", "back"), Key("rival", "other")
+    waiting = CheckpointWaits(store, lambda: 1)
+    store.at[1, 0] = Checkpoint(offset=4, ahead=5, rollbacks=((str(back), 5),))
+    late = asyncio.create_task(waiting.wait_for(Position(0, 5), 60, back))
+    async with asyncio.timeout(20):
+        await waiting.wait_for(Position(0, 40), 60, other)
+    assert not late.done()
+    await waiting.stop()
+    with pytest.raises(WaitTimedOut):
+        await late
 
 
 async def test_a_healing_partition_has_reached_nothing() -> None:
