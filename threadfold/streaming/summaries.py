@@ -15,7 +15,7 @@ from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.kafka_log import KafkaLog
 from streams.log.log import Log, Row
 from streams.settings.settings import Settings
-from threadfold.streaming.catchup import PAGE_BYTES
+from threadfold.streaming.catchup import PAGE_BYTES, SCAN
 from threadfold.streaming.cursor import not_as_now, read_cursor, write_cursor
 from threadfold.streaming.decoding import decode_summary
 from threadfold.streaming.past_pages import PastPages
@@ -132,8 +132,8 @@ class MissedSummaries:
         self._upto = upto
 
     async def next_page(self) -> list[Row] | None:
-        """The next records of one partition, which may be none, about ``PAGE_BYTES`` at most; None
-        after the last. Raises ``KafkaUnavailable``.
+        """The next records of one partition, which may be none, about ``PAGE_BYTES`` at most, among
+        ``SCAN`` of all tenants; None after the last. Raises ``KafkaUnavailable``.
         """
         for partition, upto in enumerate(self._upto):
             if self.next[partition] < upto:
@@ -144,6 +144,7 @@ class MissedSummaries:
     async def _page(self, partition: int, upto: int) -> list[Row]:
         rows: list[Row] = []
         held = 0
+        upto = min(upto, self.next[partition] + SCAN)
         async for row in self._log.scan(partition, self.next[partition], upto - 1):
             self.next[partition] = row.offset + 1
             if row.key is not None and tenant_of(row.key) == self._name:

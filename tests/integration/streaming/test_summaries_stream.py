@@ -141,6 +141,7 @@ async def test_streams_from_the_beginning_share_one_reader_and_come_page_by_page
 
     monkeypatch.setattr(kafka_log, "sequential_consumer", one_more)
     monkeypatch.setattr(summaries, "PAGE_BYTES", 1)
+    monkeypatch.setattr(summaries, "SCAN", 3)
     path = "/v1/summaries/stream?from=beginning"
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(subscribed(pair.a, path, pair.keys["acme"]))
