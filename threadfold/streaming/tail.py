@@ -18,8 +18,8 @@ from streams.log.clients import (
     AIOKafkaConsumer,
     KafkaError,
     TopicPartition,
-    kafka_errors,
     make_consumer,
+    reading_kafka,
     start_client,
     stop_client,
 )
@@ -131,15 +131,14 @@ class Tail:
         self._task = self._consumer = None
 
     async def _started(self) -> AIOKafkaConsumer:
-        async with self._starting:
+        async with reading_kafka(self._settings, f"reading {self._topic}"), self._starting:
             if self._consumer is None:
                 consumer = make_consumer(
                     self._settings,
                     max_partition_fetch_bytes=1 << 20,
                     fetch_max_wait_ms=LONGEST_WAIT,
                 )
-                async with kafka_errors(self._settings, f"reading {self._topic}"):
-                    await start_client(consumer, self._settings)
+                await start_client(consumer, self._settings)
                 partitions = [TopicPartition(self._topic, p) for p in range(self._partitions)]
                 consumer.assign(partitions)
                 consumer.pause(*partitions)
