@@ -31,6 +31,10 @@ BACK = 64
 """Copies of a conversation at most: at even intervals, the latest at intervals of :data:`EVERY`,
 and after rollbacks into old history. One takes about 10 KB, most of it the 1,024 recent ids.
 """
+KEPT_BYTES = 16 << 10
+"""Bytes of a copy up to which there may be so many. Of copies twice as large, as where much is
+pinned, half as many are kept, and so on.
+"""
 
 
 NamedCopy = tuple[bytes, bytes]
@@ -109,16 +113,22 @@ def changed_copies(window: Window, before: int, *, back: bool = False) -> Copies
     """
     if window.meta.erased or window.meta.quarantine is not None:
         return NO_CHANGE
-    now, names = window.meta.count, []
+    now = window.meta.count
     step, former = _step(now), _step(before)
     gone = [b"%d" % at for at in range(former, now, former) if at % step] if step > former else []
-    if now // step > before // step:
+    passed = now // EVERY > before // EVERY
+    back = back and now >= EVERY
+    if not passed and not back:
+        return CopiesChange(gone=tuple(gone))
+    copy, names = _encoded(window), []
+    fewer = _fewer(copy)
+    if now // (step * fewer) > before // (step * fewer):
         names.append(_even(now, step))
-    if step > EVERY and now // EVERY > before // EVERY:
-        names.append(b"recent%d" % (now // EVERY % RECENT))
-    if back and now >= EVERY:
-        names.append(b"back%d" % (window.meta.position % BACK))
-    return CopiesChange(put=tuple((name, _encoded(window)) for name in names), gone=tuple(gone))
+    if passed and step > EVERY:
+        names.append(b"recent%d" % (now // EVERY % max(1, RECENT // fewer)))
+    if back:
+        names.append(b"back%d" % (window.meta.position % max(1, BACK // fewer)))
+    return CopiesChange(put=tuple((name, copy) for name in names), gone=tuple(gone))
 
 
 def even_copy(window: Window, before: int, count: int) -> NamedCopy | None:
@@ -128,7 +138,10 @@ def even_copy(window: Window, before: int, count: int) -> NamedCopy | None:
     now, step = window.meta.count, _step(count)
     if now // step == before // step or window.meta.quarantine is not None:
         return None
-    return _even(now, step), _encoded(window)
+    copy = _encoded(window)
+    step_of_large = step * _fewer(copy)
+    kept = now // step_of_large > before // step_of_large
+    return (_even(now, step), copy) if kept else None
 
 
 def copies_anew(window: Window, since: CopiesChange = NO_CHANGE) -> CopiesChange:
@@ -162,6 +175,14 @@ def _step(count: int) -> int:
     while count > MOST * step:
         step *= 2
     return step
+
+
+def _fewer(copy: bytes) -> int:
+    """Of how many such copies one is kept: a power of two."""
+    fewer = 1
+    while len(copy) > fewer * KEPT_BYTES:
+        fewer *= 2
+    return fewer
 
 
 def _even(count: int, step: int) -> bytes:

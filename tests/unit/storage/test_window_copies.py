@@ -4,12 +4,14 @@ took out.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
 
 from projections.events import types as events
 from projections.fold.apply import apply
+from projections.storage import window_copies
 from projections.storage.records import NOTHING, write_of
 from projections.storage.window_copies import (
     BACK,
@@ -61,6 +63,27 @@ def test_after_rollbacks_into_old_history_the_last_few_copies_are_kept() -> None
         change = changed_copies(window, EVERY, back=True)
         names |= {name for name, _ in change.put}
     assert len(names) == BACK
+
+
+def test_of_large_copies_fewer_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    window = grown(EVERY)
+    ((_, copy),) = changed_copies(window, 0).put
+    monkeypatch.setattr(window_copies, "KEPT_BYTES", len(copy) // 3)
+    held, before = set[bytes](), 0
+    for count in range(0, 400 * EVERY, EVERY // 2):
+        window.meta.count = window.meta.position = count
+        change = changed_copies(window, before, back=count % EVERY == 0)
+        held = (held - set(change.gone)) | {name for name, _ in change.put}
+        before = count
+        assert sum(name.startswith(b"back") for name in held) <= BACK // 4
+        assert sum(name.isdigit() for name in held) <= MOST // 2
+        assert sum(name.startswith(b"recent") for name in held) <= RECENT // 4
+    places = sorted(int(name) for name in held if name.isdigit())
+    assert max(b - a for a, b in itertools.pairwise([0, *places, 400 * EVERY])) <= 16 * EVERY
+    window.meta.count = 1_000 * EVERY
+    assert even_copy(window, 995 * EVERY, 1_000 * EVERY) is None
+    window.meta.count = 1_024 * EVERY
+    assert even_copy(window, 1_016 * EVERY, 1_024 * EVERY) is not None
 
 
 def test_no_copy_is_taken_of_a_window_that_is_erased_or_quarantined() -> None:
