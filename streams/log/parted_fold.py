@@ -33,7 +33,8 @@ PART_BYTES = 4 << 20
 SHORT = 4_000
 """Events up to which a conversation without copies is one part, and folded up to now."""
 READ_PART = 16_000
-"""Events read at once for a rollback."""
+READ_BYTES = 32 << 20
+"""Events, and bytes of them, read at once for a rollback."""
 ROW_BYTES = 500
 """What an event, or an entry of a window, takes in memory beside its value, about."""
 NEAR = 500
@@ -103,6 +104,7 @@ class PartedFold:
         self._parts: list[Part] = []
         self._images = SharedImages()
         self._read_bytes = 0
+        self._at_once = READ_PART
 
     @property
     def size(self) -> int:
@@ -237,8 +239,11 @@ class PartedFold:
         """Fold a part on to its goal."""
         while part.rows or part.offsets:
             if not part.rows:
-                some, part.offsets = part.offsets[:READ_PART], part.offsets[READ_PART:]
-                part.rows = await self._log.read(Position(window.partition, at) for at in some)
+                some = [Position(window.partition, at) for at in part.offsets[: self._at_once]]
+                part.rows, read = await self._log.read_within(some, READ_BYTES)
+                part.offsets = part.offsets[read:]
+                # Where events are large, the next read does not try too many again.
+                self._at_once = min(READ_PART, 2 * read) if read == len(some) else read
                 new = [row for at, row in part.rows.items() if at.offset not in self.texts]
                 self._read_bytes += sum(len(row.value or b"") + ROW_BYTES for row in new)
             await asyncio.to_thread(self._fold_rows, window, target, part, count)

@@ -13,11 +13,12 @@ from functools import partial
 from projections.names import parse_key
 from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.kafka_log import KafkaLog
-from streams.log.log import Log, Row
+from streams.log.log import Row
+from streams.runtime.keyed_limit import KeyedLimit
 from streams.settings.settings import Settings
-from threadfold.streaming.catchup import PAGE_BYTES, SCAN
 from threadfold.streaming.cursor import not_as_now, read_cursor, write_cursor
 from threadfold.streaming.decoding import decode_summary
+from threadfold.streaming.missed_summaries import MissedSummaries, tenant_of
 from threadfold.streaming.past_pages import PastPages
 from threadfold.streaming.reader import CHUNK, Reader, batches_of
 from threadfold.streaming.sse_event import SseEvent
@@ -60,6 +61,7 @@ class Summaries:
         self._log = KafkaLog(settings, partitions, "summaries", seals=seals)
         self._tail = Tail(settings, self.topic, partitions, self._log.end_offsets, seals, tenant_of)
         self._tenants: dict[str, Tenant] = {}
+        self._turns = KeyedLimit(1)
 
     async def stop(self) -> None:
         """Close the connections."""
@@ -116,44 +118,7 @@ class Summaries:
 
     def missed(self, tenant: str, since: Sequence[int], upto: Sequence[int]) -> MissedSummaries:
         """What came from the one offset of each partition up to the other."""
-        return MissedSummaries(self._log, tenant, since, upto)
-
-
-class MissedSummaries:
-    """A tenant's records of a range of each partition, page by page."""
-
-    def __init__(self, log: Log, tenant: str, since: Sequence[int], upto: Sequence[int]) -> None:
-        self.partition = 0
-        """Of the page that was read last."""
-        self.next = list(since)
-        """Of each partition the offset up to which it is read."""
-        self._log = log
-        self._name = tenant.encode()
-        self._upto = upto
-
-    async def next_page(self) -> list[Row] | None:
-        """The next records of one partition, which may be none, about ``PAGE_BYTES`` at most, among
-        ``SCAN`` of all tenants; None after the last. Raises ``KafkaUnavailable``.
-        """
-        for partition, upto in enumerate(self._upto):
-            if self.next[partition] < upto:
-                self.partition = partition
-                return await self._page(partition, upto)
-        return None
-
-    async def _page(self, partition: int, upto: int) -> list[Row]:
-        rows: list[Row] = []
-        held = 0
-        upto = min(upto, self.next[partition] + SCAN)
-        async for row in self._log.scan(partition, self.next[partition], upto - 1):
-            self.next[partition] = row.offset + 1
-            if row.key is not None and tenant_of(row.key) == self._name:
-                rows.append(row)
-                held += len(row.value or b"")
-                if held >= PAGE_BYTES:
-                    return rows
-        self.next[partition] = upto
-        return rows
+        return MissedSummaries(self._log, self._turns, tenant, since, upto)
 
 
 class SummariesSubscription:
@@ -211,10 +176,10 @@ class SummariesSubscription:
         self, missed: MissedSummaries, rows: Sequence[Row]
     ) -> AsyncIterator[list[SseEvent]]:
         """A page's events; what was sent is not sent again if it joins again."""
-        since, partition, seals = self._since, missed.partition, self._summaries.seals
+        since, seals = self._since, self._summaries.seals
         batch: list[SseEvent] = []
         size = 0
-        for row in rows:
+        for partition, row in zip(missed.partitions, rows, strict=True):
             since[partition] = row.offset + 1
             event = _event_of(
                 self._summaries.topic, self._tenant, row, partition, lambda: since, seals
@@ -225,14 +190,9 @@ class SummariesSubscription:
             if size >= CHUNK:
                 yield batch
                 batch, size = [], 0
-        since[partition] = missed.next[partition]
+        since[:] = missed.next
         if batch:
             yield batch
-
-
-def tenant_of(key: bytes) -> bytes:
-    """The tenant's part of a record's key."""
-    return key.partition(b"/")[0]
 
 
 def _event_of(

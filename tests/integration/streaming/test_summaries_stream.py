@@ -12,7 +12,7 @@ import pytest
 from streams.log import kafka_log
 from tests.support.stream_pair import Pair, say
 from tests.support.streaming import Subscriber, subscribed
-from threadfold.streaming import summaries
+from threadfold.streaming import missed_summaries
 from threadfold.streaming.cursor import read_cursor, write_cursor
 
 LONG = (
@@ -140,8 +140,8 @@ async def test_streams_from_the_beginning_share_one_reader_and_come_page_by_page
         raise AssertionError("a connection of its own")
 
     monkeypatch.setattr(kafka_log, "sequential_consumer", one_more)
-    monkeypatch.setattr(summaries, "PAGE_BYTES", 1)
-    monkeypatch.setattr(summaries, "SCAN", 3)
+    monkeypatch.setattr(missed_summaries, "PAGE_BYTES", 1)
+    monkeypatch.setattr(missed_summaries, "SCAN", 3)
     path = "/v1/summaries/stream?from=beginning"
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(subscribed(pair.a, path, pair.keys["acme"]))

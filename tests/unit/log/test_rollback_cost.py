@@ -80,6 +80,34 @@ async def test_the_history_of_a_long_conversation_is_folded_beside_what_goes_on_
     assert peak < 40 << 20, "250 copies of a window would be more"
 
 
+async def test_large_events_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Log(MemoryLog):
+        most = 0
+
+        async def read_within(
+            self, positions: Sequence[Position], most_bytes: int
+        ) -> tuple[dict[Position, Raw], int]:
+            found, read = await super().read_within(positions, most_bytes)
+            self.most = max(self.most, sum(len(row.value or b"") for row in found.values()))
+            return found, read
+
+    log, logged = Log(PARTITION + 1), list[Logged]()
+    for k in range(60):
+        event = make_event(events.Message("user", f"{k} " + "x" * 5_000), f"e{k}", 1_000)
+        logged.append((k, event))
+        log.put(PARTITION, str(KEY).encode(), msgspec.json.encode(event))
+    window = replay(KEY, PARTITION, Rules({"compaction": False}), logged)
+    whole = await fetch_history(log, window, 20)
+    assert log.most > 60 * 5_000
+    log.most = 0
+    monkeypatch.setattr(parted_fold, "READ_BYTES", 20_000)
+    parts = await fetch_history(log, window, 20)
+    assert 0 < log.most < 20_000 + 6_000
+    assert whole.window is not None and parts.window is not None
+    assert parts.window.image() == whole.window.image()
+    assert parts.window.meta.position == 20
+
+
 class CountingLog(MemoryLog):
     """Counts the records that are read."""
 

@@ -1,0 +1,69 @@
+"""What a stream of a tenant's summaries missed: read from the topic of all tenants, page by page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from streams.log.log import Log, Row
+from streams.runtime.keyed_limit import KeyedLimit
+from threadfold.streaming.catchup import PAGE_BYTES, SCAN
+
+
+class MissedSummaries:
+    """A tenant's records of a range of each partition, page by page.
+
+    Its page is looked for among all tenants' records. So of each tenant one page is read at a time,
+    and then it rests as long: others go on meanwhile, however many of its streams there are.
+    """
+
+    def __init__(
+        self, log: Log, turns: KeyedLimit, tenant: str, since: Sequence[int], upto: Sequence[int]
+    ) -> None:
+        self.partitions: list[int] = []
+        """Of the rows of the page that was read last."""
+        self.next = list(since)
+        """Of each partition the offset up to which it is read."""
+        self._log = log
+        self._turns = turns
+        self._tenant = tenant
+        self._upto = upto
+
+    async def next_page(self) -> list[Row] | None:
+        """The next records, which may be none, about ``PAGE_BYTES`` at most, among about ``SCAN``
+        of all tenants; None after the last. Raises ``KafkaUnavailable``.
+        """
+        if not any(at < upto for at, upto in zip(self.next, self._upto, strict=True)):
+            return None
+        async with self._turns.of(self._tenant) as turn:
+            begun = time.monotonic()
+            try:
+                return await self._page()
+            finally:
+                turn.rest = time.monotonic() - begun
+
+    async def _page(self) -> list[Row]:
+        rows: list[Row] = []
+        held, left, name = 0, SCAN, self._tenant.encode()
+        self.partitions = []
+        for partition, end in enumerate(self._upto):
+            first = self.next[partition]
+            upto = min(end, first + left)
+            if first >= upto:
+                continue
+            left -= upto - first
+            async for row in self._log.scan(partition, first, upto - 1):
+                self.next[partition] = row.offset + 1
+                if row.key is not None and tenant_of(row.key) == name:
+                    rows.append(row)
+                    self.partitions.append(partition)
+                    held += len(row.value or b"")
+                    if held >= PAGE_BYTES:
+                        return rows
+            self.next[partition] = upto
+        return rows
+
+
+def tenant_of(key: bytes) -> bytes:
+    """The tenant's part of a record's key."""
+    return key.partition(b"/")[0]
