@@ -1,4 +1,4 @@
-"""What a stream of a tenant's summaries missed: read from the topic of all tenants, page by page."""
+"""What a stream of a tenant's summaries missed, read page by page from the topic of all tenants."""
 
 from __future__ import annotations
 
