@@ -158,6 +158,8 @@ class Tail:
                 logger.warning("reading %s: %s", self._topic, error)
                 await asyncio.sleep(0.5)
                 continue
+            # Whose partition is left and joined again meanwhile gets them from where it joined.
+            begun = {tp: self._listeners.get(tp.partition) for tp in batches}
             # aiokafka goes back to the first record where its position is out of range: this is
             # another log than the one that was read.
             back = {
@@ -171,7 +173,8 @@ class Tail:
                     self._break(tp.partition, rows[0].offset)
                     continue
                 await self._keys_of(rows)
-                self._dispatch(tp.partition, rows)
+                if self._listeners.get(tp.partition) is begun[tp]:
+                    self._dispatch(tp.partition, rows)
             if batches:
                 await asyncio.sleep(0)
 

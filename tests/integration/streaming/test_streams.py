@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ import httpx
 import pytest
 
 from projections.names import make_key, parse_position, partition_of
+from streams.encryption.payload_cipher import Unsealed
 from streams.log.clients import make_producer
 from streams.log.log import Row
 from tests.support.stream_pair import Pair, post, say
@@ -193,6 +195,48 @@ async def test_a_listener_that_waits_for_the_logs_ends_holds_up_no_other_one(pai
             await waiting
             await until(lambda: asyncio.sleep(0, bool(first.offsets)))
         assert first.offsets == [parse_position(position).offset]
+    finally:
+        await tail.stop()
+
+
+async def test_a_listener_gets_all_from_where_it_joined_whatever_came_for_one_that_left(
+    pair: Pair,
+) -> None:
+    log, topic = pair.a.app.state.live.backend.log, pair.settings.topic("events")
+    key = make_key("acme", "rejoined")
+    name, partition = str(key).encode(), partition_of(key, pair.settings.partitions)
+    asked, go_on, ready, decrypted = 0, asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def ends() -> dict[int, int]:
+        nonlocal asked
+        asked += 1
+        found: dict[int, int] = await log.end_offsets()
+        if asked == 1:
+            await go_on.wait()
+        return found
+
+    class Seals(Unsealed):
+        async def ready(self, rows: Iterable[object]) -> None:
+            ready.set()
+            await decrypted.wait()
+
+    tail = Tail(pair.settings, topic, pair.settings.partitions, ends, Seals())
+    first, second = Heard(), Heard()
+    try:
+        async with asyncio.timeout(20):
+            waiting = asyncio.create_task(tail.join(name, first, [partition]))
+            await until(lambda: asyncio.sleep(0, asked == 1))
+            positions = await pair.append("rejoined", say("before the other one joins"))
+            await tail.join(b"acme/other", second, [partition])
+            positions += await pair.append("rejoined", say("read for the other one"))
+            await ready.wait()
+            tail.leave(b"acme/other", second, [partition])
+            go_on.set()
+            await waiting
+            decrypted.set()
+            offsets = [parse_position(position).offset for position in positions]
+            await until(lambda: asyncio.sleep(0, len(first.offsets) >= len(offsets)))
+        assert first.offsets == offsets
     finally:
         await tail.stop()
 
