@@ -145,18 +145,18 @@ async def get_summaries_stream(
 
 async def _opened_while_here(caller: Caller, opening: Awaitable[EventStream]) -> EventStream:
     """The stream; it is closed if the client leaves while it is opened."""
-    streams: list[EventStream] = []
+    made: list[EventStream] = []
 
     async def open_it() -> None:
-        streams.append(await opening)
+        made.append(await opening)
 
     try:
         await caller.while_here(open_it())
     except BaseException:
-        for stream in streams:
+        for stream in made:
             stream.close()
         raise
-    return streams[0]
+    return made[0]
 
 
 @routes.add(
