@@ -74,6 +74,9 @@ class Part:
     made: list[tuple[int, NamedCopy]] = field(default_factory=list)
     window_bytes: int = 0
 
+    def __post_init__(self) -> None:
+        self.weigh()
+
     @property
     def size(self) -> int:
         """Bytes that it takes alone, about."""
@@ -205,9 +208,7 @@ class PartedFold:
             texts=texts,
             images=self._images,
         )
-        part = Part(begin, fold, begin, begin)
-        part.weigh()
-        return part
+        return Part(begin, fold, begin, begin)
 
     async def read(self, window: Window, offsets: Collection[int]) -> None:
         """Have the events at these offsets, as far as the log has them."""

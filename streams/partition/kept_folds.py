@@ -22,21 +22,19 @@ class KeptFolds:
     """Who has a fold; those who got theirs first lose it where all together are too large."""
 
     def __init__(self) -> None:
-        self._holders: dict[int, tuple[Holder, int]] = {}
-        """By identity, with the bytes of their folds; who got his last comes last."""
+        self._holders: list[Holder] = []
 
     def keep(self, holder: Holder, fold: PartedFold) -> None:
         """Give the fold to its holder; of one that is too large alone a part, or nothing."""
         fold.shrink(MOST)
-        holder.fold, size = fold, fold.size
-        self._holders.pop(id(holder), None)
-        left = MOST - size
-        for place, (other, bytes_) in reversed(list(self._holders.items())):
-            left -= bytes_ if other.fold is not None else 0
-            if other.fold is None or left < 0:
-                other.fold = None
-                del self._holders[place]
-        self._holders[id(holder)] = holder, size
+        holder.fold = fold
+        others = [one for one in self._holders if one is not holder and one.fold is not None]
+        self._holders = [*others, holder]
+        left = MOST - fold.size
+        for one in reversed(others):
+            left -= one.fold.size if one.fold is not None else 0
+            if left < 0:
+                one.fold = None
 
 
 KEPT_FOLDS = KeptFolds()

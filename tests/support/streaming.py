@@ -13,11 +13,27 @@ from typing import Any, NamedTuple
 import httpx
 import uvicorn
 
+from streams.log.log import Row
 from streams.settings.settings import Settings
 from tests.support.worker import until
 from threadfold.gateway import create_gateway
 from threadfold.gateway.app import Gateway as App
 from threadfold.gateway.server import Server, listen
+
+
+class Heard:
+    """A listener of the tail of the log: the offsets it got, and why it was told to begin anew."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.why = ""
+
+    def deliver(self, row: Row, partition: int) -> None:
+        del partition
+        self.offsets.append(row.offset)
+
+    def broken(self, reason: str) -> None:
+        self.why = reason
 
 
 class Gateway(NamedTuple):

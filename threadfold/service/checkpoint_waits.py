@@ -18,8 +18,8 @@ from streams.runtime.tasks import end_tasks
 FIRST_INTERVAL = 0.003
 LAST_INTERVAL = 0.05
 GROWTH = 1.2
-"""Seconds between two reads of a checkpoint: the first while it moves, growing to the second while
-it stands still and nobody new waits.
+"""Seconds between two reads of a checkpoint: the first while it moves, growing by that factor to
+the last while it stands still and nobody new waits.
 """
 LONGEST_RETRY = 30
 """``Retry-After`` in seconds of a wait that timed out, at most."""

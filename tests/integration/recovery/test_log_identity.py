@@ -22,7 +22,6 @@ from projections.events.validation import Record, make_record
 from projections.names import partition_of
 from streams.log.clients import admin_client
 from streams.log.kafka_log import KafkaLog
-from streams.log.log import Row
 from streams.log.topic_ids import topic_id
 from streams.log.topics import create_topics
 from streams.recovery import partition_snapshots
@@ -33,6 +32,7 @@ from tests.conftest import fresh_settings
 from tests.support.generations import open_generation
 from tests.support.metrics import read
 from tests.support.pipeline import POLICY
+from tests.support.streaming import Heard
 from tests.support.worker import running_worker, until
 from tests.support.worker_process import KEYS, all_applied, count_messages, messages, verified
 from threadfold.embedded.stack import EmbeddedStack
@@ -229,21 +229,6 @@ async def test_a_topics_id_is_another_one_when_it_was_made_anew(settings: Settin
             return await topic_id(admin, name) not in (None, first)
 
         await until(another)
-
-
-class Heard:
-    """A listener of the tail of the log."""
-
-    def __init__(self) -> None:
-        self.offsets: list[int] = []
-        self.why = ""
-
-    def deliver(self, row: Row, partition: int) -> None:
-        del partition
-        self.offsets.append(row.offset)
-
-    def broken(self, reason: str) -> None:
-        self.why = reason
 
 
 async def test_a_reader_of_a_topic_that_is_made_anew_has_to_begin_anew(

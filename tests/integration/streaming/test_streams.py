@@ -14,9 +14,8 @@ import pytest
 from projections.names import make_key, parse_position, partition_of
 from streams.encryption.payload_cipher import Unsealed
 from streams.log.clients import make_producer
-from streams.log.log import Row
 from tests.support.stream_pair import Pair, post, say
-from tests.support.streaming import Subscriber, subscribed
+from tests.support.streaming import Heard, Subscriber, subscribed
 from tests.support.worker import until
 from threadfold.streaming.tail import Tail
 
@@ -155,20 +154,6 @@ async def test_a_subscriber_that_leaves_leaves_nothing_behind(pair: Pair) -> Non
     assert live.channels.tail.idle
 
 
-class Heard:
-    """A listener that keeps the offsets it got."""
-
-    def __init__(self) -> None:
-        self.offsets: list[int] = []
-
-    def deliver(self, row: Row, partition: int) -> None:
-        del partition
-        self.offsets.append(row.offset)
-
-    def broken(self, reason: str) -> None:
-        raise AssertionError(reason)
-
-
 async def test_a_listener_that_waits_for_the_logs_ends_holds_up_no_other_one(pair: Pair) -> None:
     log, topic = pair.a.app.state.live.backend.log, pair.settings.topic("events")
     key = make_key("acme", "waits")
@@ -195,6 +180,7 @@ async def test_a_listener_that_waits_for_the_logs_ends_holds_up_no_other_one(pai
             await waiting
             await until(lambda: asyncio.sleep(0, bool(first.offsets)))
         assert first.offsets == [parse_position(position).offset]
+        assert first.why == second.why == ""
     finally:
         await tail.stop()
 
@@ -237,6 +223,7 @@ async def test_a_listener_gets_all_from_where_it_joined_whatever_came_for_one_th
             offsets = [parse_position(position).offset for position in positions]
             await until(lambda: asyncio.sleep(0, len(first.offsets) >= len(offsets)))
         assert first.offsets == offsets
+        assert first.why == second.why == ""
     finally:
         await tail.stop()
 
