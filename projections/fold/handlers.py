@@ -225,7 +225,7 @@ def _summary(
     late = made_since(window, due.at if due else offset, parse_position(data.span.to).offset, kept)
     if late and history is None:
         return Outcome(Status.NEEDS_HISTORY, offset, texts=late)
-    accepted = accept_summary(window, offset, data, tokens, history.texts if history else {})
+    accepted = accept_summary(window, offset, data, tokens, (history or History()).texts)
     append(window, Entry(offset, Kind.NOTE))
     return Outcome(Status.APPLIED, offset, accepted=(accepted,))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import sha256
 from typing import NamedTuple
 
 from projections.events import types as events
+from projections.fold.known_events import KnownEvents
 from projections.window.meta import ActiveSummary
 from projections.window.window import Window
 
@@ -75,13 +75,11 @@ def id_hash_of(event_id: str) -> bytes:
 class History:
     """What a rollback beyond the window needs from the log.
 
-    ``window`` is the fold of the conversation's events up to and including the target, or None when
-    the target is not one of them. ``chain`` holds the accepted summaries from the one in force
-    backwards, newest first, as ``(offset, event)``, down to the first that was accepted at or
-    before the target (or to the first of all). ``texts`` are events by offset, for what was
-    shortened and is to be whole again; where the log has lost one of them, it stays as it is.
+    ``window`` is the fold of the conversation's events up to and including the target, with those
+    later summaries that are of nothing but these events, or None when the target is not one of
+    them. ``texts`` are events, for what was shortened and is to be whole again (where the log has
+    lost one of them, it stays as it is), and for the summaries that a rollback goes over.
     """
 
     window: Window | None = None
-    chain: list[tuple[int, events.SummaryEvent]] = field(default_factory=list)
-    texts: Mapping[int, events.AnyEvent] = field(default_factory=dict)
+    texts: KnownEvents = field(default_factory=KnownEvents)

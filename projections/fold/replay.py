@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import NamedTuple
@@ -17,7 +17,8 @@ from typing import NamedTuple
 from projections.events import types as events
 from projections.events.types import AnyEvent
 from projections.fold.apply import History, Outcome, Status, apply, id_hash_of
-from projections.fold.rollback import take_out
+from projections.fold.known_events import KnownEvents, NotRead
+from projections.fold.rollback import take_out, take_summaries
 from projections.names import Key, parse_position
 from projections.policy.policy import Rules
 from projections.window.shared_images import SharedImage, SharedImages
@@ -56,7 +57,7 @@ def apply_with_log(
     outcome = apply(window, offset, event)
     if outcome.status is Status.NEEDS_HISTORY:
         history = (
-            History(texts=dict(earlier))
+            History(texts=KnownEvents(earlier))
             if outcome.target is None
             else history_from(window, outcome.target, earlier)
         )
@@ -143,14 +144,14 @@ class ReplayCheckpoints:
         every: int = EVERY,
         at: AbstractSet[int] = frozenset(),
         base: Window | None = None,
-        texts: dict[int, AnyEvent] | None = None,
+        texts: KnownEvents | None = None,
         images: SharedImages | None = None,
     ) -> None:
         """Args:
         every: events between two copies, 0 for none. at: offsets after which one is made.
         base: the fold of the first events, which come not again; None: of none.
-        texts: of the conversation's events, those of its tail at least. Those that are folded come
-            to them: folds of its other parts may share them, and the ``images``.
+        texts: the conversation's events that are known. Those that are folded come to them: folds
+            of its other parts may share them, and the ``images``.
         """
         self.window = Window(key, partition, rules) if base is None else base
         """The fold of all events so far."""
@@ -159,7 +160,8 @@ class ReplayCheckpoints:
         self._begin = self.window.meta.position if base is not None else -1
         self._images = SharedImages() if images is None else images
         self._base = self._images.take(self.window)
-        self._by_offset: dict[int, AnyEvent] = {} if texts is None else texts
+        self.texts = KnownEvents() if texts is None else texts
+        """The events that are known."""
         self._offsets: list[int] = []
         self._dropped: list[tuple[int, events.EventDroppedEvent]] = []
         """What an operator took out, where it was; repeats among them where it is not folded."""
@@ -200,12 +202,15 @@ class ReplayCheckpoints:
 
         Those after offset ``upto`` are known and not folded: whoever gives it asks for nothing
         beyond it, and does not go on.
+
+        Raises ``TooOld`` and ``NotRead`` as :meth:`history`: call it again from the event on at
+        which it did, the first after ``reached``.
         """
-        window, every, at = self.window, self._every, self._at_these
+        window, every, at, texts = self.window, self._every, self._at_these, self.texts
         for offset, event in log:
             folds = upto is None or offset <= upto
             repeat = folds and self._fold(window, offset, event)
-            self._by_offset[offset] = event
+            texts.add(offset, event)
             self._offsets.append(offset)
             if isinstance(event, events.EventDroppedEvent) and not repeat:
                 self._dropped.append((offset, event))
@@ -214,23 +219,36 @@ class ReplayCheckpoints:
 
     def history(self, window: Window, target: int) -> History:
         """The history that a rollback of ``window`` to ``target`` needs; an empty one where the
-        target is no event of the conversation.
+        target is no event of the conversation. All of the window's summaries since have to be
+        known. Raises as :meth:`restored`.
+        """
+        restored = self.restored(window, target)
+        if restored is None:
+            return History()
+        take_summaries(restored, summary_chain(window, self.texts, target), target, self.texts)
+        return History(restored, self.texts)
+
+    def restored(self, window: Window, target: int) -> Window | None:
+        """The fold up to and including the target of a rollback of ``window``, without what an
+        operator took out since; None where the target is no event of the conversation.
 
         Raises:
             TooOld: this, or a rollback in between, goes back to before its base. Once what that
                 needs is given, call this again: it goes on from there.
+            NotRead: events are needed that were not read, or are forgotten. Once they are read,
+                call this again, too.
         """
         found = self._at(target)
         # A repeat is no event of its own; a reader that goes by the tail's and spans' positions
         # does not even find it.
         if found is None or found.repeat:
-            return History()
+            return None
         restored = self._load(found.image)
         for offset, event in self._dropped:
             # What an operator took out since then stays out.
             if target < offset <= window.meta.position and _counted(window, offset, event):
                 take_out(restored, event.data.position)
-        return History(restored, summary_chain(window, self._by_offset, target), self._by_offset)
+        return restored
 
     def _fold(self, window: Window, offset: int, event: AnyEvent) -> bool:
         """Fold one event; returns whether it is a repeat."""
@@ -239,18 +257,19 @@ class ReplayCheckpoints:
             return outcome.status is Status.DUPLICATE
         given = self._given.pop(offset, None)
         if given is None:
-            apply(window, offset, event, self._needed(window, offset, outcome.target))
+            apply(window, offset, event, self._needed(window, offset, outcome))
         else:
             apply(window, offset, event, given)
             self._put(window, offset, False)  # it is not asked for again
         return False
 
-    def _needed(self, window: Window, offset: int, target: int | None) -> History:
-        """What the event at ``offset`` needs of the log; of a rollback its ``target``."""
-        if target is None:
-            return History(texts=self._by_offset)
+    def _needed(self, window: Window, offset: int, outcome: Outcome) -> History:
+        """What the event at ``offset`` needs of the log, by what the fold answered."""
+        if outcome.target is None:
+            self.texts.of(set(outcome.texts))
+            return History(texts=self.texts)
         try:
-            return self.history(window, target)
+            return self.history(window, outcome.target)
         except TooOld as older:
             if older.give is not None:
                 raise
@@ -261,7 +280,7 @@ class ReplayCheckpoints:
         """The fold as it stood after the event at ``target``, None where none of the conversation's
         is there.
         """
-        if target == self._begin and (event := self._by_offset.get(target)) is not None:
+        if target == self._begin and (event := self._known(target)) is not None:
             seen = self._load(self._base).recent_ids.find(id_hash_of(event.id))
             return _Copy(self._base, seen is None or seen.offset != target)
         if target <= self._begin:
@@ -277,15 +296,21 @@ class ReplayCheckpoints:
             begin = self._places[at - 1] if at else self._begin
             window = self._load(self._copies[begin].image if at else self._base)
         repeat = False
-        for offset in self._offsets[bisect_right(self._offsets, begin) : end]:
+        rest = self._offsets[bisect_right(self._offsets, begin) : end]
+        for i, offset in enumerate(rest):
             try:
-                repeat = self._fold(window, offset, self._by_offset[offset])
-            except TooOld:
+                if (event := self.texts.get(offset)) is None:
+                    raise NotRead(self.texts.unread(rest[i:]), any_will_do=True)
+                repeat = self._fold(window, offset, event)
+            except (TooOld, NotRead):
                 self._half[target] = window, begin
                 raise
             begin = offset
             self._again += 1
         return self._put(window, target, repeat)
+
+    def _known(self, offset: int) -> AnyEvent | None:
+        return self.texts.of({offset}).get(offset)
 
     def _put(self, window: Window, offset: int, repeat: bool) -> _Copy:
         copy = _Copy(self._images.take(window), repeat)
@@ -330,10 +355,10 @@ def _counted(window: Window, offset: int, event: AnyEvent) -> bool:
 
 
 def summary_chain(
-    window: Window, by_offset: Mapping[int, AnyEvent], target: int
+    window: Window, texts: KnownEvents, target: int
 ) -> list[tuple[int, events.SummaryEvent]]:
     """The accepted summaries from the one in force backwards, down to the first that was accepted
-    by ``target``.
+    by ``target`` (or to the first of all), as far as they are known.
 
     Not only to the first whose span ends by then: its predecessor may have come after the target,
     too, and it holds only together with it.
@@ -342,7 +367,7 @@ def summary_chain(
     active = window.meta.summary
     offset = None if active is None else active.offset
     while offset is not None:
-        event = by_offset.get(offset)
+        event = texts.get(offset)
         if not isinstance(event, events.SummaryEvent):
             break
         chain.append((offset, event))

@@ -4,13 +4,14 @@ it; and taking a single event out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import msgspec
 
 from projections.errors import InvalidPosition
 from projections.events import types as events
 from projections.events.token_cost import trusted_tokens
+from projections.fold.known_events import KnownEvents
 from projections.fold.outcomes import History, Outcome, Status, Taught, id_hash_of
 from projections.fold.summary_acceptance import why_not
 from projections.fold.summary_effects import (
@@ -39,7 +40,7 @@ def roll_back(
         late = tuple(o for o in late if o <= target)
         if late and history is None:
             return Outcome(Status.NEEDS_HISTORY, offset, texts=late, needs_all_texts=True)
-        _go_back(window, offset, target, at, history.texts if history else {})
+        _go_back(window, offset, target, at, (history or History()).texts)
         taught = _taught(window, target)
         return None if taught is None else Outcome(Status.APPLIED, offset, taught=taught)
     if history is None:
@@ -49,9 +50,7 @@ def roll_back(
     return _restore(window, offset, target, history)
 
 
-def _go_back(
-    window: Window, offset: int, target: int, at: int, texts: Mapping[int, events.AnyEvent]
-) -> None:
+def _go_back(window: Window, offset: int, target: int, at: int, texts: KnownEvents) -> None:
     """Drop what stands behind the target in the tail, and undo the cuts made since: what each cut
     did follows from what was before it.
     """
@@ -97,15 +96,9 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
     """Take tail, state and summary from the fold at the target; ids, count and digest of this
     window go on.
     """
-    restored, chain = history.window, history.chain
+    restored = history.window
     if restored is None:
         raise ValueError("a rollback beyond the window needs its history")
-    for at, event in reversed(chain):
-        data = event.data
-        tokens = trusted_tokens(data, event.tokens, restored.policy.encoding)
-        fits = parse_position(data.span.to).offset <= target
-        if fits and why_not(restored, data, restoring=True) is None:
-            accept_summary(restored, at, data, tokens, history.texts)
     new = restored.meta.summary
     gone = abandoned_since(window.recent_ids, target, offset)
     lost, gained = _parted(window, window.meta.summary, new, history.texts)
@@ -124,6 +117,29 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
         taught=_taught(window, target),
         closes=closes,
     )
+
+
+def take_summaries(
+    restored: Window,
+    chain: Sequence[tuple[int, events.SummaryEvent]],
+    target: int,
+    texts: KnownEvents,
+) -> None:
+    """Take summaries that came after the target, and are of nothing but what was before it, into
+    the fold up to there.
+
+    Args:
+        chain: accepted summaries, newest first (``projections.fold.replay.summary_chain``).
+
+    Raises:
+        NotRead: ``texts`` has to know more; ``restored`` is of no use any more.
+    """
+    for at, event in reversed(chain):
+        data = event.data
+        tokens = trusted_tokens(data, event.tokens, restored.policy.encoding)
+        fits = parse_position(data.span.to).offset <= target
+        if fits and why_not(restored, data, restoring=True) is None:
+            accept_summary(restored, at, data, tokens, texts)
 
 
 def _closes_again(window: Window, restored: Window) -> tuple[int, ...]:
@@ -148,7 +164,7 @@ def _parted(
     window: Window,
     mine: ActiveSummary | None,
     its: ActiveSummary | None,
-    texts: Mapping[int, events.AnyEvent],
+    texts: KnownEvents,
 ) -> tuple[list[ActiveSummary], list[ActiveSummary]]:
     """The summaries of two chains back to the one on which both stand, newest first, as far as
     their events are known.
@@ -166,9 +182,7 @@ def _parted(
     return lost, gained
 
 
-def _before(
-    window: Window, summary: ActiveSummary, texts: Mapping[int, events.AnyEvent]
-) -> ActiveSummary | None:
+def _before(window: Window, summary: ActiveSummary, texts: KnownEvents) -> ActiveSummary | None:
     offset = summary.previous_offset
     event = None if offset is None else texts.get(offset)
     if offset is None or not isinstance(event, events.SummaryEvent):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import msgspec
 
 from projections.events import types as events
 from projections.fold.append import refold
+from projections.fold.known_events import KnownEvents
 from projections.fold.rehydration import has_text, refill, tools_of
 from projections.fold.summary_acceptance import drop_span
 from projections.fold.summary_length import fit_summary
@@ -62,12 +63,12 @@ def accept_summary(
     offset: int,
     data: events.Summary,
     tokens: int,
-    texts: Mapping[int, events.AnyEvent],
+    texts: KnownEvents,
 ) -> ActiveSummary:
     """Activate a summary: its span leaves the tail, and cuts are made again over what follows.
 
     Shortenings made since it was found to be due are taken back: had it come at once, they would
-    not have been made.
+    not have been made. Raises ``NotRead`` as :func:`undo_reductions`.
     """
     messages, in_tail = window.shown_messages, window.tail_tokens
     last = parse_position(data.span.to).offset
@@ -90,14 +91,18 @@ def undo_reductions(
     window: Window,
     at: int,
     after: int,
-    texts: Mapping[int, events.AnyEvent],
+    texts: KnownEvents,
     kept: Collection[int] = (),
 ) -> None:
-    """Undo what :func:`made_since` finds; entries whose events ``texts`` lacks stay as they are."""
-    wanted = set(made_since(window, at, after, kept))
-    tools = tools_of(window.tail) if wanted else {}
+    """Undo what :func:`made_since` finds; entries whose events the log has lost stay as they are.
+
+    Raises:
+        NotRead: events of theirs are needed. Nothing is undone.
+    """
+    found = texts.of(set(made_since(window, at, after, kept)))
+    tools = tools_of(window.tail) if found else {}
     for i, entry in enumerate(window.tail):
-        event = texts.get(entry.offset) if entry.offset in wanted else None
+        event = found.get(entry.offset)
         if event is None:
             continue
         variants = tuple(variant for variant in entry.variants if variant[0] <= at)

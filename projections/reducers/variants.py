@@ -96,11 +96,11 @@ class Variants:
             shown, wanted = shown_calls(before, len(entry.calls or ())), calls_named(variant)
             places = [place for place, i in enumerate(shown) if i in wanted]
             return with_calls(body, places, keep_text=name == "only"), chars
-        message = _decode(body)
         if name == "clip":
             if entry.kind == Kind.RESULT:
-                chars = chars or len(result_text(message))
+                chars = chars or len(result_text(_decode(body)))
             return clip(body, 0, int(arg))[1], chars
+        message = _decode(body)
         text = result_text(message)
         chars = chars or len(text)
         position = self._position_of(entry.offset)

@@ -20,7 +20,7 @@ from projections.fold.rehydration import has_text, refill, tools_of
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.reducers.variants import Variants
-from projections.window.entry import RANGES, Entry
+from projections.window.entry import Entry
 from projections.window.image import decode_meta, encode_meta
 from projections.window.meta import VERSION as WINDOW_VERSION
 from projections.window.recent_ids import RecentIds
@@ -169,13 +169,6 @@ def snapshot_offsets(snapshot: bytes) -> list[int]:
     return [entry.offset for entry in _parts(snapshot).tail if has_text(entry)]
 
 
-def tail_offsets(snapshot: bytes) -> list[int]:
-    """The offsets of all single events of the snapshot's tail, those without text included: when a
-    cut is undone their text comes back. Raises like :func:`snapshot_offsets`.
-    """
-    return [entry.offset for entry in _parts(snapshot).tail if entry.kind not in RANGES]
-
-
 def bare(key: Key, partition: int, rules: Rules, snapshot: bytes) -> Window:
     """The window a snapshot was taken of, without its tail's text; raises ``ValueError`` when it
     cannot be read.
@@ -196,18 +189,49 @@ def restore(
             of the topic.
         ValueError: the snapshot cannot be read.
     """
-    parts = _parts(snapshot)
-    variants = Variants(
-        lambda offset: str(Position(partition, offset)),
-        "",
-        rules.callables,
-        partial(rules.note_failure, key),
-    )
-    tools = tools_of(parts.tail)
-    for entry in parts.tail:
-        if has_text(entry):
-            refill(entry, at[entry.offset], variants, tools)
-    return _window(key, partition, rules, parts)
+    restored = Refilled(key, partition, rules, snapshot)
+    restored.put(at.get)
+    return restored.window()
+
+
+class Refilled:
+    """A window that is built of a snapshot and of its events' text, which may come in parts."""
+
+    def __init__(self, key: Key, partition: int, rules: Rules, snapshot: bytes) -> None:
+        """Raises ``ValueError`` when the snapshot cannot be read."""
+        self._of = key, partition, rules
+        self._parts = _parts(snapshot)
+        self._missing = {entry.offset: entry for entry in self._parts.tail if has_text(entry)}
+        self._tools = tools_of(self._parts.tail)
+        self._variants = Variants(
+            lambda offset: str(Position(partition, offset)),
+            "",
+            rules.callables,
+            partial(rules.note_failure, key),
+        )
+
+    @property
+    def missing(self) -> list[int]:
+        """The offsets of the events that it needs yet, ascending."""
+        return list(self._missing)
+
+    def put(self, event_at: Callable[[int], AnyEvent | None]) -> None:
+        """Take the text of those events that it needs and that are there; raises ``KeyError`` for
+        one of another kind.
+        """
+        for offset, entry in list(self._missing.items()):
+            event = event_at(offset)
+            if event is not None:
+                refill(entry, event, self._variants, self._tools)
+                del self._missing[offset]
+
+    def window(self) -> Window:
+        """The window, byte for byte; raises ``KeyError`` where an event is missing, ``ValueError``
+        like the beginning.
+        """
+        if self._missing:
+            raise KeyError(next(iter(self._missing)))
+        return _window(*self._of, self._parts)
 
 
 def _window(key: Key, partition: int, rules: Rules, parts: _Parts) -> Window:

@@ -9,28 +9,36 @@ out, and an erasure, end all of them: so where there is a copy, nothing was take
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from zlib import crc32
 
 import cramjam
 import msgspec
 
-from projections.events.types import AnyEvent
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.storage.snapshots import VERSION, bare, restore, tail_offsets, take_snapshot
+from projections.storage.snapshots import VERSION, Refilled, bare, take_snapshot
 from projections.window.window import Window
 
 EVERY = 1_000
 """Events between two copies, while there are no more than :data:`MOST`; then twice as many, and so
-on. Shorter conversations have none.
+on. Shorter conversations have none, unless their events are large.
 """
 MOST = 128
 RECENT = 8
 BACK = 64
+LARGE = 64
 """Copies of a conversation at most: at even intervals, the latest at intervals of :data:`EVERY`,
-and after rollbacks into old history. One takes about 10 KB, most of it the 1,024 recent ids.
+after rollbacks into old history, and of large events. One takes about 10 KB, most of it the 1,024
+recent ids.
 """
+LARGE_BYTES = 8 << 20
+"""Where events are so large that so many bytes came since the last copy, another one is taken.
+Which older one it takes the place of is by chance: the older, the fewer are left.
+"""
+FEWEST = 8
+"""Shorter conversations have no copy, however large their events are."""
 KEPT_BYTES = 16 << 10
 """Bytes of a copy up to which there may be so many. Of copies twice as large, as where much is
 pinned, half as many are kept, and so on.
@@ -66,13 +74,9 @@ class WindowCopy:
         """The window without text: whoever asks it for positions needs no more."""
         return bare(key, partition, rules, self._snapshot())
 
-    def texts(self) -> list[int]:
-        """The offsets of the events that :meth:`window` needs."""
-        return tail_offsets(self._snapshot())
-
-    def window(self, key: Key, partition: int, rules: Rules, at: Mapping[int, AnyEvent]) -> Window:
-        """The window; raises ``KeyError`` where ``at`` lacks one of its events."""
-        return restore(key, partition, rules, self._snapshot(), at)
+    def refilled(self, key: Key, partition: int, rules: Rules) -> Refilled:
+        """The window, once it has its text."""
+        return Refilled(key, partition, rules, self._snapshot())
 
     def _snapshot(self) -> bytes:
         try:
@@ -104,12 +108,15 @@ class CopiesChange:
 NO_CHANGE, ENDS = CopiesChange(), CopiesChange(clear=True)
 
 
-def changed_copies(window: Window, before: int, *, back: bool = False) -> CopiesChange:
+def changed_copies(
+    window: Window, before: int, *, back: bool = False, large: bool = False
+) -> CopiesChange:
     """What changes of a window's copies once it has :data:`EVERY` events more, or went back.
 
     Args:
         before: how many events it had at the last change.
         back: it went back to an old event since.
+        large: :data:`LARGE_BYTES` came since.
     """
     if window.meta.erased or window.meta.quarantine is not None:
         return NO_CHANGE
@@ -117,11 +124,12 @@ def changed_copies(window: Window, before: int, *, back: bool = False) -> Copies
     step, former = _step(now), _step(before)
     gone = [b"%d" % at for at in range(former, now, former) if at % step] if step > former else []
     passed = now // EVERY > before // EVERY
-    back = back and now >= EVERY
-    if not passed and not back:
+    back, large = back and now >= EVERY, large and now >= FEWEST
+    if not passed and not back and not large:
         return CopiesChange(gone=tuple(gone))
-    copy, names = _encoded(window), []
+    copy = _encoded(window)
     fewer = _fewer(copy)
+    names = [_large(window, fewer)] if large else []
     if now // (step * fewer) > before // (step * fewer):
         names.append(_even(now, step))
     if passed and step > EVERY:
@@ -129,6 +137,14 @@ def changed_copies(window: Window, before: int, *, back: bool = False) -> Copies
     if back:
         names.append(b"back%d" % (window.meta.position % max(1, BACK // fewer)))
     return CopiesChange(put=tuple((name, copy) for name in names), gone=tuple(gone))
+
+
+def large_copy(window: Window) -> NamedCopy | None:
+    """The copy, with its name, of a fold to which :data:`LARGE_BYTES` came; None: none is kept."""
+    if window.meta.count < FEWEST or window.meta.quarantine is not None:
+        return None
+    copy = _encoded(window)
+    return _large(window, _fewer(copy)), copy
 
 
 def even_copy(window: Window, before: int, count: int) -> NamedCopy | None:
@@ -148,7 +164,7 @@ def copies_anew(window: Window, since: CopiesChange = NO_CHANGE) -> CopiesChange
     """What changes with a window that is written anew: nothing records which copies it has, but for
     those made ``since``. An erased one counts nothing any more, and may have had some.
     """
-    known = since or window.meta.erased or window.meta.count >= EVERY
+    known = since or window.meta.erased or window.meta.count >= FEWEST
     return ENDS if window.meta.erased else ENDS.then(since) if known else NO_CHANGE
 
 
@@ -183,6 +199,11 @@ def _fewer(copy: bytes) -> int:
     while len(copy) > fewer * KEPT_BYTES:
         fewer *= 2
     return fewer
+
+
+def _large(window: Window, fewer: int) -> bytes:
+    # Positions may be so many apart each time: not their own remainder.
+    return b"large%d" % (crc32(b"%d" % window.meta.position) % max(1, LARGE // fewer))
 
 
 def _even(count: int, step: int) -> bytes:

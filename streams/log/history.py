@@ -5,6 +5,7 @@ span, then the summary before it.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from projections.events.types import AnyEvent, SummaryEvent, absolute
 from projections.events.untrusted import Undecodable
@@ -17,6 +18,12 @@ from streams.runtime.time_slices import TimeSlices
 
 SCAN_PART = 2_000
 """Offsets read at once where only the bounds of a range are known."""
+READ_FIRST = 8
+READ_PART = 16_000
+READ_BYTES = 16 << 20
+"""Records read at once: at first, when it is known how large they are, and bytes of them."""
+ROW_BYTES = 500
+"""What a record or an event takes in memory beside its value, about."""
 SLICE = 0.002
 """Seconds for which events are decoded before others have their turn: what reads many of them is
 beside others' work, whose every step would wait so long.
@@ -191,18 +198,59 @@ async def _scan_offsets(
     ]
 
 
-async def read_events(log: Log, key: Key, partition: int, offsets: Sequence[int]) -> list[Logged]:
-    """The conversation's events at these offsets, ascending; what is not one of its events is left
+class Piece(NamedTuple):
+    """What a log has at some offsets: records, or events."""
+
+    asked: Sequence[int]
+    rows: dict[Position, Row]
+    size: int
+    """Bytes that they take in memory, about."""
+
+
+class Pieces:
+    """Reads many records a piece at a time, so that each is not too many bytes. Where records are
+    large, the next read does not try too many again.
+    """
+
+    def __init__(self, log: Log, partition: int) -> None:
+        self._log, self._partition = log, partition
+        self._at_once = READ_FIRST
+
+    async def read(self, offsets: Sequence[int]) -> Piece:
+        """The records at the first of these offsets; at least one is read."""
+        asked = offsets[: self._at_once]
+        places = [Position(self._partition, at) for at in asked]
+        rows, read = await self._log.read_within(places, READ_BYTES)
+        size = sum(len(row.value or b"") + ROW_BYTES for row in rows.values())
+        room = READ_BYTES * 3 // 4 * read // max(1, size)
+        self._at_once = max(1, min(READ_PART, room if read == len(asked) else read))
+        return Piece(asked[:read], dict(rows), size)
+
+
+async def read_pieces(
+    log: Log, key: Key, partition: int, offsets: Sequence[int]
+) -> AsyncIterator[tuple[Sequence[int], list[Logged], int]]:
+    """The conversation's events at these offsets, in the same order, in pieces: the offsets that
+    were asked for, the events, and how many bytes they are. What is not one of its events is left
     out. Others have their turns while they are decoded: a few large ones take seconds.
     """
-    rows = await log.read(Position(partition, offset) for offset in offsets)
-    found: list[Logged] = []
+    pieces = Pieces(log, partition)
     with TimeSlices(SLICE).begin() as part:
-        for position in sorted(rows):
-            if part.over:
-                await part.rest()
-            found += events_of({position: rows.pop(position)}, key, log.seals)
-    return found
+        while offsets:
+            part.give_up()
+            asked, rows, size = await pieces.read(offsets)
+            offsets, found = offsets[len(asked) :], list[Logged]()
+            for position in sorted(rows):
+                if part.over:
+                    await part.rest()
+                found += events_of({position: rows.pop(position)}, key, log.seals)
+            yield asked, found, size
+
+
+async def read_events(log: Log, key: Key, partition: int, offsets: Sequence[int]) -> list[Logged]:
+    """The conversation's events at these offsets, ascending, as :func:`read_pieces` reads them."""
+    pieces = read_pieces(log, key, partition, sorted(set(offsets)))
+    return [one async for _, found, _ in pieces for one in found]
 
 
 def events_of(rows: Mapping[Position, Row], key: Key, seals: PayloadCipher) -> list[Logged]:

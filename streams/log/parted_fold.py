@@ -11,17 +11,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from projections.errors import LogTruncated
 from projections.events.types import AnyEvent, SummaryEvent
+from projections.fold.known_events import NotRead
 from projections.fold.replay import COPIES_BYTES, ReplayCheckpoints, is_unsure
-from projections.names import Position, parse_position
-from projections.storage.window_copies import NamedCopy, WindowCopy, even_copy
+from projections.names import Key, Position, parse_position
+from projections.storage.window_copies import (
+    LARGE_BYTES,
+    NamedCopy,
+    WindowCopy,
+    even_copy,
+    large_copy,
+)
 from projections.window.shared_images import SharedImages
 from projections.window.window import Window
-from streams.log.history import events_of, pieces_backwards, read_events
+from streams.log.event_reads import EventReads
+from streams.log.history import ROW_BYTES, events_of, pieces_backwards, read_events
 from streams.log.log import Log, Row
 
 logger = logging.getLogger(__name__)
@@ -32,11 +41,6 @@ PART_BYTES = 4 << 20
 """Bytes of these copies of one part."""
 SHORT = 4_000
 """Events up to which a conversation without copies is one part, and folded up to now."""
-READ_PART = 16_000
-READ_BYTES = 32 << 20
-"""Events, and bytes of them, read at once for a rollback."""
-ROW_BYTES = 500
-"""What an event, or an entry of a window, takes in memory beside its value, about."""
 NEAR = 500
 """Offsets from the end of a part to a copy behind it up to which the part is folded on, where
 another one would begin at the copy.
@@ -44,10 +48,11 @@ another one would begin at the copy.
 MOST_PARTS = 250
 """Parts that are kept for the next rollback, each with a window: more than there are copies."""
 SLICE = 25
+SLICE_BYTES = 2 << 20
 PAUSE = 0.001
-"""A thread that folds for a rollback lets the event loop have its turn after so many events, for as
-long as they took, and so many seconds at least: without, each step of the loop waits five
-milliseconds for the interpreter's lock, and longer where others have the processor.
+"""A thread that folds for a rollback lets the event loop have its turn after so many events, or
+bytes of them, for as long as they took, and so many seconds at least: without, each step of the
+loop waits five milliseconds for the interpreter's lock, and longer where others have the processor.
 """
 
 
@@ -61,7 +66,7 @@ class Part:
 
     Up to ``goal`` it is under way: ``rows`` are read, ``offsets`` are not. It has to be folded up
     to ``unsure``, where an event that takes another one out may be a repeat. ``made`` are copies on
-    the way, with their offsets.
+    the way, with their offsets; ``since`` are the bytes that came after the last one.
     """
 
     begin: int
@@ -69,9 +74,10 @@ class Part:
     upto: int
     goal: int
     offsets: list[int] = field(default_factory=list)
-    rows: Mapping[Position, Row] = field(default_factory=dict)
+    rows: dict[Position, Row] = field(default_factory=dict)
     unsure: int = -1
     made: list[tuple[int, NamedCopy]] = field(default_factory=list)
+    since: int = 0
     window_bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -100,29 +106,31 @@ class PartedFold:
     cancelled, it is of no use any more.
     """
 
-    def __init__(self, log: Log) -> None:
-        self.texts: dict[int, AnyEvent] = {}
-        """The events that were read, by offset."""
+    def __init__(self, log: Log, key: Key, partition: int) -> None:
+        self.reads = EventReads(log, key, partition)
+        """The events that were read, and reads them."""
         self._log = log
         self._parts: list[Part] = []
         self._images = SharedImages()
-        self._read_bytes = 0
-        self._at_once = READ_PART
 
     @property
     def size(self) -> int:
         """Bytes of all that is kept, about."""
-        return self._read_bytes + self._images.size + sum(part.size for part in self._parts)
+        return self.reads.texts.size + self._images.size + sum(part.size for part in self._parts)
 
     def shrink(self, most: int) -> None:
-        """Forget the parts that were used longest ago, until that is no more than ``most``; all, if
-        what they share is.
+        """Forget events, and then the parts that were used longest ago, until that is no more than
+        ``most``; all, if what they share is.
         """
         del self._parts[:-MOST_PARTS]
+        if self.size > most:
+            texts = self.reads.texts
+            texts.forget(max(0, most - (self.size - texts.size)))
         while self._parts and self.size > most:
             del self._parts[0]
         if not self._parts:
-            self.texts, self._images, self._read_bytes = {}, SharedImages(), 0
+            self.reads.texts.forget(0)
+            self._images = SharedImages()
 
     async def part_of(
         self,
@@ -188,13 +196,16 @@ class PartedFold:
     async def _begun(
         self, window: Window, target: int, lower: WindowCopy | None, copies_bytes: int
     ) -> Part:
-        key, partition, rules, texts = window.key, window.partition, window.rules, self.texts
+        key, partition, rules, texts = window.key, window.partition, window.rules, self.reads.texts
         base, begin = None, -1
         if lower is not None:
             begin = lower.offset
             try:
-                await self.read(window, {*lower.texts(), begin})
-                base = await asyncio.to_thread(lower.window, key, partition, rules, texts)
+                refilled = await asyncio.to_thread(lower.refilled, key, partition, rules)
+                await asyncio.to_thread(refilled.put, texts.get)
+                async for found in self.reads.pieces(refilled.missing):
+                    await asyncio.to_thread(refilled.put, dict(found).get)
+                base = refilled.window()
             except (KeyError, ValueError) as error:
                 raise Unusable from error
         fold = ReplayCheckpoints(
@@ -209,15 +220,6 @@ class PartedFold:
             images=self._images,
         )
         return Part(begin, fold, begin, begin)
-
-    async def read(self, window: Window, offsets: Collection[int]) -> None:
-        """Have the events at these offsets, as far as the log has them."""
-        # Not a difference of sets: that looks at all that is known.
-        missing = sorted({at for at in offsets if at not in self.texts})
-        if missing:
-            found = await read_events(self._log, window.key, window.partition, missing)
-            self.texts.update(found)
-            self._read_bytes += ROW_BYTES * len(found)
 
     async def _offsets(
         self, seen: Window, target: int, goal: int, above: int, *, behind: bool = False
@@ -240,38 +242,49 @@ class PartedFold:
         """Fold a part on to its goal."""
         while part.rows or part.offsets:
             if not part.rows:
-                some = [Position(window.partition, at) for at in part.offsets[: self._at_once]]
-                part.rows, read = await self._log.read_within(some, READ_BYTES)
-                part.offsets = part.offsets[read:]
-                # Where events are large, the next read does not try too many again.
-                self._at_once = min(READ_PART, 2 * read) if read == len(some) else read
-                new = [row for at, row in part.rows.items() if at.offset not in self.texts]
-                self._read_bytes += sum(len(row.value or b"") + ROW_BYTES for row in new)
-            await asyncio.to_thread(self._fold_rows, window, target, part, count)
-            part.rows = {}
+                piece = await self.reads.rows(part.offsets)
+                part.offsets, part.rows = part.offsets[len(piece.asked) :], piece.rows
+            try:
+                await asyncio.to_thread(self._fold_rows, window, target, part, count)
+            except NotRead as needed:
+                await self.reads.read_needed(needed)
+            else:
+                part.rows = {}
         part.upto = part.goal
         part.weigh()
 
     def _fold_rows(self, window: Window, target: int, part: Part, count: int) -> None:
         """In a thread: fold what was read up to the goal, and know what is behind it."""
         fold, rows = part.fold, part.rows
-        order = sorted(
+        order = deque(
             position
-            for position, row in rows.items()
+            for position, row in sorted(rows.items())
             if position.offset > fold.reached and _needed(row, part.goal)
         )
-        for i in range(0, len(order), SLICE):
-            begun = time.perf_counter()
-            some = {position: rows[position] for position in order[i : i + SLICE]}
+        while order:
+            begun, size, some = time.perf_counter(), 0, dict[Position, Row]()
+            while order and len(some) < SLICE and size < SLICE_BYTES:
+                position = order.popleft()
+                some[position] = rows[position]
+                size += len(rows[position].value or b"")
             before = fold.window.meta.count
             found = events_of(some, window.key, self._log.seals)
             drops = [at for at, event in found if is_unsure(window, target, at, event)]
             part.unsure = max([part.unsure, *drops])
             fold.extend(found, upto=part.goal)
-            copy = even_copy(fold.window, before, count)
-            if copy is not None:
-                part.made.append((fold.window.meta.position, copy))
+            self._take_copies(part, before, count, size)
             time.sleep(max(PAUSE, time.perf_counter() - begun))
+
+    def _take_copies(self, part: Part, before: int, count: int, size: int) -> None:
+        """Take the copies that are due now that ``size`` bytes were folded."""
+        window, part.since = part.fold.window, part.since + size
+        copies = [even_copy(window, before, count)]
+        if part.since >= LARGE_BYTES:
+            copies.append(large_copy(window))
+        for copy in copies:
+            if copy is not None:
+                part.since = 0
+                part.made.append((window.meta.position, copy))
 
 
 def _needed(row: Row, goal: int) -> bool:

@@ -18,35 +18,40 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from projections.events.validation import Record
+from projections.fold.known_events import NotRead
 from projections.fold.outcomes import History, Outcome
 from projections.fold.replay import COPIES_BYTES, Logged, ReplayCheckpoints
 from projections.names import Key, Position
 from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher
-from streams.log.history import event_of, offsets_backwards
+from streams.log.event_reads import KEPT_BYTES as KEPT_EVENTS
+from streams.log.event_reads import EventReads
+from streams.log.history import ROW_BYTES, events_of, offsets_backwards
 from streams.log.log import Log, Raw, Row
 from streams.log.rollback_history import NO_COPIES, Copies, fetch_needed
 
 KEPT_BYTES = 128 << 20
 """Bytes kept at most: records and folds together, folds half of it."""
-ROW_BYTES = 500
-"""What a record or an event takes in memory beside its value, about."""
 _offset = attrgetter("offset")
 
 
 @dataclass(slots=True)
 class _Known:
-    """A conversation's fold over its events from the first up to the offset ``upto``; ``read``
-    bytes of events.
-    """
+    """A conversation's fold over its events from the first up to the offset ``upto``."""
 
     fold: ReplayCheckpoints
+    reads: EventReads
     upto: int = -1
-    read: int = 0
 
     @property
     def size(self) -> int:
-        return self.read + self.fold.size
+        return self.fold.texts.size + self.fold.size
+
+    def forget_events(self) -> int:
+        """Forget events, which are read again when they are needed; returns how many bytes."""
+        before = self.size
+        self.fold.texts.forget(0)
+        return before - self.size
 
 
 class RollbackCache:
@@ -126,7 +131,29 @@ class RollbackCache:
     async def read_within(
         self, positions: Sequence[Position], most_bytes: int
     ) -> tuple[dict[Position, Raw], int]:
-        return await self._log.read_within(positions, most_bytes)
+        found: dict[Position, Raw] = {}
+        missing: list[Position] = []
+        size, places = 0, {position: i for i, position in enumerate(positions)}
+        count = len(positions)
+        for position, i in places.items():
+            raw = self._known(position)
+            if raw is None:
+                missing.append(position)
+                continue
+            size += len(raw.value or b"")
+            if size > most_bytes and i:
+                count = i
+                break
+            found[position] = raw
+        if missing:
+            rows, read = await self._log.read_within(missing, max(1, most_bytes - size))
+            found.update(rows)
+            if read < len(missing):
+                count = places[missing[read]]
+        found = {position: raw for position, raw in found.items() if places[position] < count}
+        if found:
+            await self._log.seals.ready(found.values())
+        return found, count
 
     async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
         batches = self._streams.get(partition)
@@ -183,34 +210,55 @@ class RollbackCache:
         self._folded -= 0 if known is None else known.size
         if known is None or known.upto > window.meta.position:
             # Where the fold went back to its checkpoint, what came later is not before this event.
-            size = min(COPIES_BYTES, self._most // 8)
-            known = _Known(ReplayCheckpoints(window.key, window.partition, window.rules, size))
+            known = self._begun(log, window)
         await self._read_on(log, window, known)
-        history = known.fold.history(window, outcome.target)
+        while True:
+            try:
+                history = known.fold.history(window, outcome.target)
+                break
+            except NotRead as needed:
+                await known.reads.read_needed(needed)
         self._folds[place] = known
         self._folded += known.size
         self._shrink()
         return history
 
+    def _begun(self, log: Log, window: Window) -> _Known:
+        key, partition = window.key, window.partition
+        reads = EventReads(log, key, partition, min(KEPT_EVENTS, self._most // 4))
+        size = min(COPIES_BYTES, self._most // 8)
+        return _Known(
+            ReplayCheckpoints(key, partition, window.rules, size, texts=reads.texts), reads
+        )
+
     async def _read_on(self, log: Log, window: Window, known: _Known) -> None:
         """Fold on the events after ``known.upto`` and before the one at hand."""
-        offsets: set[int] = set()
-        async for piece in offsets_backwards(log, window, above=known.upto):
-            offsets.update(piece)
-        rows = await log.read(Position(window.partition, offset) for offset in offsets)
-        more: list[Logged] = []
-        for position in sorted(rows):
-            event = event_of(rows[position], window.key, log.seals)
-            if event is not None:
-                more.append((position.offset, event))
-                known.read += len(rows[position].value or b"") + ROW_BYTES
-        known.fold.extend(more)
+        found: set[int] = set()
+        async for some in offsets_backwards(log, window, above=known.upto):
+            found.update(some)
+        offsets, events = sorted(found), list[Logged]()
+        while offsets or events:
+            if not events:
+                piece = await known.reads.rows(offsets)
+                offsets = offsets[len(piece.asked) :]
+                events = events_of(piece.rows, window.key, log.seals)
+            try:
+                known.fold.extend(events)
+            except NotRead as needed:
+                await known.reads.read_needed(needed)
+                events = [one for one in events if one[0] > known.fold.reached]
+            else:
+                events = []
         known.upto = window.meta.position
 
     def _shrink(self) -> None:
-        """Forget the folds used longest ago while they take more than half, then the records that
-        went by first; the batch at hand stays.
+        """Forget the events, and then the folds, that were used longest ago while they take more
+        than half, then the records that went by first; the batch at hand stays.
         """
+        for known in self._folds.values():
+            if self._folded <= self._most // 2:
+                break
+            self._folded -= known.forget_events()
         while self._folded > self._most // 2:
             self._folded -= self._folds.popitem(last=False)[1].size
         while self._streamed + self._folded > self._most and len(self._order) > 1:

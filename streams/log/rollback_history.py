@@ -13,14 +13,23 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from projections.fold.known_events import KnownEvents, NotRead
 from projections.fold.outcomes import History, Outcome
 from projections.fold.replay import TooOld, summary_chain
+from projections.fold.rollback import take_summaries
 from projections.names import Position
 from projections.storage.window_copies import NamedCopy, WindowCopy
 from projections.window.window import Window
 from streams.log.history import read_events
 from streams.log.log import Log
-from streams.log.parted_fold import PartedFold, Unusable, beginning, refuse_lost, summary_before
+from streams.log.parted_fold import (
+    Part,
+    PartedFold,
+    Unusable,
+    beginning,
+    refuse_lost,
+    summary_before,
+)
 
 
 class Copies(Protocol):
@@ -78,8 +87,8 @@ async def fetch_needed(
     """
     if outcome.target is not None:
         return await fetch_history(log, window, outcome.target, copies)
-    texts = dict(await read_events(log, window.key, window.partition, outcome.texts))
-    lost = [offset for offset in outcome.texts if offset not in texts]
+    texts = KnownEvents(await read_events(log, window.key, window.partition, outcome.texts))
+    lost = [offset for offset in outcome.texts if texts.get(offset) is None]
     if lost and outcome.needs_all_texts:
         begin = await beginning(log, window.partition)
         if min(lost) < begin:
@@ -106,7 +115,7 @@ async def fetch_history(log: Log, window: Window, target: int, kept: Copies = NO
         LogTruncated: the log has lost events that this needs, and that is not accepted.
     """
     copies = [copy for copy in await kept.read() if copy.offset <= window.meta.position]
-    parts = kept.take_fold() or PartedFold(log)
+    parts = kept.take_fold() or PartedFold(log, window.key, window.partition)
     asked = [_Rollback(window, target)]
     while True:
         one = asked[-1]
@@ -114,7 +123,10 @@ async def fetch_history(log: Log, window: Window, target: int, kept: Copies = NO
         upper = next((copy for copy in copies if copy.offset >= one.target), None)
         try:
             part = await parts.part_of(one.window, one.target, lower, upper, window.meta.count)
-            found = await asyncio.to_thread(part.fold.history, one.window, one.target)
+            found = await _found(parts, part, one, copies)
+        except NotRead as needed:
+            await parts.reads.read_needed(needed)
+            continue
         except (TooOld, Unusable) as error:
             if isinstance(error, TooOld) and error.window is not None:
                 # Rollbacks over rollbacks may be many: they are a list, and not calls in calls.
@@ -125,15 +137,25 @@ async def fetch_history(log: Log, window: Window, target: int, kept: Copies = NO
                 copies.remove(lower)
             continue
         kept.keep(part.take_made())
-        if found.window is not None:
-            await _read_chains(parts, one.window, found.window, copies)
-            chain = summary_chain(one.window, parts.texts, one.target)
-            found = History(found.window, chain, parts.texts)
         asked.pop()
         if one.give is None:
             kept.keep_fold(parts)
             return found
         one.give(found)
+
+
+async def _found(
+    parts: PartedFold, part: Part, one: _Rollback, copies: Sequence[WindowCopy]
+) -> History:
+    """The history, from the part in which the target is; raises as that part's fold does."""
+    window, target = one.window, one.target
+    restored = await asyncio.to_thread(part.fold.restored, window, target)
+    if restored is None:
+        return History()
+    await _read_chains(parts, window, restored, copies)
+    chain = summary_chain(window, parts.reads.texts, target)
+    await asyncio.to_thread(take_summaries, restored, chain, target, parts.reads.texts)
+    return History(restored, parts.reads.texts)
 
 
 async def _read_chains(
@@ -142,22 +164,22 @@ async def _read_chains(
     """Read the summaries from the active one back to where the restored window's begin, and those
     back to the same.
     """
-    known, mine, its = parts.texts, _active(window), _active(restored)
+    known, mine, its = parts.reads.texts, _active(window), _active(restored)
     # Each copy names a summary on the way: what lies between is read side by side.
     first, last = min(mine, its), max(mine, its)
     starts = {copy.summary for copy in copies if copy.summary is not None}
     wanted = {at for at in {last, *starts} if first < at <= last}
     while wanted:
-        await parts.read(window, wanted)
+        await parts.reads.read(wanted)
         befores = {summary_before(known.get(at)) for at in wanted}
-        wanted = {at for at in befores if at > first and at not in known}
+        wanted = set(known.unread(at for at in befores if at > first))
     while mine != its:
         last = max(mine, its)
-        await parts.read(window, {last})
+        await parts.reads.read({last})
         before = summary_before(known.get(last))
         mine, its = (before, its) if mine == last else (mine, before)
     if mine >= 0:
-        await parts.read(window, {mine})
+        await parts.reads.read({mine})
 
 
 def _active(window: Window) -> int:

@@ -28,6 +28,7 @@ from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.protocol import WindowStore
 from projections.storage.records import NOTHING, Checkpoint, DueChange, Verdict
+from projections.storage.window_copies import LARGE_BYTES
 from projections.window.window import Window
 from streams.encryption.payload_cipher import MARK
 from streams.log.log import Log, Raw, Row
@@ -204,6 +205,7 @@ class Partition(PartitionWindows):
             touched[key] = slot
             if row.timestamp > slot.at_ms:
                 slot.at_ms = row.timestamp
+            slot.read += len(row.value or b"")
             if window.meta.quarantine is not None or isinstance(event, InvalidRecord):
                 slice_.give_up()
                 await self._aside(slot, offset, event, effects)
@@ -226,13 +228,14 @@ class Partition(PartitionWindows):
                 slice_.give_up()
                 await self._fold_on(slot, offset, event, outcome, effects)
                 window = slot.window
-            if window.cut is not None or window.meta.count >= slot.next_copy:
-                self._folded(slot)
+            due = window.meta.count >= slot.next_copy or slot.read >= LARGE_BYTES
+            if due or window.cut is not None:
+                self._folded(slot, due)
 
-    def _folded(self, slot: Slot) -> None:
+    def _folded(self, slot: Slot, due: bool) -> None:
         """Report a cut, and take the copies that are due."""
         window = slot.window
-        if window.meta.count >= slot.next_copy:
+        if due:
             slot.take_copy()
         if (cut := window.pop_cut()) is not None:
             self._sink.report(self.number, window.key, cut)

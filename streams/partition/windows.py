@@ -33,6 +33,7 @@ from projections.storage.records import (
 )
 from projections.storage.window_copies import (
     ENDS,
+    LARGE_BYTES,
     NO_CHANGE,
     CopiesChange,
     NamedCopy,
@@ -61,7 +62,8 @@ class Slot:
 
     ``at_ms`` is the time of its latest record since it was written, ``copies`` is what changed of
     its copies since. ``count`` is how many events it had at the last change of those, ``next_copy``
-    at how many they change next. ``fold`` is what its last rollback read.
+    at how many they change next, ``read`` how many bytes came since. ``fold`` is what its last
+    rollback read.
     """
 
     window: Window
@@ -71,6 +73,7 @@ class Slot:
     copies: CopiesChange = NO_CHANGE
     count: int = 0
     next_copy: int = 0
+    read: int = 0
     fold: PartedFold | None = None
 
     def __post_init__(self) -> None:
@@ -79,8 +82,10 @@ class Slot:
 
     def take_copy(self, *, back: bool = False) -> None:
         """Take the copies that are due; ``back``: it went back to an old event just now."""
-        self.copies = self.copies.then(changed_copies(self.window, self.count, back=back))
-        self.count = self.window.meta.count
+        large = self.read >= LARGE_BYTES
+        change = changed_copies(self.window, self.count, back=back, large=large)
+        self.copies = self.copies.then(change)
+        self.count, self.read = self.window.meta.count, 0
         self.next_copy = next_change(self.count)
 
     def end_copies(self) -> None:
@@ -91,7 +96,7 @@ class Slot:
         """Put another window in place: what the store has is written anew, and no copy is of it."""
         self.fold = None
         self.window, self.mark = window, self.mark._replace(layout=Mark())
-        self.copies, self.count = NO_CHANGE, window.meta.count
+        self.copies, self.count, self.read = NO_CHANGE, window.meta.count, 0
         self.next_copy = next_change(self.count)
 
     @property

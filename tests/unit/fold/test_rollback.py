@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from projections.events import types as events
 from projections.fold.apply import History, Outcome, Status, apply
+from projections.fold.known_events import KnownEvents
 from projections.fold.replay import apply_with_log, history_from, replay
 from projections.render.render import render_openai
 from projections.window.entry import RENDERED
@@ -316,9 +317,9 @@ def test_a_text_that_the_log_lost_stays_left_out_and_the_rollback_counts() -> No
         and asked.target is None
         and asked.texts == tuple(range(len(asked.texts)))
     )
-    found = {
-        offset: event for offset, event in talks.logs[KEY] if offset in asked.texts and offset != 3
-    }
+    found = KnownEvents(
+        (at, event) for at, event in talks.logs[KEY] if at in asked.texts and at != 3
+    )
     assert apply(window, talks.next_offset, rollback, History(texts=found)).status is Status.APPLIED
     assert [entry.offset for entry in window.tail if entry.out] == [3]
 

@@ -126,6 +126,6 @@ def test_a_copy_that_cannot_be_read_is_left_out() -> None:
     assert (copy.offset, copy.summary) == (5, None)
     assert copy.bare(KEY, PARTITION, RULES).meta.count == EVERY
     spoiled = replace(copy, body=copy.body[:-3])
-    for read in (spoiled.texts, lambda: spoiled.bare(KEY, PARTITION, RULES)):
+    for read in (spoiled.refilled, spoiled.bare):
         with pytest.raises(ValueError, match="cannot be read"):
             read()

@@ -1,0 +1,77 @@
+"""The events of one conversation that were read from its log, as many as there is room for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+
+from projections.events.types import AnyEvent, SummaryEvent
+
+
+class NotRead(Exception):
+    """Events at these offsets are needed, which ascend; ``any_will_do``: not all at once, the first
+    of them are enough to go on.
+    """
+
+    def __init__(self, offsets: Sequence[int], *, any_will_do: bool = False) -> None:
+        super().__init__(offsets)
+        self.offsets = offsets
+        self.any_will_do = any_will_do
+
+
+class KnownEvents:
+    """Events by offset. Those that were read first may be forgotten, but for summaries: who needs
+    one of them, or one that was never read, is told to read it.
+    """
+
+    def __init__(self, events: Iterable[tuple[int, AnyEvent]] = (), *, whole: bool = True) -> None:
+        """Args: ``whole``: the log has no others than these, and none is forgotten."""
+        self.size = 0
+        """Bytes of what may be forgotten, about."""
+        self._events: dict[int, AnyEvent | None] = dict(events)
+        """None: the log has none there."""
+        self._whole = whole
+        self._reads: deque[tuple[Sequence[int], int]] = deque()
+
+    def add(self, offset: int, event: AnyEvent) -> None:
+        """Know the event at an offset."""
+        self._events[offset] = event
+
+    def have_read(
+        self, asked: Sequence[int], found: Iterable[tuple[int, AnyEvent]], size: int
+    ) -> None:
+        """Know what the log has at the offsets that it was asked for, ``size`` bytes."""
+        for offset in asked:
+            self._events.setdefault(offset, None)
+        self._events.update(found)
+        self.weigh(asked, size)
+
+    def weigh(self, offsets: Sequence[int], size: int) -> None:
+        """Count events at these offsets, ``size`` bytes, whether they are here or come yet."""
+        self._reads.append((offsets, size))
+        self.size += size
+
+    def get(self, offset: int) -> AnyEvent | None:
+        """The event at an offset; None where there is none, or it is not known now."""
+        return self._events.get(offset)
+
+    def unread(self, offsets: Iterable[int]) -> list[int]:
+        """Those of these offsets at which it is not known what the log has, ascending."""
+        return [] if self._whole else sorted({at for at in offsets if at not in self._events})
+
+    def of(self, offsets: AbstractSet[int]) -> dict[int, AnyEvent]:
+        """The events at these offsets, as far as the log has them; raises :class:`NotRead`."""
+        if missing := self.unread(offsets):
+            raise NotRead(missing)
+        known = self._events
+        return {at: event for at in offsets if (event := known.get(at)) is not None}
+
+    def forget(self, most: int) -> None:
+        """Forget what was read first, until the rest is no more than ``most`` bytes."""
+        while self.size > most:
+            offsets, size = self._reads.popleft()
+            self.size -= size
+            for offset in offsets:
+                if not isinstance(self._events.get(offset), SummaryEvent):
+                    self._events.pop(offset, None)

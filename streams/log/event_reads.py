@@ -1,0 +1,64 @@
+"""The events of one conversation, read from its log as a fold of them needs them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+
+from projections.fold.known_events import KnownEvents, NotRead
+from projections.fold.replay import Logged
+from projections.names import Key
+from streams.log import history
+from streams.log.history import Piece, Pieces, read_pieces
+from streams.log.log import Log
+
+KEPT_BYTES = 32 << 20
+"""Bytes of events that are kept while more are read. Those that were read first are forgotten, and
+are read again where they are needed.
+"""
+
+
+class EventReads:
+    """Reads events, and forgets them. One call at a time."""
+
+    def __init__(self, log: Log, key: Key, partition: int, kept_bytes: int | None = None) -> None:
+        self.texts = KnownEvents(whole=False)
+        """The events that are known now."""
+        self._log, self._key, self._partition = log, key, partition
+        self._kept_bytes = kept_bytes
+        self._pieces = Pieces(log, partition)
+
+    async def rows(self, offsets: Sequence[int]) -> Piece:
+        """The records at the first of these offsets, as many as are read at once, for who adds
+        their events.
+        """
+        self._make_room()
+        piece = await self._pieces.read(offsets)
+        self.texts.weigh(piece.asked, piece.size)
+        return piece
+
+    async def read(self, offsets: Iterable[int]) -> None:
+        """Have the events at these offsets, as far as the log has them."""
+        async for _ in self.pieces(self.texts.unread(offsets)):
+            pass
+
+    async def read_needed(self, needed: NotRead) -> None:
+        """Have the events that a fold needs to go on, or some of them."""
+        if not needed.any_will_do:
+            # Nothing is forgotten: it may need those that it asked for before together with these.
+            await self.read(needed.offsets)
+            return
+        self._make_room()
+        async with aclosing(self.pieces(needed.offsets)) as pieces:
+            await anext(pieces)
+
+    async def pieces(self, offsets: Sequence[int]) -> AsyncGenerator[Sequence[Logged], None]:
+        """The events at these offsets, as far as the log has them, in pieces; they are kept."""
+        pieces = read_pieces(self._log, self._key, self._partition, offsets)
+        async for asked, found, size in pieces:
+            self.texts.have_read(asked, found, size)
+            yield found
+
+    def _make_room(self) -> None:
+        kept = KEPT_BYTES if self._kept_bytes is None else self._kept_bytes
+        self.texts.forget(max(0, kept - history.READ_BYTES))
