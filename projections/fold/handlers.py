@@ -19,7 +19,8 @@ from projections.fold.outcomes import History, Outcome, Status, Taught
 from projections.fold.rehydration import reasoning_of
 from projections.fold.rollback import roll_back, take_out
 from projections.fold.summary_acceptance import why_not
-from projections.fold.summary_effects import accept_summary, made_since
+from projections.fold.summary_effects import accept_summary
+from projections.fold.undone_cuts import made_since
 from projections.names import parse_position, user_tag
 from projections.window import turns
 from projections.window.bodies import message_body, result_body
@@ -222,9 +223,10 @@ def _summary(
     if reason is not None:
         return reason
     due, kept = window.meta.due, set(events.absolute(data.span.kept))
-    late = made_since(window, due.at if due else offset, parse_position(data.span.to).offset, kept)
+    at = due.at if due else offset
+    late = made_since(window, at, parse_position(data.span.to).offset, kept)
     if late and history is None:
-        return Outcome(Status.NEEDS_HISTORY, offset, texts=late)
+        return Outcome(Status.NEEDS_HISTORY, offset, texts=late, since=at)
     accepted = accept_summary(window, offset, data, tokens, (history or History()).texts)
     append(window, Entry(offset, Kind.NOTE))
     return Outcome(Status.APPLIED, offset, accepted=(accepted,))

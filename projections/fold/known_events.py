@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 
 from projections.events.types import AnyEvent, SummaryEvent
+from projections.fold.rehydration import Text
+from projections.window.entry import Variant
 
 
 class NotRead(Exception):
-    """Events at these offsets are needed, which ascend; ``any_will_do``: not all at once, the first
-    of them are enough to go on.
+    """Events at these offsets are needed, which ascend; not all at once: with the first of them it
+    is worth another try.
     """
 
-    def __init__(self, offsets: Sequence[int], *, any_will_do: bool = False) -> None:
+    def __init__(self, offsets: Sequence[int]) -> None:
         super().__init__(offsets)
         self.offsets = offsets
-        self.any_will_do = any_will_do
 
 
 class KnownEvents:
@@ -29,6 +29,10 @@ class KnownEvents:
         """Args: ``whole``: the log has no others than these, and none is forgotten."""
         self.size = 0
         """Bytes of what may be forgotten, about."""
+        self.made: dict[tuple[int, tuple[Variant, ...], str], Text | None] = {}
+        """Texts that were made of events, for who needs those of more events than are known at a
+        time: by offset, variants and tool; None where there is no text.
+        """
         self._events: dict[int, AnyEvent | None] = dict(events)
         """None: the log has none there."""
         self._whole = whole
@@ -59,13 +63,6 @@ class KnownEvents:
     def unread(self, offsets: Iterable[int]) -> list[int]:
         """Those of these offsets at which it is not known what the log has, ascending."""
         return [] if self._whole else sorted({at for at in offsets if at not in self._events})
-
-    def of(self, offsets: AbstractSet[int]) -> dict[int, AnyEvent]:
-        """The events at these offsets, as far as the log has them; raises :class:`NotRead`."""
-        if missing := self.unread(offsets):
-            raise NotRead(missing)
-        known = self._events
-        return {at: event for at in offsets if (event := known.get(at)) is not None}
 
     def forget(self, most: int) -> None:
         """Forget what was read first, until the rest is no more than ``most`` bytes."""

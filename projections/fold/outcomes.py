@@ -47,7 +47,8 @@ class Outcome(NamedTuple):
     generation announces them. ``loop`` is what it appends as ``loop.detected``. ``taught`` is what
     it announces to the long-term memory. ``closes`` are where sessions were closed that a rollback
     brought back. ``needs_all_texts``: of a ``NEEDS_HISTORY`` with ``texts`` that is not answered
-    without all of them; else what the log has lost of them stays shortened.
+    without all of them; else what the log has lost of them stays shortened. ``since``: the cuts
+    after this offset are undone with the ``texts`` (``projections.fold.undone_cuts``).
     """
 
     status: Status
@@ -61,6 +62,7 @@ class Outcome(NamedTuple):
     taught: Taught | None = None
     closes: tuple[int, ...] = ()
     needs_all_texts: bool = False
+    since: int = -1
 
 
 def id_hash_of(event_id: str) -> bytes:

@@ -5,6 +5,7 @@ the log.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -41,21 +42,40 @@ def reasoning_of(data: events.Message) -> bytes:
     )
 
 
+class Text(NamedTuple):
+    """What :meth:`projections.window.entry.Entry.put_text` takes."""
+
+    body: bytes
+    chars: int
+    reasoning: bytes
+
+
 def refill(entry: Entry, event: AnyEvent, variants: Variants, tools: Mapping[Link, str]) -> None:
     """Put the text of its event into an entry that has its variants; ``tools`` are those of the
-    tail it is in (:func:`tools_of`).
+    tail it is in (:func:`tools_of`). Raises as :func:`text_of`.
+    """
+    entry.put_text(*text_of(entry, event, variants, tools))
+
+
+def text_of(entry: Entry, event: AnyEvent, variants: Variants, tools: Mapping[Link, str]) -> Text:
+    """The text of its event as an entry of these variants has it.
 
     Raises:
         KeyError: the event is not of the entry's kind.
     """
-    body, tool = _body(event, entry), tools.get(entry.link, "") if entry.link else ""
+    body, tool = _body(event, entry), tool_of(entry, tools)
     chars, reasoning = 0, entry.reasoning
     for i, (_, variant, _) in enumerate(entry.variants):
         body, chars = variants.make(body, variant, entry, tool, entry.variants[:i], chars)
     if isinstance(event, events.MessageEvent):
         left_out = entry.variant.startswith(("out:", "pair:"))
         reasoning = b"" if left_out else reasoning_of(event.data)
-    entry.put_text(body, chars, reasoning)
+    return Text(body, chars, reasoning)
+
+
+def tool_of(entry: Entry, tools: Mapping[Link, str]) -> str:
+    """The tool whose result an entry is, where it is known."""
+    return tools.get(entry.link, "") if entry.link else ""
 
 
 def _body(event: AnyEvent, entry: Entry) -> bytes:

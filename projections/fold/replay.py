@@ -174,8 +174,10 @@ class ReplayCheckpoints:
         self._at_these = at
         self._given: dict[int, History] = {}
         """What was given for rollbacks to before the base, by offset; each is used once."""
-        self._half: dict[int, tuple[Window, int]] = {}
-        """By its target, a fold that waits for the history of a rollback, and how far it is."""
+        self._half: dict[int, tuple[Window, int, AnyEvent | None]] = {}
+        """By its target, a fold that waits for the history of a rollback, how far it is, and that
+        rollback: else those that wait for one another would have to be read at the same time.
+        """
 
     @property
     def held(self) -> int:
@@ -261,12 +263,12 @@ class ReplayCheckpoints:
         else:
             apply(window, offset, event, given)
             self._put(window, offset, False)  # it is not asked for again
+        self.texts.made.clear()
         return False
 
     def _needed(self, window: Window, offset: int, outcome: Outcome) -> History:
         """What the event at ``offset`` needs of the log, by what the fold answered."""
         if outcome.target is None:
-            self.texts.of(set(outcome.texts))
             return History(texts=self.texts)
         try:
             return self.history(window, outcome.target)
@@ -289,8 +291,9 @@ class ReplayCheckpoints:
         end = bisect_right(self._offsets, target)
         if known is not None or not end or self._offsets[end - 1] != target:
             return known
+        event = None
         if target in self._half:
-            window, begin = self._half.pop(target)
+            window, begin, event = self._half.pop(target)
         else:
             at = bisect_right(self._places, target)
             begin = self._places[at - 1] if at else self._begin
@@ -298,19 +301,22 @@ class ReplayCheckpoints:
         repeat = False
         rest = self._offsets[bisect_right(self._offsets, begin) : end]
         for i, offset in enumerate(rest):
+            event = event or self.texts.get(offset)
             try:
-                if (event := self.texts.get(offset)) is None:
-                    raise NotRead(self.texts.unread(rest[i:]), any_will_do=True)
+                if event is None:
+                    raise NotRead(self.texts.unread(rest[i:]))
                 repeat = self._fold(window, offset, event)
             except (TooOld, NotRead):
-                self._half[target] = window, begin
+                self._half[target] = window, begin, event
                 raise
-            begin = offset
+            begin, event = offset, None
             self._again += 1
         return self._put(window, target, repeat)
 
     def _known(self, offset: int) -> AnyEvent | None:
-        return self.texts.of({offset}).get(offset)
+        if unread := self.texts.unread([offset]):
+            raise NotRead(unread)
+        return self.texts.get(offset)
 
     def _put(self, window: Window, offset: int, repeat: bool) -> _Copy:
         copy = _Copy(self._images.take(window), repeat)

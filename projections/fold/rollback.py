@@ -4,7 +4,7 @@ it; and taking a single event out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -17,9 +17,8 @@ from projections.fold.summary_acceptance import why_not
 from projections.fold.summary_effects import (
     accept_summary,
     active_summary,
-    made_since,
-    undo_reductions,
 )
+from projections.fold.undone_cuts import made_since, replace_entries, undone
 from projections.names import parse_position
 from projections.window.entry import RANGES, Entry, Kind
 from projections.window.log_ranges import abandoned_range, abandoned_since
@@ -39,8 +38,11 @@ def roll_back(
         late = made_since(window, target, -1)
         late = tuple(o for o in late if o <= target)
         if late and history is None:
-            return Outcome(Status.NEEDS_HISTORY, offset, texts=late, needs_all_texts=True)
-        _go_back(window, offset, target, at, (history or History()).texts)
+            return Outcome(
+                Status.NEEDS_HISTORY, offset, texts=late, needs_all_texts=True, since=target
+            )
+        whole = undone(window, late, target, (history or History()).texts)
+        _go_back(window, offset, target, at, whole)
         taught = _taught(window, target)
         return None if taught is None else Outcome(Status.APPLIED, offset, taught=taught)
     if history is None:
@@ -50,12 +52,12 @@ def roll_back(
     return _restore(window, offset, target, history)
 
 
-def _go_back(window: Window, offset: int, target: int, at: int, texts: KnownEvents) -> None:
+def _go_back(window: Window, offset: int, target: int, at: int, whole: Mapping[int, Entry]) -> None:
     """Drop what stands behind the target in the tail, and undo the cuts made since: what each cut
-    did follows from what was before it.
+    did follows from what was before it. ``whole`` are the entries without them.
     """
     gone = window.detach(at + 1, target)
-    undo_reductions(window, target, -1, texts)
+    replace_entries(window, whole)
     window.end_rollback(offset, target, abandoned_range(gone, offset))
 
 

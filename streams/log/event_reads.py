@@ -43,11 +43,7 @@ class EventReads:
             pass
 
     async def read_needed(self, needed: NotRead) -> None:
-        """Have the events that a fold needs to go on, or some of them."""
-        if not needed.any_will_do:
-            # Nothing is forgotten: it may need those that it asked for before together with these.
-            await self.read(needed.offsets)
-            return
+        """Have the first of the events that a fold needs to go on."""
         self._make_room()
         async with aclosing(self.pieces(needed.offsets)) as pieces:
             await anext(pieces)

@@ -35,7 +35,7 @@ from streams.log.clients import (
     stop_client,
 )
 from streams.log.log import Raw, Row
-from streams.log.random_reads import RandomReads, TooManyBytes
+from streams.log.random_reads import RandomReads
 from streams.log.replication import Replicas
 from streams.runtime.tune_gc import Sweep
 from streams.settings.settings import Settings
@@ -171,17 +171,22 @@ class KafkaLog:
 
     # -- reading
 
-    async def read(
-        self, positions: Iterable[Position], most_bytes: int | None = None
-    ) -> dict[Position, Raw]:
-        by_partition: dict[int, list[int]] = {}
+    async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
+        return await self._read(positions, None) or {}
+
+    async def _read(
+        self, positions: Iterable[Position], most_bytes: int | None
+    ) -> dict[Position, Raw] | None:
+        """The records at these positions; None: of a partition they are more bytes."""
+        of: dict[int, list[int]] = {}
         for position in set(positions):
             if 0 <= position.partition < self.partitions:
-                by_partition.setdefault(position.partition, []).append(position.offset)
-        found = await asyncio.gather(
-            *(self._points.read(p, some, most_bytes) for p, some in by_partition.items())
-        )
-        rows = [raw for part in found for raw in part.values()]
+                of.setdefault(position.partition, []).append(position.offset)
+        reads = (self._points.read_within(p, some, most_bytes) for p, some in of.items())
+        found = await asyncio.gather(*reads)
+        if None in found:
+            return None
+        rows = [raw for part in found if part is not None for raw in part.values()]
         await self.seals.ready(rows)
         return {raw.position: raw for raw in rows}
 
@@ -190,10 +195,10 @@ class KafkaLog:
     ) -> tuple[dict[Position, Raw], int]:
         count = len(positions)
         while count > 1:
-            try:
-                return await self.read(positions[:count], most_bytes), count
-            except TooManyBytes:
-                count = max(1, count // FEWER)
+            found = await self._read(positions[:count], most_bytes)
+            if found is not None:
+                return found, count
+            count = max(1, count // FEWER)
         return await self.read(positions[:count]), count
 
     async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:

@@ -30,7 +30,7 @@ from projections.storage.window_copies import (
 from projections.window.shared_images import SharedImages
 from projections.window.window import Window
 from streams.log.event_reads import EventReads
-from streams.log.history import ROW_BYTES, events_of, pieces_backwards, read_events
+from streams.log.history import READ_BYTES, ROW_BYTES, events_of, pieces_backwards, read_events
 from streams.log.log import Log, Row
 
 logger = logging.getLogger(__name__)
@@ -75,6 +75,7 @@ class Part:
     goal: int
     offsets: list[int] = field(default_factory=list)
     rows: dict[Position, Row] = field(default_factory=dict)
+    row_bytes: int = 0
     unsure: int = -1
     made: list[tuple[int, NamedCopy]] = field(default_factory=list)
     since: int = 0
@@ -91,6 +92,11 @@ class Part:
     def weigh(self) -> None:
         """Know the bytes of its window, as often as that was folded on."""
         self.window_bytes = sum([len(e.body) + ROW_BYTES for e in self.fold.window.tail])
+
+    def put_back(self) -> None:
+        """Have what was read of it and is not folded be read again."""
+        unread = sorted(at.offset for at in self.rows if at.offset > self.fold.reached)
+        self.offsets, self.rows, self.row_bytes = unread + self.offsets, {}, 0
 
     def take_made(self) -> list[NamedCopy]:
         """The copies that were made since the last call, but for those after which something was
@@ -242,14 +248,19 @@ class PartedFold:
         """Fold a part on to its goal."""
         while part.rows or part.offsets:
             if not part.rows:
+                for other in self._parts:
+                    # They wait for one another, and may be many.
+                    if sum(one.row_bytes for one in self._parts) > READ_BYTES:
+                        other.put_back()
                 piece = await self.reads.rows(part.offsets)
                 part.offsets, part.rows = part.offsets[len(piece.asked) :], piece.rows
+                part.row_bytes = piece.size
             try:
                 await asyncio.to_thread(self._fold_rows, window, target, part, count)
             except NotRead as needed:
                 await self.reads.read_needed(needed)
             else:
-                part.rows = {}
+                part.rows, part.row_bytes = {}, 0
         part.upto = part.goal
         part.weigh()
 

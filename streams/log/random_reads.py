@@ -55,10 +55,6 @@ UNKNOWN = 10
 """How often a topic may be unknown: one that is being made is so for a moment."""
 
 
-class TooManyBytes(Exception):
-    """The records of one read are more bytes than it may have."""
-
-
 class _Room:
     """Counts the bytes of one read."""
 
@@ -66,11 +62,14 @@ class _Room:
         self._left = most
 
     def take(self, records: Iterable[Raw]) -> None:
-        """Raises :class:`TooManyBytes`."""
+        """Count these records, too."""
         if self._left is not None:
             self._left -= sum(len(raw.value or b"") for raw in records)
-            if self._left < 0:
-                raise TooManyBytes
+
+    @property
+    def over(self) -> bool:
+        """Whether they are more bytes than there may be."""
+        return self._left is not None and self._left < 0
 
 
 class RandomReads:
@@ -111,13 +110,18 @@ class RandomReads:
             client, self._client = self._client, None
             await client.close()
 
-    async def read(
-        self, partition: int, offsets: Sequence[int], most_bytes: int | None = None
-    ) -> dict[int, Raw]:
-        """The records at these offsets; those that are not there are absent.
+    async def read(self, partition: int, offsets: Sequence[int]) -> dict[int, Raw]:
+        """The records at these offsets; those that are not there are absent. Raises as
+        :meth:`read_within`.
+        """
+        return await self.read_within(partition, offsets, None) or {}
+
+    async def read_within(
+        self, partition: int, offsets: Sequence[int], most_bytes: int | None
+    ) -> dict[int, Raw] | None:
+        """The same; None: they are more than ``most_bytes``.
 
         Raises:
-            TooManyBytes: they are more than ``most_bytes``.
             KafkaUnavailable, TopicMismatch: as named, after ``append_timeout`` seconds without an
                 answer.
         """
@@ -131,12 +135,13 @@ class RandomReads:
         ]
         for part in await some_at_a_time(AT_ONCE, parts):
             found |= part
-        return found
+        # Not an exception: its frames would keep the records until the next collection of garbage.
+        return None if room.over else found
 
     async def _read(self, partition: int, left: list[int], room: _Room) -> dict[int, Raw]:
         """The records at these offsets, which ascend; neighbours come together."""
         found: dict[int, Raw] = {}
-        while left:
+        while left and not room.over:
             async with reading_kafka(self._settings, self._what):
                 client = await self._get_client()
                 try:

@@ -13,14 +13,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from projections.fold.known_events import KnownEvents, NotRead
+from projections.fold.known_events import NotRead
 from projections.fold.outcomes import History, Outcome
 from projections.fold.replay import TooOld, summary_chain
 from projections.fold.rollback import take_summaries
+from projections.fold.undone_cuts import undone
 from projections.names import Position
 from projections.storage.window_copies import NamedCopy, WindowCopy
 from projections.window.window import Window
-from streams.log.history import read_events
+from streams.log.event_reads import EventReads
 from streams.log.log import Log
 from streams.log.parted_fold import (
     Part,
@@ -72,23 +73,42 @@ class _Rollback(NamedTuple):
     give: Callable[[History], None] | None = None
 
 
+LONG_TEXTS = 50_000
+"""Tokens of the texts that are read back for an event, from which on that is done beside others."""
 NO_COPIES = NoCopies()
 Fetch = Callable[[Log, Window, Outcome, Copies], Awaitable[History]]
 """How the log is read back for an event that needs it, with the copies of its window."""
 
 
+def takes_long(window: Window, needs: Outcome) -> bool:
+    """Whether reading what the fold answered ``NEEDS_HISTORY`` to may take long."""
+    if needs.target is not None:
+        return True
+    wanted = set(needs.texts)
+    return sum(entry.full for entry in window.tail if entry.offset in wanted) > LONG_TEXTS
+
+
 async def fetch_needed(
     log: Log, window: Window, outcome: Outcome, copies: Copies = NO_COPIES
 ) -> History:
-    """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to.
+    """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to. Nobody may change
+    ``window`` meanwhile.
 
     Raises:
         KafkaUnavailable: and ``LogTruncated``, as :func:`fetch_history`.
     """
     if outcome.target is not None:
         return await fetch_history(log, window, outcome.target, copies)
-    texts = KnownEvents(await read_events(log, window.key, window.partition, outcome.texts))
-    lost = [offset for offset in outcome.texts if texts.get(offset) is None]
+    reads = EventReads(log, window.key, window.partition, kept_bytes=0)
+    while True:
+        try:
+            found = await asyncio.to_thread(
+                undone, window, outcome.texts, outcome.since, reads.texts
+            )
+            break
+        except NotRead as needed:
+            await reads.read_needed(needed)
+    lost = [offset for offset in outcome.texts if offset not in found]
     if lost and outcome.needs_all_texts:
         begin = await beginning(log, window.partition)
         if min(lost) < begin:
@@ -97,7 +117,7 @@ async def fetch_needed(
                 f"what a rollback of {window.key.shown} makes whole again, from {first} on, is gone"
             )
             refuse_lost(log, window.partition, begin, gone, "it stays shortened")
-    return History(texts=texts)
+    return History(texts=reads.texts)
 
 
 async def fetch_history(log: Log, window: Window, target: int, kept: Copies = NO_COPIES) -> History:
@@ -155,6 +175,7 @@ async def _found(
     await _read_chains(parts, window, restored, copies)
     chain = summary_chain(window, parts.reads.texts, target)
     await asyncio.to_thread(take_summaries, restored, chain, target, parts.reads.texts)
+    parts.reads.texts.made.clear()
     return History(restored, parts.reads.texts)
 
 

@@ -32,7 +32,7 @@ from projections.storage.window_copies import LARGE_BYTES
 from projections.window.window import Window
 from streams.encryption.payload_cipher import MARK
 from streams.log.log import Log, Raw, Row
-from streams.log.rollback_history import Fetch, fetch_needed
+from streams.log.rollback_history import Fetch, fetch_needed, takes_long
 from streams.partition.effects import Counts, DeadLetter, Effects, EffectSink
 from streams.partition.failure_share import Excess, Failing, FailureShare
 from streams.partition.owned import Fenced
@@ -276,9 +276,9 @@ class Partition(PartitionWindows):
         if outcome.status is Status.NEEDS_HISTORY:
             fetch, read = self._fetch, self._restores.read(offset)
             copies = SlotCopies(slot, partial(self.store.copies, self.generation, self.number))
-            beyond = outcome.target is not None
+            beyond, long = outcome.target is not None, takes_long(slot.window, outcome)
             history = partial(fetch, self.log, slot.window, outcome, copies)
-            if beyond and read is None and self._restores.begin(offset, history):
+            if long and read is None and self._restores.begin(offset, history):
                 return
             how = fetch if read is None else lambda *_: read
             try:

@@ -26,7 +26,7 @@ from projections.window.window import Window
 from streams.control.control_topic import Control
 from streams.log.log import Log, Row
 from streams.log.retention import check_beginning
-from streams.log.rollback_history import Copies, fetch_needed
+from streams.log.rollback_history import Copies, fetch_needed, takes_long
 from streams.metrics.declared import SNAPSHOTS
 from streams.metrics.metrics import Metrics
 from streams.partition.failure_share import FailureShare
@@ -257,10 +257,10 @@ class Projector(Folder[Partition]):
         return Prepared(partition, start.begin) if generation == self.generation else None
 
     async def _fetch(self, log: Log, window: Window, needs: Outcome, copies: Copies) -> History:
-        """Read the log back for an event that needs it. Rollbacks beyond their windows take turns,
-        each tenant's among themselves first: they are long, and one tenant may ask for many.
+        """Read the log back for an event that needs it. Those that take long take turns, each
+        tenant's among themselves first: one tenant may ask for many.
         """
-        if needs.target is None:
+        if not takes_long(window, needs):
             return await fetch_needed(log, window, needs, copies)
         tenant = self._tenants.setdefault(window.key.tenant, asyncio.Lock())
         async with tenant, self._restoring:

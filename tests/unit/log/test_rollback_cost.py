@@ -245,7 +245,7 @@ async def test_whichever_copies_there_are_a_rollback_over_rollbacks_finds_the_sa
     kept = Kept(folds=seed % 3 > 0)
     window, backs = talks.windows[KEY], [0]
     grow(talks, 60)
-    for _ in range(40):
+    for _ in range(20 if room else 40):
         grow(talks, talks.next_offset + rng.randrange(1, 30))
         while (at := (await log.end_offsets())[PARTITION]) < len(talks.rows):
             log.put(PARTITION, *talks.rows[at])
