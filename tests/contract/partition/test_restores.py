@@ -17,8 +17,9 @@ from projections.storage import window_copies
 from projections.storage.records import Checkpoint
 from projections.storage.window_copies import decode_copies
 from projections.window.window import Window
+from streams.log import rollback_history
 from streams.log.log import Log, Raw
-from streams.log.rollback_history import Copies, fetch_needed
+from streams.log.rollback_history import Copies, fetch_needed, takes_long
 from streams.partition import restores
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
@@ -69,7 +70,7 @@ class Owner:
         self.partition.adopt(checkpoint)
 
     async def _fetch(self, log: Log, window: Window, needs: Outcome, copies: Copies) -> History:
-        if needs.target is not None:
+        if takes_long(window, needs):
             gate = asyncio.Event()
             self.gates.append(gate)
             await gate.wait()
@@ -175,11 +176,36 @@ async def test_while_a_partition_heals_too_only_the_conversation_that_goes_back_
     assert await parts.images() == parts.expected(talks)
 
 
+async def test_others_are_folded_while_many_large_texts_are_read_for_a_summary(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
+    one, other, _ = parts.keys
+    while not talks.seen["texts"]:
+        talks.say(one, events.Message("user", "long " * 600), tokens=60)
+        if len(talks.requests[one]) > 12:
+            talks.summarise(one, talks.requests[one][0])
+    summary = talks.next_offset - 1
+    talks.say(other, events.Message("user", "beside"))
+    raws = await parts.put(talks.rows)
+    monkeypatch.setattr(rollback_history, "LONG_TEXTS", 100)
+    owner = Owner(parts, Checkpoint(offset=parts.first - 1))
+    await owner.partition.process(raws)
+    assert owner.partition.restoring
+    windows = {window.key: window for window in await parts.windows()}
+    assert windows[other].meta.position == raws[-1].position.offset
+    assert windows[one].meta.position < summary
+    await owner.drain()
+    assert await parts.images() == parts.expected(talks)
+
+
+@pytest.mark.parametrize("long_texts", [-1, rollback_history.LONG_TEXTS])
 @pytest.mark.parametrize("in_memory", [3, restores.MOST_ROWS])
 async def test_whatever_comes_when_the_windows_and_the_effects_are_the_replays(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch, in_memory: int
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, in_memory: int, long_texts: int
 ) -> None:
     monkeypatch.setattr(restores, "MOST_ROWS", in_memory)
+    monkeypatch.setattr(rollback_history, "LONG_TEXTS", long_texts)
     monkeypatch.setattr(window_copies, "EVERY", 5)
     monkeypatch.setattr(window_copies, "MOST", 4)
     monkeypatch.setattr(window_copies, "BACK", 2)

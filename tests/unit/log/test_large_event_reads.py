@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+import tracemalloc
+from collections.abc import Awaitable
 
+import pytest
+
+from projections.events import types as events
 from projections.events.validation import Record
+from projections.fold.apply import Status, apply
+from projections.fold.known_events import KnownEvents
+from projections.fold.outcomes import History
 from projections.names import Key
+from projections.policy.policy import Rules
 from streams.log.history import read_events
+from streams.log.rollback_history import fetch_history, fetch_needed
+from tests.support.talks import Talks, event_for, summary_of
 from threadfold.testing.memory_log import MemoryLog
 
 KEY = Key("acme", "large")
+LARGE = 300_000
+"""Bytes of an event."""
 
 
 async def test_others_are_served_while_large_events_are_read_back() -> None:
@@ -27,3 +41,52 @@ async def test_others_are_served_while_large_events_are_read_back() -> None:
         turns += 1
     assert len(reading.result()) == 40
     assert turns > 4  # in one go it is one
+
+
+def large_talk(count: int) -> tuple[MemoryLog, Talks]:
+    """A conversation of large messages, of which the window has left the older ones out."""
+    rules = Rules({"working_budget": 1_500, "model_window": 8_000, "reserve_tokens": 1_000})
+    log, talks = MemoryLog(1), Talks(random.Random(1), 0, [KEY], rules=rules)
+    for k in range(count):
+        talks.say(KEY, events.Message("user", f"{k} " + "x" * LARGE), tokens=LARGE // 5)
+        log.put(0, *talks.rows[-1])
+    return log, talks
+
+
+async def peak_of(reading: Awaitable[History]) -> tuple[History, int]:
+    tracemalloc.start()
+    history = await reading
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return history, peak
+
+
+@pytest.fixture
+def little_room(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Bytes that may be kept of events."""
+    monkeypatch.setattr("streams.log.history.READ_BYTES", 4 * LARGE)
+    monkeypatch.setattr("streams.log.event_reads.KEPT_BYTES", 8 * LARGE)
+    return 8 * LARGE
+
+
+async def test_what_a_rollback_keeps_of_large_events_is_bounded(little_room: int) -> None:
+    log, talks = large_talk(100)
+    history, peak = await peak_of(fetch_history(log, talks.windows[KEY], 60))
+    assert history.window is not None and history.window.meta.position == 60
+    assert peak < 3 * little_room < 60 * LARGE
+
+
+async def test_what_a_late_summary_makes_whole_again_is_read_a_few_events_at_a_time(
+    little_room: int,
+) -> None:
+    log, talks = large_talk(100)
+    window, known = talks.windows[KEY], KnownEvents(talks.logs[KEY])
+    summary = event_for(KEY, summary_of(talks.requests[KEY][0], talks.logs[KEY], ""), "summary")
+    needs = apply(window, 100, summary)
+    assert len(needs.texts) > 50
+    expected = window.copy()
+    apply(expected, 100, summary, History(texts=known))
+    history, peak = await peak_of(fetch_needed(log, window, needs))
+    assert peak < 3 * little_room < 50 * LARGE
+    assert apply(window, 100, summary, history).status is Status.APPLIED
+    assert window.image() == expected.image()

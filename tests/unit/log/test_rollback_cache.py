@@ -13,6 +13,7 @@ from projections.events import types as events
 from projections.fold.replay import replay
 from projections.names import Position
 from projections.storage.records import Checkpoint
+from streams.log.history import READ_BYTES
 from streams.log.log import Raw
 from streams.log.rollback_cache import RollbackCache
 from streams.partition.partition import Partition
@@ -75,8 +76,13 @@ async def folded(
     ]
 
 
-@pytest.mark.parametrize("kept", [1 << 24, 30_000, 1])
-async def test_windows_are_those_of_the_replay_whatever_is_kept(kept: int) -> None:
+@pytest.mark.parametrize(
+    ("kept", "at_once"), [(1 << 24, READ_BYTES), (30_000, READ_BYTES), (1, READ_BYTES), (1, 5_000)]
+)
+async def test_windows_are_those_of_the_replay_whatever_is_kept(
+    kept: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams.log.history.READ_BYTES", at_once)
     rollbacks = 0
     for seed in range(4):
         talks = random_talks(seed, 250, NUMBER, KEYS)

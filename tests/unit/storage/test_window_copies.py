@@ -17,6 +17,8 @@ from projections.storage.window_copies import (
     BACK,
     ENDS,
     EVERY,
+    FEWEST,
+    LARGE,
     MOST,
     NO_CHANGE,
     RECENT,
@@ -24,6 +26,7 @@ from projections.storage.window_copies import (
     changed_copies,
     decode_copies,
     even_copy,
+    large_copy,
 )
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES
@@ -63,6 +66,19 @@ def test_after_rollbacks_into_old_history_the_last_few_copies_are_kept() -> None
         change = changed_copies(window, EVERY, back=True)
         names |= {name for name, _ in change.put}
     assert len(names) == BACK
+
+
+def test_of_large_events_copies_are_kept_at_any_number_of_events_and_are_bounded() -> None:
+    names = set()
+    window = grown(FEWEST - 1)
+    assert not changed_copies(window, 0, large=True) and large_copy(window) is None
+    for count in range(FEWEST, 40 * LARGE, 8):
+        window.meta.count = window.meta.position = count
+        ((name, copy),) = changed_copies(window, count - 1, large=True).put[:1]
+        assert large_copy(window) == (name, copy)
+        names.add(name)
+    assert LARGE // 2 < len(names) <= LARGE, "also where positions are so many apart each time"
+    assert write_of(grown(FEWEST)).copies.clear, "one that is written anew may have had some"
 
 
 def test_of_large_copies_fewer_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,4 +144,4 @@ def test_a_copy_that_cannot_be_read_is_left_out() -> None:
     spoiled = replace(copy, body=copy.body[:-3])
     for read in (spoiled.refilled, spoiled.bare):
         with pytest.raises(ValueError, match="cannot be read"):
-            read()
+            read(KEY, PARTITION, RULES)
