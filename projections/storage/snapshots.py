@@ -201,6 +201,8 @@ class Refilled:
         """Raises ``ValueError`` when the snapshot cannot be read."""
         self._of = key, partition, rules
         self._parts = _parts(snapshot)
+        self.position = _meta(self._parts.meta).position
+        """The offset of its last event."""
         self._missing = {entry.offset: entry for entry in self._parts.tail if has_text(entry)}
         self._tools = tools_of(self._parts.tail)
         self._variants = Variants(

@@ -18,8 +18,10 @@ windows a bounded number at a time.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Set
+from collections.abc import AsyncIterator, Callable, Set
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -31,22 +33,22 @@ from projections.storage.records import Checkpoint, Stored, Write, stub_write, w
 from projections.storage.snapshots import (
     MARKER_KEY,
     Marker,
+    Refilled,
     Snapshot,
     Stamp,
     decode_snapshot,
-    restore,
-    snapshot_offsets,
     stamp_of,
 )
 from projections.storage.stubs import is_packed, stub_of, unpack
 from projections.window.window import Window
-from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, kid_of_body, open_body
-from streams.log.history import event_of
-from streams.log.log import Log, Raw
+from streams.encryption.payload_cipher import NotAuthentic, kid_of_body, open_body
+from streams.log.history import Pieces, event_of
+from streams.log.log import Log
 from streams.partition.log_identity import identity
 from streams.partition.partition import Partition
 from streams.recovery.snapshot_topic import SnapshotTopic, find_marker
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 32 << 20
@@ -335,44 +337,44 @@ def _opened(log: Log, name: bytes, body: bytes) -> bytes | None:
 async def _restored(
     partition: Partition, log: Log, chunk: list[tuple[Key, Snapshot]]
 ) -> tuple[list[Window], dict[Key, int]]:
-    """The windows of a chunk with their text, which is read from the log in one go; and the times
-    of their last records (ms).
+    """The windows of a chunk with their text, which is read from the log; and the times of their
+    last records (ms).
     """
-    number = partition.number
+    number, rules = partition.number, partition.rules
+    windows: dict[bytes, Refilled] = {}
     try:
-        offsets = [snapshot_offsets(snapshot.body) for _, snapshot in chunk]
+        for key, snapshot in chunk:
+            windows[str(key).encode()] = Refilled(key, number, rules, snapshot.body)
     except ValueError as error:
         raise _Distrust(f"a snapshot cannot be read: {error}") from None
-    rows = await log.read(Position(number, offset) for part in offsets for offset in part)
-    windows = []
-    for (key, snapshot), wanted in zip(chunk, offsets, strict=True):
-        try:
-            windows.append(
-                restore(
-                    key,
-                    number,
-                    partition.rules,
-                    snapshot.body,
-                    _events(log.seals, rows, key, number, wanted),
-                )
-            )
-        except Exception as error:  # noqa: BLE001 (a deployment's own callable may fail in any way: the fold will tell)
-            raise _Distrust(
-                f"{key}: its snapshot and the log do not fit ({type(error).__name__})"
-            ) from None
-    last = {window.key: Position(number, window.meta.position) for window in windows}
-    rows |= await log.read(at for at in last.values() if at.offset >= 0 and at not in rows)
-    return windows, {key: rows[at].timestamp for key, at in last.items() if at in rows}
+    names = {str(key).encode(): key for key, _ in chunk}
+    lasts = {window.position for window in windows.values() if window.position >= 0}
+    offsets = sorted(lasts.union(*(window.missing for window in windows.values())))
+    times: dict[int, int] = {}
+    pieces = Pieces(log, number)
+    while offsets:
+        piece = await pieces.read(offsets)
+        offsets, texts = offsets[len(piece.asked) :], dict[bytes, dict[int, AnyEvent]]()
+        for raw in piece.rows.values():
+            if raw.offset in lasts:
+                times[raw.offset] = raw.timestamp
+            event = event_of(raw, names[raw.key], log.seals) if raw.key in names else None
+            if event is not None and raw.key is not None:
+                texts.setdefault(raw.key, {})[raw.offset] = event
+        for name, found in texts.items():
+            _fit(names[name], partial(windows[name].put, found.get))
+    restored = [_fit(names[name], window.window) for name, window in windows.items()]
+    return restored, {
+        window.key: times[window.meta.position]
+        for window in restored
+        if window.meta.position in times
+    }
 
 
-def _events(
-    seals: PayloadCipher, rows: dict[Position, Raw], key: Key, number: int, offsets: list[int]
-) -> dict[int, AnyEvent]:
-    """The conversation's events among these rows."""
-    found: dict[int, AnyEvent] = {}
-    for offset in offsets:
-        raw = rows.get(Position(number, offset))
-        event = event_of(raw, key, seals) if raw is not None else None
-        if event is not None:
-            found[offset] = event
-    return found
+def _fit(key: Key, build: Callable[[], T]) -> T:
+    try:
+        return build()
+    except Exception as error:  # noqa: BLE001 (a deployment's own callable may fail in any way: the fold will tell)
+        raise _Distrust(
+            f"{key}: its snapshot and the log do not fit ({type(error).__name__})"
+        ) from None
