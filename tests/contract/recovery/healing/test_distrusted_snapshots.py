@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -143,8 +143,11 @@ class Forgetful:
     def __getattr__(self, name: str) -> object:
         return getattr(self._log, name)
 
-    async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
-        return {p: raw for p, raw in (await self._log.read(positions)).items() if p != self._gone}
+    async def read_within(
+        self, positions: Sequence[Position], most_bytes: int
+    ) -> tuple[dict[Position, Raw], int]:
+        found, count = await self._log.read_within(positions, most_bytes)
+        return {p: raw for p, raw in found.items() if p != self._gone}, count
 
 
 async def test_an_old_snapshot_written_over_a_newer_one_after_the_marker_sets_all_aside(
