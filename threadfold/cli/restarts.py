@@ -24,7 +24,11 @@ LITTLE_SPACE = 16 << 20
 LONGEST_LINE = 600
 LAST_LINES = 400
 """Of a log, the lines that are searched for an error: stack traces are long."""
-_LEVEL = re.compile(r"\b(ERROR|FATAL|CRITICAL)\b|\"level\":\"(error|critical)\"|^threadfold: ")
+_LEVEL = re.compile(
+    r"\b(ERROR|FATAL|CRITICAL)\b|\"level\":\"(error|critical)\"|^threadfold: "
+    r"|^\d+:[A-Z] .* # (Fatal|(Warning: )?(Could not|Can't|Unable|Bad)) "
+)
+"""The last ones are Redis': its levels are signs."""
 _EXCEPTION = re.compile(
     r"(Caused by: |Exception in thread \S+ )?([A-Za-z_]\w*\.)*\w*(Error|Exception|Panic)\b(:|$)"
 )

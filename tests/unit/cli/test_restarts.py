@@ -137,6 +137,13 @@ org.apache.kafka.common.errors.KafkaStorageException: it failed
 {STACK}2026-11-23T00:48:02,238 WARN ReplicaManager: Stopping serving replicas in dir log
 2026-11-23T00:48:02,282 WARN ReplicaManager: Broker 1 stopped fetcher for partitions e-3,
 """
+REDIS = """\
+7:M 28 Nov 2026 04:37:54.803 # WARNING Memory overcommit must be enabled!
+7:M 28 Nov 2026 04:37:54.836 * Running mode=standalone, port=33567.
+7:M 28 Nov 2026 04:37:54.836 # Warning: Could not create server TCP listening socket\
+ 127.0.0.1:33567: bind: Address already in use
+7:M 28 Nov 2026 04:37:54.836 # Failed listening on port 33567 (tcp), aborting.
+"""
 TRACEBACK = """\
 [2026-11-23 00:57:18,229] [1556] [INFO] [^--Monitor]: Stopping...
 Traceback (most recent call last):
@@ -160,6 +167,7 @@ ValueError: not this one
             "ERROR:    [Errno 98] address in use\nINFO: done\n",
             "ERROR:    [Errno 98] address in use",
         ),
+        (REDIS, REDIS.splitlines()[2]),
         ("2026-11-23T00:48:04,761 WARN LogLoader: Corruption found in segment 0\n", ""),
         ("", ""),
     ],
