@@ -28,7 +28,8 @@ class KnownEvents:
     def __init__(self, events: Iterable[tuple[int, AnyEvent]] = (), *, whole: bool = True) -> None:
         """Args: ``whole``: the log has no others than these, and none is forgotten."""
         self.size = 0
-        """Bytes of what may be forgotten, about."""
+        self.kept = 0
+        """Bytes of what may be forgotten, and of summaries whose reads were, about."""
         self.made: dict[tuple[int, tuple[Variant, ...], str], Text | None] = {}
         """Texts that were made of events, for who needs those of more events than are known at a
         time: by offset, variants and tool; None where there is no text.
@@ -52,7 +53,9 @@ class KnownEvents:
         self.weigh(asked, size)
 
     def weigh(self, offsets: Sequence[int], size: int) -> None:
-        """Count events at these offsets, ``size`` bytes, whether they are here or come yet."""
+        """Count events at these offsets, which were added, as ``size`` bytes: those that are added
+        after they were forgotten would stay.
+        """
         self._reads.append((offsets, size))
         self.size += size
 
@@ -70,5 +73,7 @@ class KnownEvents:
             offsets, size = self._reads.popleft()
             self.size -= size
             for offset in offsets:
-                if not isinstance(self._events.get(offset), SummaryEvent):
+                if isinstance(self._events.get(offset), SummaryEvent):
+                    self.kept += size // len(offsets)
+                else:
                     self._events.pop(offset, None)

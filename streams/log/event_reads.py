@@ -30,12 +30,10 @@ class EventReads:
 
     async def rows(self, offsets: Sequence[int]) -> Piece:
         """The records at the first of these offsets, as many as are read at once, for who adds
-        their events.
+        their events, and then weighs them.
         """
         self._make_room()
-        piece = await self._pieces.read(offsets)
-        self.texts.weigh(piece.asked, piece.size)
-        return piece
+        return await self._pieces.read(offsets)
 
     async def read(self, offsets: Iterable[int]) -> None:
         """Have the events at these offsets, as far as the log has them."""

@@ -30,7 +30,14 @@ from projections.storage.window_copies import (
 from projections.window.shared_images import SharedImages
 from projections.window.window import Window
 from streams.log.event_reads import EventReads
-from streams.log.history import READ_BYTES, ROW_BYTES, events_of, pieces_backwards, read_events
+from streams.log.history import (
+    READ_BYTES,
+    ROW_BYTES,
+    Piece,
+    events_of,
+    pieces_backwards,
+    read_events,
+)
 from streams.log.log import Log, Row
 
 logger = logging.getLogger(__name__)
@@ -64,7 +71,7 @@ class Unusable(Exception):
 class Part:
     """The fold of the events after ``begin`` up to the offset ``upto``.
 
-    Up to ``goal`` it is under way: ``rows`` are read, ``offsets`` are not. It has to be folded up
+    Up to ``goal`` it is under way: ``piece`` is read, ``offsets`` are not. It has to be folded up
     to ``unsure``, where an event that takes another one out may be a repeat. ``made`` are copies on
     the way, with their offsets; ``since`` are the bytes that came after the last one.
     """
@@ -74,8 +81,7 @@ class Part:
     upto: int
     goal: int
     offsets: list[int] = field(default_factory=list)
-    rows: dict[Position, Row] = field(default_factory=dict)
-    row_bytes: int = 0
+    piece: Piece | None = None
     unsure: int = -1
     made: list[tuple[int, NamedCopy]] = field(default_factory=list)
     since: int = 0
@@ -93,10 +99,23 @@ class Part:
         """Know the bytes of its window, as often as that was folded on."""
         self.window_bytes = sum([len(e.body) + ROW_BYTES for e in self.fold.window.tail])
 
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that are read of it and not folded, about."""
+        return 0 if self.piece is None else self.piece.size
+
     def put_back(self) -> None:
         """Have what was read of it and is not folded be read again."""
-        unread = sorted(at.offset for at in self.rows if at.offset > self.fold.reached)
-        self.offsets, self.rows, self.row_bytes = unread + self.offsets, {}, 0
+        if self.piece is not None:
+            reached = self.fold.reached
+            self.offsets = [at for at in self.piece.asked if at > reached] + self.offsets
+            self.end_piece()
+
+    def end_piece(self) -> None:
+        """What was read is folded, or not needed now."""
+        if self.piece is not None:
+            self.fold.texts.weigh(self.piece.asked, self.piece.size)
+            self.piece = None
 
     def take_made(self) -> list[NamedCopy]:
         """The copies that were made since the last call, but for those after which something was
@@ -115,6 +134,7 @@ class PartedFold:
     def __init__(self, log: Log, key: Key, partition: int) -> None:
         self.reads = EventReads(log, key, partition)
         """The events that were read, and reads them."""
+        self._of = log, key, partition
         self._log = log
         self._parts: list[Part] = []
         self._images = SharedImages()
@@ -122,7 +142,8 @@ class PartedFold:
     @property
     def size(self) -> int:
         """Bytes of all that is kept, about."""
-        return self.reads.texts.size + self._images.size + sum(part.size for part in self._parts)
+        texts = self.reads.texts.size + self.reads.texts.kept
+        return texts + self._images.size + sum(part.size for part in self._parts)
 
     def shrink(self, most: int) -> None:
         """Forget events, and then the parts that were used longest ago, until that is no more than
@@ -135,8 +156,7 @@ class PartedFold:
         while self._parts and self.size > most:
             del self._parts[0]
         if not self._parts:
-            self.reads.texts.forget(0)
-            self._images = SharedImages()
+            self.reads, self._images = EventReads(*self._of), SharedImages()
 
     async def part_of(
         self,
@@ -246,27 +266,29 @@ class PartedFold:
 
     async def _go_on(self, window: Window, target: int, part: Part, count: int) -> None:
         """Fold a part on to its goal."""
-        while part.rows or part.offsets:
-            if not part.rows:
+        while part.piece or part.offsets:
+            if part.piece is None:
                 for other in self._parts:
                     # They wait for one another, and may be many.
-                    if sum(one.row_bytes for one in self._parts) > READ_BYTES:
+                    if sum(one.read_bytes for one in self._parts) > READ_BYTES:
                         other.put_back()
-                piece = await self.reads.rows(part.offsets)
-                part.offsets, part.rows = part.offsets[len(piece.asked) :], piece.rows
-                part.row_bytes = piece.size
+                part.piece = await self.reads.rows(part.offsets)
+                part.offsets = part.offsets[len(part.piece.asked) :]
+            rows = part.piece.rows
             try:
-                await asyncio.to_thread(self._fold_rows, window, target, part, count)
+                await asyncio.to_thread(self._fold_rows, window, target, part, rows, count)
             except NotRead as needed:
                 await self.reads.read_needed(needed)
             else:
-                part.rows, part.row_bytes = {}, 0
+                part.end_piece()
         part.upto = part.goal
         part.weigh()
 
-    def _fold_rows(self, window: Window, target: int, part: Part, count: int) -> None:
+    def _fold_rows(
+        self, window: Window, target: int, part: Part, rows: dict[Position, Row], count: int
+    ) -> None:
         """In a thread: fold what was read up to the goal, and know what is behind it."""
-        fold, rows = part.fold, part.rows
+        fold = part.fold
         order = deque(
             position
             for position, row in sorted(rows.items())

@@ -20,7 +20,7 @@ from operator import attrgetter
 from projections.events.validation import Record
 from projections.fold.known_events import NotRead
 from projections.fold.outcomes import History, Outcome
-from projections.fold.replay import COPIES_BYTES, Logged, ReplayCheckpoints
+from projections.fold.replay import COPIES_BYTES, ReplayCheckpoints
 from projections.names import Key, Position
 from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher
@@ -45,7 +45,7 @@ class _Known:
 
     @property
     def size(self) -> int:
-        return self.fold.texts.size + self.fold.size
+        return self.fold.texts.size + self.fold.texts.kept + self.fold.size
 
     def forget_events(self) -> int:
         """Forget events, which are read again when they are needed; returns how many bytes."""
@@ -236,19 +236,19 @@ class RollbackCache:
         found: set[int] = set()
         async for some in offsets_backwards(log, window, above=known.upto):
             found.update(some)
-        offsets, events = sorted(found), list[Logged]()
-        while offsets or events:
-            if not events:
-                piece = await known.reads.rows(offsets)
-                offsets = offsets[len(piece.asked) :]
-                events = events_of(piece.rows, window.key, log.seals)
-            try:
-                known.fold.extend(events)
-            except NotRead as needed:
-                await known.reads.read_needed(needed)
-                events = [one for one in events if one[0] > known.fold.reached]
-            else:
-                events = []
+        offsets = sorted(found)
+        while offsets:
+            piece = await known.reads.rows(offsets)
+            offsets = offsets[len(piece.asked) :]
+            events = events_of(piece.rows, window.key, log.seals)
+            while events:
+                try:
+                    known.fold.extend(events)
+                    break
+                except NotRead as needed:
+                    await known.reads.read_needed(needed)
+                    events = [one for one in events if one[0] > known.fold.reached]
+            known.fold.texts.weigh(piece.asked, piece.size)
         known.upto = window.meta.position
 
     def _shrink(self) -> None:
