@@ -23,9 +23,23 @@ def nested_beyond(value: bytes, levels: int) -> bool:
     """Whether arrays and objects of a JSON text nest deeper than ``levels``; for what is no JSON
     the answer only has to be the same.
     """
-    if value.count(b"[") + value.count(b"{") <= levels:
+    if not _opens_more(value, levels):
         return False
     return (len(value) > _BEGIN and _beyond(value[:_BEGIN], levels)) or _beyond(value, levels)
+
+
+def _opens_more(value: bytes, levels: int) -> bool:
+    """Whether there are more opening brackets; they are looked for and not counted, as in a long
+    text there are few.
+    """
+    for bracket in (b"[", b"{"):
+        at = value.find(bracket)
+        while at >= 0:
+            levels -= 1
+            if levels < 0:
+                return True
+            at = value.find(bracket, at + 1)
+    return False
 
 
 def _beyond(value: bytes, levels: int) -> bool:
