@@ -9,6 +9,15 @@ from projections.events.types import AnyEvent, SummaryEvent
 from projections.fold.rehydration import Text
 from projections.window.entry import Variant
 
+Place = tuple[int, tuple[Variant, ...], str, str]
+"""Of a text that is made of an event: its offset, its variants, its tool, and the id under which
+its call is sent.
+"""
+MADE_BYTES = 8 << 20
+"""Bytes of texts that are kept."""
+ROW_BYTES = 500
+"""What one takes beside its body, about."""
+
 
 class NotRead(Exception):
     """Events at these offsets are needed, which ascend; not all at once: with the first of them it
@@ -30,10 +39,8 @@ class KnownEvents:
         self.size = 0
         self.kept = 0
         """Bytes of what may be forgotten, and of summaries whose reads were, about."""
-        self.made: dict[tuple[int, tuple[Variant, ...], str], Text | None] = {}
-        """Texts that were made of events, for who needs those of more events than are known at a
-        time: by offset, variants and tool; None where there is no text.
-        """
+        self.made_bytes = 0
+        self._made: dict[Place, Text | None] = {}
         self._events: dict[int, AnyEvent | None] = dict(events)
         """None: the log has none there."""
         self._whole = whole
@@ -66,6 +73,28 @@ class KnownEvents:
     def unread(self, offsets: Iterable[int]) -> list[int]:
         """Those of these offsets at which it is not known what the log has, ascending."""
         return [] if self._whole else sorted({at for at in offsets if at not in self._events})
+
+    def made(self, place: Place) -> Text | None:
+        """A text that was made of an event, None where it has none; raises ``KeyError``."""
+        return self._made[place]
+
+    def make(self, place: Place, text: Text | None) -> None:
+        """Keep a text that was made of an event: whoever needs those of more events than are known
+        at a time has them one after the other, and the next one has them again.
+        """
+        self._made[place] = text
+        self.made_bytes += ROW_BYTES + (len(text.body) if text is not None else 0)
+
+    def only_made(self) -> KnownEvents:
+        """The texts alone, as those of a log that has nothing else."""
+        other = KnownEvents()
+        other._made = dict(self._made)
+        return other
+
+    def trim(self) -> None:
+        """Keep no texts if they are too many. Not while somebody collects what he needs."""
+        if self.made_bytes > MADE_BYTES:
+            self._made, self.made_bytes = {}, 0
 
     def forget(self, most: int) -> None:
         """Forget what was read first, until the rest is no more than ``most`` bytes."""

@@ -263,7 +263,7 @@ class ReplayCheckpoints:
         else:
             apply(window, offset, event, given)
             self._put(window, offset, False)  # it is not asked for again
-        self.texts.made.clear()
+        self.texts.trim()
         return False
 
     def _needed(self, window: Window, offset: int, outcome: Outcome) -> History:

@@ -39,15 +39,16 @@ def undone(window: Window, offsets: Iterable[int], at: int, texts: KnownEvents) 
         if entry.offset not in wanted or entry.kind in RANGES:
             continue
         whole = _before(entry, at)
-        place = (entry.offset, whole.variants, tool_of(entry, tools))
-        if place not in texts.made:
+        place = (entry.offset, whole.variants, tool_of(entry, tools), entry.sent_id)
+        try:
+            text = texts.made(place)
+        except KeyError:
             event = texts.get(entry.offset)
             if event is None:
                 missing.append(entry.offset)
                 continue
-            shown = has_text(whole)
-            texts.made[place] = text_of(whole, event, variants, tools) if shown else None
-        text = texts.made[place]
+            text = text_of(whole, event, variants, tools) if has_text(whole) else None
+            texts.make(place, text)
         if text is not None:
             whole.put_text(*text)
         found[entry.offset] = whole

@@ -22,16 +22,16 @@ from projections.events.untrusted import Undecodable, json_decoder
 from projections.events.validation import Record, make_record
 from projections.fold.apply import id_hash_of
 from projections.fold.replay import Logged
-from projections.names import Key, Position, parse_position
+from projections.names import Key, Position
+from streams.compaction.left_behind import LeftBehind
 from streams.compaction.requests import Asked, CompactionRequest, event_id_of, what_is_asked
-from streams.compaction.span import Span, SpanLost, content_of, read_span, standing_of
+from streams.compaction.span import Span, SpanLost, content_of, read_span
 from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
 from streams.compaction.summarizers.registry import Summarizers
 from streams.compaction.summarizers.segments import summarize
 from streams.compaction.summarizers.span_messages import messages_of
 from streams.log.history import read_events
 from streams.log.log import Log
-from streams.log.said import said_at
 from streams.metrics.declared import COMPACTIONS, FALLBACKS, SUMMARY_SECONDS
 from streams.metrics.metrics import Metrics
 from streams.runtime.log_fields import about
@@ -90,6 +90,7 @@ class Compactor:
         """What was asked, by the time at which it was answered, in that order, and the offset of
         the summary: the fold may not have come to it yet.
         """
+        self._left_behind = LeftBehind(log)
         self._making: dict[bytes, asyncio.Event] = {}
         """What texts are being made of, until they are in the log."""
         self._made: dict[bytes, int] = {}
@@ -191,7 +192,7 @@ class Compactor:
         summarizer = self._summarizer(request.summarizer)
         begun = time.perf_counter()
         covers = _span_of(request, span)
-        left = await self._left_behind(request, key, covers, previous, made_at)
+        left = await self._left_behind.text(request, key, covers, previous, made_at)
         answer = left or await summarize(
             summarizer,
             SummaryInput(
@@ -239,53 +240,6 @@ class Compactor:
         except InvalidPolicy as error:
             logger.warning("%s; %s is used instead", error, EXTRACTIVE)
             return self._summarizers(EXTRACTIVE)
-
-    async def _left_behind(
-        self,
-        request: CompactionRequest,
-        key: Key,
-        covers: dict[str, Any],
-        previous: events.Summary | None,
-        made_at: int | None,
-    ) -> SummaryText | None:
-        """An earlier answer's text, if it was made of exactly this by the summariser asked now."""
-        offsets = absolute(request.left_behind) + ([] if made_at is None else [made_at])
-        standing = standing_of(covers["positions"], covers["stands"])
-        async for step in said_at(self.log, key, request.partition, offsets):
-            for _, event in step:
-                if (
-                    isinstance(event, events.SummaryEvent)
-                    and (data := event.data).policy == request.policy
-                    # Extractive ones stand in for others, and not the other way round.
-                    and request.summarizer in (data.summarizer, EXTRACTIVE)
-                    # What an operator took out since does not stand any more.
-                    and standing_of(data.span.positions, data.span.stands) == standing
-                    and await self._stood_on(data, request, key, previous)
-                ):
-                    cost = None if data.cost is None else 0.0
-                    return SummaryText(data.text, data.tokens, data.summarizer, data.model, cost)
-        return None
-
-    async def _stood_on(
-        self,
-        data: events.Summary,
-        request: CompactionRequest,
-        key: Key,
-        previous: events.Summary | None,
-    ) -> bool:
-        """Whether the predecessor of an answer says what this one says: it may have been appended
-        again, too.
-        """
-        if data.previous == request.previous:
-            return True
-        if data.previous_position is None or previous is None:
-            return False
-        offset = parse_position(data.previous_position).offset
-        found = await read_events(self.log, key, request.partition, [offset])
-        before = found[0][1] if found else None
-        if not isinstance(before, events.SummaryEvent):
-            return False
-        return before.data.text == previous.text
 
     async def _previous(self, request: CompactionRequest, key: Key) -> events.Summary | None:
         if request.previous_offset is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 
+from projections.errors import KafkaUnavailable
 from projections.fold.known_events import KnownEvents, NotRead
 from projections.fold.replay import Logged
 from projections.names import Key
@@ -41,7 +42,16 @@ class EventReads:
             pass
 
     async def read_needed(self, needed: NotRead) -> None:
-        """Have the first of the events that a fold needs to go on."""
+        """Have the first of the events that a fold needs to go on.
+
+        Raises:
+            KafkaUnavailable: the log has lost them since they were read. The next fold finds that
+                at its beginning.
+        """
+        if not needed.offsets:
+            raise KafkaUnavailable(
+                f"events of {self._key.shown} are gone that were read a moment ago: it begins again"
+            )
         self._make_room()
         async with aclosing(self.pieces(needed.offsets)) as pieces:
             await anext(pieces)

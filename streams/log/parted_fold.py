@@ -142,8 +142,9 @@ class PartedFold:
     @property
     def size(self) -> int:
         """Bytes of all that is kept, about."""
-        texts = self.reads.texts.size + self.reads.texts.kept
-        return texts + self._images.size + sum(part.size for part in self._parts)
+        texts = self.reads.texts
+        known = texts.size + texts.kept + texts.made_bytes
+        return known + self._images.size + sum(part.size for part in self._parts)
 
     def shrink(self, most: int) -> None:
         """Forget events, and then the parts that were used longest ago, until that is no more than

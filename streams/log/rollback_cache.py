@@ -45,7 +45,8 @@ class _Known:
 
     @property
     def size(self) -> int:
-        return self.fold.texts.size + self.fold.texts.kept + self.fold.size
+        texts = self.fold.texts
+        return texts.size + texts.kept + texts.made_bytes + self.fold.size
 
     def forget_events(self) -> int:
         """Forget events, which are read again when they are needed; returns how many bytes."""

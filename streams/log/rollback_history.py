@@ -21,7 +21,6 @@ from projections.fold.undone_cuts import undone
 from projections.names import Position
 from projections.storage.window_copies import NamedCopy, WindowCopy
 from projections.window.window import Window
-from streams.log.event_reads import EventReads
 from streams.log.log import Log
 from streams.log.parted_fold import (
     Part,
@@ -99,15 +98,15 @@ async def fetch_needed(
     """
     if outcome.target is not None:
         return await fetch_history(log, window, outcome.target, copies)
-    reads = EventReads(log, window.key, window.partition, kept_bytes=0)
+    parts = copies.take_fold() or PartedFold(log, window.key, window.partition)
+    texts = parts.reads.texts
+    texts.trim()
     while True:
         try:
-            found = await asyncio.to_thread(
-                undone, window, outcome.texts, outcome.since, reads.texts
-            )
+            found = await asyncio.to_thread(undone, window, outcome.texts, outcome.since, texts)
             break
         except NotRead as needed:
-            await reads.read_needed(needed)
+            await parts.reads.read_needed(needed)
     lost = [offset for offset in outcome.texts if offset not in found]
     if lost and outcome.needs_all_texts:
         begin = await beginning(log, window.partition)
@@ -117,7 +116,10 @@ async def fetch_needed(
                 f"what a rollback of {window.key.shown} makes whole again, from {first} on, is gone"
             )
             refuse_lost(log, window.partition, begin, gone, "it stays shortened")
-    return History(texts=reads.texts)
+    history = History(texts=texts.only_made())
+    if takes_long(window, outcome):
+        copies.keep_fold(parts)
+    return history
 
 
 async def fetch_history(log: Log, window: Window, target: int, kept: Copies = NO_COPIES) -> History:
@@ -175,7 +177,7 @@ async def _found(
     await _read_chains(parts, window, restored, copies)
     chain = summary_chain(window, parts.reads.texts, target)
     await asyncio.to_thread(take_summaries, restored, chain, target, parts.reads.texts)
-    parts.reads.texts.made.clear()
+    parts.reads.texts.trim()
     return History(restored, parts.reads.texts)
 
 

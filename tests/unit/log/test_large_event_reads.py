@@ -18,7 +18,8 @@ from projections.fold.outcomes import History
 from projections.names import Key
 from projections.policy.policy import Rules
 from streams.log.history import read_events
-from streams.log.rollback_history import fetch_history, fetch_needed
+from streams.log.parted_fold import PartedFold
+from streams.log.rollback_history import NoCopies, fetch_history, fetch_needed
 from tests.support.talks import Talks, event_for, summary_of
 from threadfold.testing.memory_log import MemoryLog
 
@@ -90,3 +91,31 @@ async def test_what_a_late_summary_makes_whole_again_is_read_a_few_events_at_a_t
     assert peak < 3 * little_room < 50 * LARGE
     assert apply(window, 100, summary, history).status is Status.APPLIED
     assert window.image() == expected.image()
+
+
+class Keeps(NoCopies):
+    """What the last one read is kept for the next one."""
+
+    fold: PartedFold | None = None
+
+    def take_fold(self) -> PartedFold | None:
+        return self.fold
+
+    def keep_fold(self, fold: PartedFold) -> None:
+        self.fold = fold
+
+
+async def test_what_a_late_summary_made_whole_again_the_next_one_does_not_read_again(
+    little_room: int,
+) -> None:
+    log, talks = large_talk(60)
+    window, keeps = talks.windows[KEY], Keeps()
+    summary = event_for(KEY, summary_of(talks.requests[KEY][0], talks.logs[KEY], ""), "summary")
+    needs = apply(window, 60, summary)
+    first = await fetch_needed(log, window, needs, keeps)
+    again = await fetch_needed(MemoryLog(1), window, needs, keeps)
+    other = window.copy()
+    for mine, history in ((window, first), (other, again)):
+        assert apply(mine, 60, summary, history).status is Status.APPLIED
+    assert window.image() == other.image()
+    assert keeps.fold is not None and keeps.fold.size < 2 * little_room
