@@ -41,6 +41,8 @@ class KnownEvents:
         """Bytes of what may be forgotten, and of summaries whose reads were, about."""
         self.made_bytes = 0
         self._made: dict[Place, Text | None] = {}
+        self._had: set[int] = set()
+        """Where there are events of which a text was made."""
         self._events: dict[int, AnyEvent | None] = dict(events)
         """None: the log has none there."""
         self._whole = whole
@@ -83,18 +85,23 @@ class KnownEvents:
         at a time has them one after the other, and the next one has them again.
         """
         self._made[place] = text
+        self._had.add(place[0])
         self.made_bytes += ROW_BYTES + (len(text.body) if text is not None else 0)
+
+    def has(self, offset: int) -> bool:
+        """Whether it is known that there is an event."""
+        return offset in self._had or self._events.get(offset) is not None
 
     def only_made(self) -> KnownEvents:
         """The texts alone, as those of a log that has nothing else."""
         other = KnownEvents()
-        other._made = dict(self._made)
+        other._made, other._had = dict(self._made), set(self._had)
         return other
 
     def trim(self) -> None:
         """Keep no texts if they are too many. Not while somebody collects what he needs."""
         if self.made_bytes > MADE_BYTES:
-            self._made, self.made_bytes = {}, 0
+            self._made, self._had, self.made_bytes = {}, set(), 0
 
     def forget(self, most: int) -> None:
         """Forget what was read first, until the rest is no more than ``most`` bytes."""

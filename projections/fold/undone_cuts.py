@@ -43,11 +43,11 @@ def undone(window: Window, offsets: Iterable[int], at: int, texts: KnownEvents) 
         try:
             text = texts.made(place)
         except KeyError:
-            event = texts.get(entry.offset)
-            if event is None:
+            event, shown = texts.get(entry.offset), has_text(whole)
+            if event is None and (shown or not texts.has(entry.offset)):
                 missing.append(entry.offset)
                 continue
-            text = text_of(whole, event, variants, tools) if has_text(whole) else None
+            text = text_of(whole, event, variants, tools) if shown and event else None
             texts.make(place, text)
         if text is not None:
             whole.put_text(*text)

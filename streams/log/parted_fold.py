@@ -148,7 +148,7 @@ class PartedFold:
 
     def shrink(self, most: int) -> None:
         """Forget events, and then the parts that were used longest ago, until that is no more than
-        ``most``; all, if what they share is.
+        ``most``; all, if what they share is more.
         """
         del self._parts[:-MOST_PARTS]
         if self.size > most:
@@ -156,7 +156,7 @@ class PartedFold:
             texts.forget(max(0, most - (self.size - texts.size)))
         while self._parts and self.size > most:
             del self._parts[0]
-        if not self._parts:
+        if self.size > most:
             self.reads, self._images = EventReads(*self._of), SharedImages()
 
     async def part_of(

@@ -102,6 +102,7 @@ class Keeps(NoCopies):
         return self.fold
 
     def keep_fold(self, fold: PartedFold) -> None:
+        fold.shrink(LARGE)
         self.fold = fold
 
 
@@ -118,4 +119,4 @@ async def test_what_a_late_summary_made_whole_again_the_next_one_does_not_read_a
     for mine, history in ((window, first), (other, again)):
         assert apply(mine, 60, summary, history).status is Status.APPLIED
     assert window.image() == other.image()
-    assert keeps.fold is not None and keeps.fold.size < 2 * little_room
+    assert keeps.fold is not None and keeps.fold.size < LARGE < little_room
