@@ -98,7 +98,8 @@ async def fetch_needed(
     """
     if outcome.target is not None:
         return await fetch_history(log, window, outcome.target, copies)
-    parts = copies.take_fold() or PartedFold(log, window.key, window.partition)
+    kept = copies.take_fold()
+    parts = kept or PartedFold(log, window.key, window.partition)
     texts = parts.reads.texts
     texts.trim()
     while True:
@@ -117,7 +118,7 @@ async def fetch_needed(
             )
             refuse_lost(log, window.partition, begin, gone, "it stays shortened")
     history = History(texts=texts.only_made())
-    if takes_long(window, outcome):
+    if kept or takes_long(window, outcome):
         copies.keep_fold(parts)
     return history
 

@@ -17,6 +17,7 @@ from projections.fold.known_events import KnownEvents
 from projections.fold.outcomes import History
 from projections.names import Key
 from projections.policy.policy import Rules
+from streams.log import rollback_history
 from streams.log.history import read_events
 from streams.log.parted_fold import PartedFold
 from streams.log.rollback_history import NoCopies, fetch_history, fetch_needed
@@ -99,7 +100,8 @@ class Keeps(NoCopies):
     fold: PartedFold | None = None
 
     def take_fold(self) -> PartedFold | None:
-        return self.fold
+        fold, self.fold = self.fold, None
+        return fold
 
     def keep_fold(self, fold: PartedFold) -> None:
         fold.shrink(LARGE)
@@ -107,13 +109,14 @@ class Keeps(NoCopies):
 
 
 async def test_what_a_late_summary_made_whole_again_the_next_one_does_not_read_again(
-    little_room: int,
+    little_room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, talks = large_talk(60)
     window, keeps = talks.windows[KEY], Keeps()
     summary = event_for(KEY, summary_of(talks.requests[KEY][0], talks.logs[KEY], ""), "summary")
     needs = apply(window, 60, summary)
     first = await fetch_needed(log, window, needs, keeps)
+    monkeypatch.setattr(rollback_history, "LONG_TEXTS", 1 << 30)
     again = await fetch_needed(MemoryLog(1), window, needs, keeps)
     other = window.copy()
     for mine, history in ((window, first), (other, again)):
