@@ -5,22 +5,21 @@ under way, is not made anew.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from projections.events.types import delta
 from projections.events.validation import make_record
-from projections.names import Position, partition_of
+from projections.names import partition_of
 from projections.policy.policy import Rules
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, Piece, request_for
 from streams.compaction.summarizers.base import SummaryInput, SummaryText
-from streams.log.log import Raw
 from streams.settings.settings import Settings
 from tests.contract.compaction.test_compactor import RULES, SETTINGS, last, talk
 from tests.support.compaction import KEY, Terse, append, fold
+from tests.support.counting_log import CountingLog
 from tests.support.worker import until
 from threadfold.testing import MemoryLog
 
@@ -76,19 +75,8 @@ async def test_a_summary_that_rollbacks_left_behind_is_appended_again_and_not_pa
     assert model.calls == 1
 
 
-class Counting(MemoryLog):
-    """Counts the records that are read one by one."""
-
-    read_rows = 0
-
-    async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
-        found = await super().read(positions)
-        self.read_rows += len(found)
-        return found
-
-
 async def test_what_is_no_summary_is_looked_at_once_behind_all_spans_of_a_conversation() -> None:
-    log, model = Counting(3), Counted()
+    log, model = CountingLog(3), Counted()
     compactor = Compactor(SETTINGS, log, lambda _: model)
     before, end = await left_behind(log, compactor)
     read = []

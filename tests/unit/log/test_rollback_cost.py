@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 import tracemalloc
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -24,6 +24,7 @@ from streams.log import parted_fold
 from streams.log.log import Raw
 from streams.log.parted_fold import PartedFold
 from streams.log.rollback_history import fetch_history
+from tests.support.counting_log import CountingLog
 from tests.support.histories import KEY, PARTITION, make_event
 from tests.support.talks import Talks, encode, event_for
 from threadfold.testing import MemoryLog
@@ -106,17 +107,6 @@ async def test_large_events_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyP
     assert whole.window is not None and parts.window is not None
     assert parts.window.image() == whole.window.image()
     assert parts.window.meta.position == 20
-
-
-class CountingLog(MemoryLog):
-    """Counts the records that are read."""
-
-    read_rows = 0
-
-    async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
-        found = await super().read(positions)
-        self.read_rows += len(found)
-        return found
 
 
 class Kept:
