@@ -28,10 +28,13 @@ from streams.log.event_reads import KEPT_BYTES as KEPT_EVENTS
 from streams.log.event_reads import EventReads
 from streams.log.history import ROW_BYTES, events_of, offsets_backwards
 from streams.log.log import Log, Raw, Row
-from streams.log.rollback_history import NO_COPIES, Copies, fetch_needed
+from streams.log.parted_fold import PartedFold
+from streams.log.rollback_history import NO_COPIES, Copies, NoCopies, fetch_needed
 
 KEPT_BYTES = 128 << 20
 """Bytes kept at most: records and folds together, folds half of it."""
+TEXTS, TEXT_BYTES = 4, 8 << 20
+"""Conversations of which texts are kept that were made whole again, and bytes of each."""
 _offset = attrgetter("offset")
 
 
@@ -55,6 +58,24 @@ class _Known:
         return before - self.size
 
 
+class _LastTexts(NoCopies):
+    """Keeps what one conversation's last summary made whole again."""
+
+    def __init__(
+        self, folds: OrderedDict[tuple[Key, int], PartedFold], place: tuple[Key, int]
+    ) -> None:
+        self._folds, self._place = folds, place
+
+    def take_fold(self) -> PartedFold | None:
+        return self._folds.pop(self._place, None)
+
+    def keep_fold(self, fold: PartedFold) -> None:
+        fold.shrink(TEXT_BYTES)
+        self._folds[self._place] = fold
+        if len(self._folds) > TEXTS:
+            self._folds.popitem(last=False)
+
+
 class RollbackCache:
     """A :class:`streams.log.log.Log` in front of another one, and :meth:`fetch`, which answers what
     rollbacks need. For one reader, in one event loop; records never change.
@@ -72,6 +93,10 @@ class RollbackCache:
         self._folds: OrderedDict[tuple[Key, int], _Known] = OrderedDict()
         """By conversation and rules, the ones used last at the end."""
         self._folded = 0
+        self._texts: OrderedDict[tuple[Key, int], PartedFold] = OrderedDict()
+        """What was made whole again last, by conversation and rules: late summaries follow one
+        another.
+        """
 
     # -- the log
 
@@ -204,9 +229,9 @@ class RollbackCache:
 
         Args: ``copies`` of the window are of no use here: what came is known.
         """
-        if outcome.target is None:
-            return await fetch_needed(log, window, outcome)
         place = (window.key, id(window.rules))
+        if outcome.target is None:
+            return await fetch_needed(log, window, outcome, _LastTexts(self._texts, place))
         known = self._folds.pop(place, None)
         self._folded -= 0 if known is None else known.size
         if known is None or known.upto > window.meta.position:

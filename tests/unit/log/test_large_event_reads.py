@@ -20,7 +20,9 @@ from projections.policy.policy import Rules
 from streams.log import rollback_history
 from streams.log.history import read_events
 from streams.log.parted_fold import PartedFold
+from streams.log.rollback_cache import RollbackCache
 from streams.log.rollback_history import NoCopies, fetch_history, fetch_needed
+from tests.support.counting_log import CountingLog
 from tests.support.talks import Talks, event_for, summary_of
 from threadfold.testing.memory_log import MemoryLog
 
@@ -45,10 +47,10 @@ async def test_others_are_served_while_large_events_are_read_back() -> None:
     assert turns > 4  # in one go it is one
 
 
-def large_talk(count: int) -> tuple[MemoryLog, Talks]:
+def large_talk(count: int) -> tuple[CountingLog, Talks]:
     """A conversation of large messages, of which the window has left the older ones out."""
     rules = Rules({"working_budget": 1_500, "model_window": 8_000, "reserve_tokens": 1_000})
-    log, talks = MemoryLog(1), Talks(random.Random(1), 0, [KEY], rules=rules)
+    log, talks = CountingLog(1), Talks(random.Random(1), 0, [KEY], rules=rules)
     for k in range(count):
         talks.say(KEY, events.Message("user", f"{k} " + "x" * LARGE), tokens=LARGE // 5)
         log.put(0, *talks.rows[-1])
@@ -123,3 +125,17 @@ async def test_what_a_late_summary_made_whole_again_the_next_one_does_not_read_a
         assert apply(mine, 60, summary, history).status is Status.APPLIED
     assert window.image() == other.image()
     assert keeps.fold is not None and keeps.fold.size < LARGE < little_room
+
+
+async def test_nor_does_the_next_one_in_a_rebuild(little_room: int) -> None:
+    log, talks = large_talk(60)
+    window, cache = talks.windows[KEY], RollbackCache(log)
+    summary = event_for(KEY, summary_of(talks.requests[KEY][0], talks.logs[KEY], ""), "summary")
+    needs = apply(window, 60, summary)
+    for read in (len(needs.texts), 0):
+        log.read_rows = 0
+        history = await cache.fetch(cache, window, needs)
+        assert log.read_rows == read
+        other = window.copy()
+        assert apply(other, 60, summary, history).status is Status.APPLIED
+    assert little_room < 60 * LARGE
