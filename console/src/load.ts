@@ -56,6 +56,8 @@ export interface Pages<P, T> {
   more: (() => void) | null;
   /** Begin anew with the first page. */
   again: () => void;
+  /** Load the first page anew; those after it stay. */
+  renew: () => void;
   error: string;
 }
 
@@ -85,7 +87,8 @@ export function usePages<P extends Page, T>(
   };
   const items = new Map<string, T>();
   for (const item of all.flatMap(itemsOf)) if (!items.has(nameOf(item))) items.set(nameOf(item), item);
-  return { first, items: [...items.values()], more: next ? () => more(next) : null, again, error: error || failed };
+  const older = next ? (): void => more(next) : null;
+  return { first, items: [...items.values()], more: older, again, renew: loadFirst, error: error || failed };
 }
 
 export interface Action {

@@ -27,7 +27,7 @@ interface LogProps {
 
 export function LogView({ conversation, live, joined }: LogProps): JSX.Element {
   const path = (before?: string): string => v1(["conversations", conversation, "history"], { before, limit: 50 });
-  const { first, items, more, again, error } = usePages<Page, LoggedEvent>(
+  const { first, items, more, again, renew, error } = usePages<Page, LoggedEvent>(
     path,
     (page) => page.events,
     (event) => event.position,
@@ -35,7 +35,8 @@ export function LogView({ conversation, live, joined }: LogProps): JSX.Element {
   // A page that was read before the stream was open lacks what came between the two.
   const begun = useRef(joined);
   useEffect(() => {
-    if (joined && !begun.current) again();
+    // Older pages that were asked for meanwhile stay.
+    if (joined && !begun.current) renew();
   }, [joined]);
   const known = new Set(items.map((event) => event.position));
   const last = live.findLastIndex((event) => known.has(event.position));

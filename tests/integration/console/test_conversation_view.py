@@ -49,6 +49,17 @@ def test_a_log_shows_nothing_of_the_conversation_that_was_open_before(world: Wor
     assert "day 3 of the month" not in browser.text()
 
 
+def test_older_events_stay_when_the_stream_of_a_log_opens(world: World) -> None:
+    browser = world.sign_in()
+    browser.run(HOLD_STREAMS)
+    world.show("conversations/journey/log").shows("Book the first one.", "not live")
+    browser.button("Show older events")
+    browser.shows("This is the first event.", "day 3 of the month")
+    append(world.acme, "journey", [{"type": "message", "role": "user", "content": "Lately."}])
+    browser.run("window.release()")
+    browser.shows("Lately.", "This is the first event.", "day 3 of the month")
+
+
 def test_a_log_has_what_came_before_its_stream_was_open(world: World) -> None:
     append(world.acme, "slow", [{"type": "message", "role": "user", "content": "At first."}])
     browser = world.sign_in()
