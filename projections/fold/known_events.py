@@ -30,8 +30,8 @@ class NotRead(Exception):
 
 
 class KnownEvents:
-    """Events by offset. Those that were read first may be forgotten, but for summaries: who needs
-    one of them, or one that was never read, is told to read it.
+    """Events by offset. Those that were read first may be forgotten, but for summaries.
+    :class:`NotRead` names those that are needed and not here.
     """
 
     def __init__(self, events: Iterable[tuple[int, AnyEvent]] = (), *, whole: bool = True) -> None:

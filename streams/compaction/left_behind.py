@@ -19,7 +19,7 @@ from streams.log.said import said_at
 from streams.settings.endpoints import EXTRACTIVE
 
 KNOWN, MOST = 100, 4_096
-"""Conversations of which it is known what is no summary, and events of one at most."""
+"""Conversations whose offsets without a summary are remembered, and how many of each."""
 
 
 class LeftBehind:
