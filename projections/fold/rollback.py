@@ -14,10 +14,7 @@ from projections.events.token_cost import trusted_tokens
 from projections.fold.known_events import KnownEvents
 from projections.fold.outcomes import History, Outcome, Status, Taught, id_hash_of
 from projections.fold.summary_acceptance import why_not
-from projections.fold.summary_effects import (
-    accept_summary,
-    active_summary,
-)
+from projections.fold.summary_effects import accept_summary, active_summary
 from projections.fold.undone_cuts import made_since, replace_entries, undone
 from projections.names import parse_position
 from projections.window.entry import RANGES, Entry, Kind

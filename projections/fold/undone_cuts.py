@@ -39,16 +39,16 @@ def undone(window: Window, offsets: Iterable[int], at: int, texts: KnownEvents) 
         if entry.offset not in wanted or entry.kind in RANGES:
             continue
         whole = _before(entry, at)
-        place = (entry.offset, whole.variants, tool_of(entry, tools), entry.sent_id)
+        shape = (whole.variants, tool_of(entry, tools), entry.sent_id)
         try:
-            text = texts.made(place)
+            text = texts.made(entry.offset, shape)
         except KeyError:
             event, shown = texts.get(entry.offset), has_text(whole)
             if event is None and (shown or not texts.has(entry.offset)):
                 missing.append(entry.offset)
                 continue
             text = text_of(whole, event, variants, tools) if shown and event else None
-            texts.make(place, text)
+            texts.make(entry.offset, shape, text)
         if text is not None:
             whole.put_text(*text)
         found[entry.offset] = whole

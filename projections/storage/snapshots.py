@@ -8,7 +8,7 @@ decodes to None and is not trusted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 
@@ -23,6 +23,7 @@ from projections.reducers.variants import Variants
 from projections.window.entry import Entry
 from projections.window.image import decode_meta, encode_meta
 from projections.window.meta import VERSION as WINDOW_VERSION
+from projections.window.meta import Meta
 from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 
@@ -143,8 +144,8 @@ def decode_marker(value: bytes | None, stamp: Stamp) -> Marker | None:
 
 
 def take_snapshot(window: Window) -> bytes:
-    """The bounded part of a window without its tail's text: what :func:`restore` needs beside the
-    events at the tail's positions.
+    """The bounded part of a window without its tail's text: what :class:`Refilled` needs beside
+    the events at the tail's positions.
     """
     bare = [
         msgspec.structs.replace(e, body=b"", reasoning=b"") if e.body else e for e in window.tail
@@ -162,36 +163,12 @@ _parts = refusing(msgspec.msgpack.Decoder(_Parts).decode)
 _meta = refusing(decode_meta)
 
 
-def snapshot_offsets(snapshot: bytes) -> list[int]:
-    """The offsets of the events whose text the snapshot left in the log, ascending; raises
-    ``ValueError`` when it cannot be read.
-    """
-    return [entry.offset for entry in _parts(snapshot).tail if has_text(entry)]
-
-
 def bare(key: Key, partition: int, rules: Rules, snapshot: bytes) -> Window:
     """The window a snapshot was taken of, without its tail's text; raises ``ValueError`` when it
     cannot be read.
     """
-    return _window(key, partition, rules, _parts(snapshot))
-
-
-def restore(
-    key: Key, partition: int, rules: Rules, snapshot: bytes, at: Mapping[int, AnyEvent]
-) -> Window:
-    """Build the window a snapshot was taken of, byte for byte.
-
-    Args:
-        at: the events at :func:`snapshot_offsets`.
-
-    Raises:
-        KeyError: an event is not there: the log lost it, or the snapshot is of another incarnation
-            of the topic.
-        ValueError: the snapshot cannot be read.
-    """
-    restored = Refilled(key, partition, rules, snapshot)
-    restored.put(at.get)
-    return restored.window()
+    parts = _parts(snapshot)
+    return _window(key, partition, rules, parts, _meta(parts.meta))
 
 
 class Refilled:
@@ -201,8 +178,7 @@ class Refilled:
         """Raises ``ValueError`` when the snapshot cannot be read."""
         self._of = key, partition, rules
         self._parts = _parts(snapshot)
-        self.position = _meta(self._parts.meta).position
-        """The offset of its last event."""
+        self._head = _meta(self._parts.meta)
         self._missing = {entry.offset: entry for entry in self._parts.tail if has_text(entry)}
         self._tools = tools_of(self._parts.tail)
         self._variants = Variants(
@@ -211,6 +187,11 @@ class Refilled:
             rules.callables,
             partial(rules.note_failure, key),
         )
+
+    @property
+    def position(self) -> int:
+        """The offset of its last event."""
+        return self._head.position
 
     @property
     def missing(self) -> list[int]:
@@ -228,16 +209,15 @@ class Refilled:
                 del self._missing[offset]
 
     def window(self) -> Window:
-        """The window, byte for byte; raises ``KeyError`` where an event is missing, ``ValueError``
-        like the beginning.
+        """The window, byte for byte; raises ``KeyError`` where an event is missing: the log lost
+        it, or the snapshot is of another incarnation of the topic.
         """
         if self._missing:
             raise KeyError(next(iter(self._missing)))
-        return _window(*self._of, self._parts)
+        return _window(*self._of, self._parts, self._head)
 
 
-def _window(key: Key, partition: int, rules: Rules, parts: _Parts) -> Window:
-    meta = _meta(parts.meta)
+def _window(key: Key, partition: int, rules: Rules, parts: _Parts, meta: Meta) -> Window:
     return Window(
         key,
         partition,

@@ -199,12 +199,11 @@ async def _scan_offsets(
 
 
 class Piece(NamedTuple):
-    """What a log has at some offsets: records, or events."""
+    """What a log has at some offsets, and how many bytes that takes in memory, about."""
 
     asked: Sequence[int]
     rows: dict[Position, Row]
     size: int
-    """Bytes that they take in memory, about."""
 
 
 class Pieces:
@@ -212,8 +211,9 @@ class Pieces:
     large, the next read does not try too many again.
     """
 
-    def __init__(self, log: Log, partition: int) -> None:
-        self._log, self._partition = log, partition
+    def __init__(self, log: Log, partition: int, most: int = READ_PART) -> None:
+        """Args: ``most``: records of one piece."""
+        self._log, self._partition, self._most = log, partition, most
         self._at_once = READ_FIRST
 
     async def read(self, offsets: Sequence[int]) -> Piece:
@@ -223,34 +223,37 @@ class Pieces:
         rows, read = await self._log.read_within(places, READ_BYTES)
         size = sum(len(row.value or b"") + ROW_BYTES for row in rows.values())
         room = READ_BYTES * 3 // 4 * read // max(1, size)
-        self._at_once = max(1, min(READ_PART, room if read == len(asked) else read))
+        self._at_once = max(1, min(self._most, room if read == len(asked) else read))
         return Piece(asked[:read], dict(rows), size)
 
+    async def events(
+        self, key: Key, offsets: Sequence[int], shown: Callable[[AnyEvent], AnyEvent] | None = None
+    ) -> AsyncIterator[tuple[Piece, list[Logged]]]:
+        """The conversation's events at these offsets, in the same order, each piece of them with
+        its records, which are gone. What is not one of its events is left out. Others have their
+        turns while they are decoded: a few large ones take seconds.
 
-async def read_pieces(
-    log: Log, key: Key, partition: int, offsets: Sequence[int]
-) -> AsyncIterator[tuple[Sequence[int], list[Logged], int]]:
-    """The conversation's events at these offsets, in the same order, in pieces: the offsets that
-    were asked for, the events, and how many bytes they are. What is not one of its events is left
-    out. Others have their turns while they are decoded: a few large ones take seconds.
-    """
-    pieces = Pieces(log, partition)
-    with TimeSlices(SLICE).begin() as part:
-        while offsets:
-            part.give_up()
-            asked, rows, size = await pieces.read(offsets)
-            offsets, found = offsets[len(asked) :], list[Logged]()
-            for position in sorted(rows):
-                if part.over:
-                    await part.rest()
-                found += events_of({position: rows.pop(position)}, key, log.seals)
-            yield asked, found, size
+        Args:
+            shown: what is kept of an event.
+        """
+        with TimeSlices(SLICE).begin() as part:
+            while offsets:
+                part.give_up()
+                piece = await self.read(offsets)
+                offsets, found = offsets[len(piece.asked) :], list[Logged]()
+                for position in sorted(piece.rows):
+                    if part.over:
+                        await part.rest()
+                    event = event_of(piece.rows.pop(position), key, self._log.seals)
+                    if event is not None:
+                        found.append((position.offset, shown(event) if shown else event))
+                yield piece, found
 
 
 async def read_events(log: Log, key: Key, partition: int, offsets: Sequence[int]) -> list[Logged]:
-    """The conversation's events at these offsets, ascending, as :func:`read_pieces` reads them."""
-    pieces = read_pieces(log, key, partition, sorted(set(offsets)))
-    return [one async for _, found, _ in pieces for one in found]
+    """The conversation's events at these offsets, ascending (:meth:`Pieces.events`)."""
+    pieces = Pieces(log, partition).events(key, sorted(set(offsets)))
+    return [one async for _, found in pieces for one in found]
 
 
 def events_of(rows: Mapping[Position, Row], key: Key, seals: PayloadCipher) -> list[Logged]:

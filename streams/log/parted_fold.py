@@ -14,10 +14,10 @@ import time
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import partial
 
 from projections.errors import LogTruncated
 from projections.events.types import AnyEvent, SummaryEvent
-from projections.fold.known_events import NotRead
 from projections.fold.replay import COPIES_BYTES, ReplayCheckpoints, is_unsure
 from projections.names import Key, Position, parse_position
 from projections.storage.window_copies import (
@@ -134,7 +134,6 @@ class PartedFold:
     def __init__(self, log: Log, key: Key, partition: int) -> None:
         self.reads = EventReads(log, key, partition)
         """The events that were read, and reads them."""
-        self._of = log, key, partition
         self._log = log
         self._parts: list[Part] = []
         self._images = SharedImages()
@@ -142,9 +141,7 @@ class PartedFold:
     @property
     def size(self) -> int:
         """Bytes of all that is kept, about."""
-        texts = self.reads.texts
-        known = texts.size + texts.kept + texts.made_bytes
-        return known + self._images.size + sum(part.size for part in self._parts)
+        return self.reads.texts.size + self._images.size + sum(part.size for part in self._parts)
 
     def shrink(self, most: int) -> None:
         """Forget events, and then the parts that were used longest ago, until that is no more than
@@ -153,11 +150,12 @@ class PartedFold:
         del self._parts[:-MOST_PARTS]
         if self.size > most:
             texts = self.reads.texts
-            texts.forget(max(0, most - (self.size - texts.size)))
+            texts.forget(max(0, most - (self.size - texts.forgettable)))
         while self._parts and self.size > most:
             del self._parts[0]
         if self.size > most:
-            self.reads, self._images = EventReads(*self._of), SharedImages()
+            self.reads.forget_all()
+            self._images = SharedImages()
 
     async def part_of(
         self,
@@ -276,12 +274,8 @@ class PartedFold:
                 part.piece = await self.reads.rows(part.offsets)
                 part.offsets = part.offsets[len(part.piece.asked) :]
             rows = part.piece.rows
-            try:
-                await asyncio.to_thread(self._fold_rows, window, target, part, rows, count)
-            except NotRead as needed:
-                await self.reads.read_needed(needed)
-            else:
-                part.end_piece()
+            await self.reads.done(partial(self._fold_rows, window, target, part, rows, count))
+            part.end_piece()
         part.upto = part.goal
         part.weigh()
 

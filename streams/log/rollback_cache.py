@@ -10,17 +10,18 @@ read.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 
 from projections.events.validation import Record
-from projections.fold.known_events import NotRead
 from projections.fold.outcomes import History, Outcome
-from projections.fold.replay import COPIES_BYTES, ReplayCheckpoints
+from projections.fold.replay import COPIES_BYTES, Logged, ReplayCheckpoints
 from projections.names import Key, Position
 from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher
@@ -48,8 +49,11 @@ class _Known:
 
     @property
     def size(self) -> int:
-        texts = self.fold.texts
-        return texts.size + texts.kept + texts.made_bytes + self.fold.size
+        return self.fold.texts.size + self.fold.size
+
+    def extend(self, events: Sequence[Logged]) -> None:
+        """Fold on these events, but for those that were folded before one needed others."""
+        self.fold.extend([one for one in events if one[0] > self.fold.reached])
 
     def forget_events(self) -> int:
         """Forget events, which are read again when they are needed; returns how many bytes."""
@@ -140,19 +144,7 @@ class RollbackCache:
                 yield number, rows
 
     async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
-        found: dict[Position, Raw] = {}
-        missing: list[Position] = []
-        for position in positions:
-            raw = self._known(position)
-            if raw is None:
-                missing.append(position)
-            else:
-                found[position] = raw
-        if missing:
-            found.update(await self._log.read(missing))
-        if found:
-            await self._log.seals.ready(found.values())
-        return found
+        return (await self.read_within(list(dict.fromkeys(positions)), sys.maxsize))[0]
 
     async def read_within(
         self, positions: Sequence[Position], most_bytes: int
@@ -238,12 +230,9 @@ class RollbackCache:
             # Where the fold went back to its checkpoint, what came later is not before this event.
             known = self._begun(log, window)
         await self._read_on(log, window, known)
-        while True:
-            try:
-                history = known.fold.history(window, outcome.target)
-                break
-            except NotRead as needed:
-                await known.reads.read_needed(needed)
+        history = await known.reads.done(
+            partial(known.fold.history, window, outcome.target), in_thread=False
+        )
         self._folds[place] = known
         self._folded += known.size
         self._shrink()
@@ -267,13 +256,7 @@ class RollbackCache:
             piece = await known.reads.rows(offsets)
             offsets = offsets[len(piece.asked) :]
             events = events_of(piece.rows, window.key, log.seals)
-            while events:
-                try:
-                    known.fold.extend(events)
-                    break
-                except NotRead as needed:
-                    await known.reads.read_needed(needed)
-                    events = [one for one in events if one[0] > known.fold.reached]
+            await known.reads.done(partial(known.extend, events), in_thread=False)
             known.fold.texts.weigh(piece.asked, piece.size)
         known.upto = window.meta.position
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from projections.fold.known_events import NotRead
@@ -102,12 +103,7 @@ async def fetch_needed(
     parts = kept or PartedFold(log, window.key, window.partition)
     texts = parts.reads.texts
     texts.trim()
-    while True:
-        try:
-            found = await asyncio.to_thread(undone, window, outcome.texts, outcome.since, texts)
-            break
-        except NotRead as needed:
-            await parts.reads.read_needed(needed)
+    found = await parts.reads.done(partial(undone, window, outcome.texts, outcome.since, texts))
     lost = [offset for offset in outcome.texts if offset not in found]
     if lost and outcome.needs_all_texts:
         begin = await beginning(log, window.partition)

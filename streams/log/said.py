@@ -9,15 +9,13 @@ from collections.abc import AsyncIterator, Sequence
 
 from projections.events.types import AnyEvent, FilePart, ImagePart, MessageEvent, ToolResultEvent
 from projections.fold.replay import Logged
-from projections.names import Key, Position
-from streams.log.history import event_of
+from projections.names import Key
+from streams.log.history import Pieces, event_of
 from streams.log.log import Log
 from streams.runtime.time_slices import TimeSlices
 
-STEP_BYTES = 16 << 20
-"""Bytes of records that are read at once, by the mean size of those read before."""
-FIRST, MOST = 16, 1_000
-"""Events that are read at first, while it is not known how large they are, and at most at once."""
+MOST = 1_000
+"""Events that are read at once at most."""
 
 
 async def said_at(
@@ -27,22 +25,8 @@ async def said_at(
 
     What is not one of its events is left out. Others have their turns between two events.
     """
-    done, size, count = 0, 0, FIRST
-    while done < len(offsets):
-        step = offsets[done : done + count]
-        rows = await log.read(Position(partition, offset) for offset in step)
-        found: list[Logged] = []
-        with TimeSlices().begin() as part:
-            for position in sorted(rows):
-                if part.over:
-                    await part.rest()
-                raw = rows.pop(position)
-                size += len(raw.value or b"")
-                event = event_of(raw, key, log.seals)
-                if event is not None:
-                    found.append((position.offset, without_media(event)))
-        done += len(step)
-        count = max(1, min(MOST, STEP_BYTES * done // max(1, size)))
+    steps = Pieces(log, partition, MOST).events(key, offsets, without_media)
+    async for _, found in steps:
         yield found
 
 

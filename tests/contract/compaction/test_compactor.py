@@ -4,7 +4,7 @@ summarise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import pytest
@@ -120,7 +120,15 @@ class Weighed(MemoryLog):
     most = 0
 
     async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
-        rows = await super().read(positions)
+        return self._weighed(await super().read(positions))
+
+    async def read_within(
+        self, positions: Sequence[Position], most_bytes: int
+    ) -> tuple[dict[Position, Raw], int]:
+        rows, count = await super().read_within(positions, most_bytes)
+        return self._weighed(rows), count
+
+    def _weighed(self, rows: dict[Position, Raw]) -> dict[Position, Raw]:
         self.most = max(self.most, sum(len(raw.value or b"") for raw in rows.values()))
         return rows
 

@@ -19,13 +19,7 @@ from projections.errors import Healing, LogTruncated, UnknownProjection
 from projections.names import partition_of
 from projections.policy.policy import Rules
 from projections.storage.records import Checkpoint
-from projections.storage.snapshots import (
-    MARKER_KEY,
-    decode_marker,
-    decode_snapshot,
-    snapshot_offsets,
-    stamp_of,
-)
+from projections.storage.snapshots import MARKER_KEY, decode_marker, decode_snapshot, stamp_of
 from streams.control.control_topic import Control
 from streams.log.clients import admin_client, make_producer
 from streams.log.kafka_log import KafkaLog
@@ -43,6 +37,7 @@ from tests.support.commands import cli
 from tests.support.generations import open_generation
 from tests.support.lost_redis import covered, flush
 from tests.support.pipeline import POLICY
+from tests.support.restored_windows import snapshot_offsets
 from tests.support.worker import running_worker, until
 from tests.support.worker_process import KEYS, all_applied, messages, verified
 from threadfold import custom

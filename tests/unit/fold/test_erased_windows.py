@@ -14,10 +14,11 @@ from projections.fold.replay import Logged, apply_with_log, replay
 from projections.names import Key
 from projections.storage.layout import changes_of
 from projections.storage.records import NOTHING, Checkpoint, write_of
-from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
+from projections.storage.snapshots import take_snapshot
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
 from tests.support.profiles import examples
+from tests.support.restored_windows import restore, snapshot_offsets
 from threadfold.testing import MemoryStore
 
 seeds = st.integers(min_value=0, max_value=2**32)

@@ -13,7 +13,7 @@ from projections.fold.apply import Status, apply
 from projections.fold.memory_acceptance import MAX_RETRIEVED, MAX_USERS
 from projections.memory.identity import id_of
 from projections.names import Key, Position, user_tag, users_log
-from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
+from projections.storage.snapshots import take_snapshot
 from projections.window.window import Window
 from streams.log.log import Raw
 from streams.projector.memory_announcements import announcement
@@ -28,6 +28,7 @@ from tests.support.memories import (
     saved,
     value_of,
 )
+from tests.support.restored_windows import restore, snapshot_offsets
 
 KEY = Key("acme", "c1")
 TAG = user_tag("acme", USER)

@@ -20,10 +20,11 @@ from projections.fold.replay import replay
 from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.render import render_openai
-from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
+from projections.storage.snapshots import take_snapshot
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES
 from tests.support.profiles import examples
+from tests.support.restored_windows import restore, snapshot_offsets
 from tests.support.stories import Story
 from tests.support.talks import summary_of
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from projections.events import types as events
 from projections.fold.apply import Status
 from projections.fold.replay import apply_with_log, replay
-from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
+from projections.storage.snapshots import take_snapshot
 from projections.window.groups import group_tail
 from projections.window.window import Window
 from tests.support.histories import (
@@ -27,6 +27,7 @@ from tests.support.histories import (
     summary_for,
 )
 from tests.support.profiles import examples
+from tests.support.restored_windows import restore, snapshot_offsets
 
 seeds = st.integers(min_value=0, max_value=2**32)
 

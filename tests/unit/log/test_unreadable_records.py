@@ -22,8 +22,6 @@ from projections.storage.snapshots import (
     decode_marker,
     decode_snapshot,
     encode_snapshot,
-    restore,
-    snapshot_offsets,
     stamp_of,
 )
 from projections.window.window import Window
@@ -40,6 +38,7 @@ from streams.memory.extraction_requests import decode_extraction
 from streams.metrics.reports import read_reports
 from streams.projector.effect_sink import NullSink
 from streams.settings.settings import Settings
+from tests.support.restored_windows import restore, snapshot_offsets
 from threadfold.cli.summaries import line_of
 from threadfold.service.model_call import stored_call
 from threadfold.service.pages import flat_event

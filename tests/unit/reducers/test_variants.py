@@ -15,10 +15,11 @@ from projections.events.token_cost import measured
 from projections.fold.rehydration import refill
 from projections.policy.policy import Rules
 from projections.reducers.variants import Variants, soft_trimmed
-from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
+from projections.storage.snapshots import take_snapshot
 from projections.window.bodies import message_body, result_body
 from projections.window.entry import AT_ONCE, Entry, Kind, Variant, reducer_of
 from tests.support.histories import KEY, PARTITION, RULES, make_event
+from tests.support.restored_windows import restore, snapshot_offsets
 from tests.support.stories import Story
 
 LONG = "0123456789" * 100

@@ -20,8 +20,6 @@ from projections.storage.snapshots import (
     VERSION,
     decode_marker,
     decode_snapshot,
-    restore,
-    snapshot_offsets,
     stamp_of,
 )
 from projections.window.meta import VERSION as FOLD
@@ -32,6 +30,7 @@ from streams.settings.quotas import ApiKey, Tenant
 from tests.golden import make as golden_make
 from tests.golden.files import HERE, Golden, bytes_of, read_lines, releases, write_lines
 from tests.golden.make import state_of
+from tests.support.restored_windows import restore, snapshot_offsets
 
 ROOT = Path(__file__).resolve().parents[3]
 RELEASES = releases()
