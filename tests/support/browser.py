@@ -26,6 +26,20 @@ FOCUS = """
     return [name || one.tagName, getComputedStyle(one).outlineStyle];
 """
 """What has the focus, by its name, and the outline that shows it."""
+REST = """
+    const one = arguments[0];
+    one.scrollIntoView({ block: "center" });
+    const frame = () => new Promise((next) => requestAnimationFrame(next));
+    const place = () => JSON.stringify(one.getBoundingClientRect());
+    let last = "";
+    for (let same = 0, looks = 0; same < 5 && looks < 300 && one.isConnected; looks++) {
+        same = place() === last ? same + 1 : 0;
+        last = place();
+        await frame();
+    }
+"""
+"""Bring an element into sight, and wait until it rests: rows that come into sight get their height
+only then, and a click at where the button was is lost."""
 PROGRAMS = {
     "chromium": ("chromium", "chromium-browser", "google-chrome"),
     "driver": ("chromedriver",),
@@ -75,7 +89,9 @@ class Browser:
         return str(self.until(look, f"no element {xpath}"))
 
     def click(self, xpath: str) -> None:
-        self.command("POST", f"element/{self.find(xpath)}/click")
+        id_ = self.find(xpath)
+        self.run(REST, {ELEMENT: id_})
+        self.command("POST", f"element/{id_}/click")
 
     def button(self, text: str) -> None:
         self.click(f"//button[normalize-space()={text!r}]")

@@ -204,7 +204,11 @@ class Channel:
         if seen is None:
             self.recent_ids.add(id_hash, offset)
         for reader in self.readers:
-            if reader.after < offset:
+            if reader.after >= offset:
+                continue
+            if found.last:
+                reader.end_now(GONE, found.sse)
+            else:
                 reader.put(found.sse)
         if found.ends is not None:
             partial = self.partial

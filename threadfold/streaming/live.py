@@ -348,7 +348,7 @@ class Live:
             self.partials.expire()
             for reader in list(self.readers):
                 if reader.still_allowed is not None and not reader.still_allowed():
-                    reader.end(NOT_ALLOWED)
+                    reader.end_now(NOT_ALLOWED)
                 else:
                     reader.beat(now, self.heartbeat)
 

@@ -5,13 +5,14 @@ tenant (``threadfold.streaming.unsent``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from streams.log.log import Row
-from threadfold.streaming.reader import SLOW, Reader
+from threadfold.streaming.reader import Reader
 from threadfold.streaming.sse_event import HEARTBEAT, SseEvent
-from threadfold.streaming.unsent import Page, TenantStreams
+from threadfold.streaming.unsent import Page, PastRoom
 
 NextPage = Callable[[], Awaitable[Sequence[Row] | None]]
 """Returns a page's rows, in order; None after the last page."""
@@ -21,12 +22,13 @@ class PastPages:
     """The pages of one stream; :meth:`close` it in any case.
 
     Args:
+        room: of the tenant's streams of its kind.
         heartbeat: seconds after which a stream that waits for something sends a sign of life.
     """
 
-    def __init__(self, reader: Reader, tenant: TenantStreams, heartbeat: float) -> None:
+    def __init__(self, reader: Reader, room: PastRoom, heartbeat: float) -> None:
         self._reader = reader
-        self._tenant = tenant
+        self._room = room
         self._heartbeat = heartbeat
         self._page: Page | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -34,20 +36,21 @@ class PastPages:
     async def batches(
         self,
         next_page: NextPage,
-        batches_of: Callable[[Sequence[Row]], AsyncIterator[list[SseEvent]]],
+        batches_of: Callable[[Sequence[Row]], AsyncGenerator[list[SseEvent], None]],
     ) -> AsyncIterator[list[SseEvent]]:
-        """The batches of each page up to the last one, and heart-beats. It ends where the stream
-        does.
+        """The batches of each page up to the last one, and heart-beats. It ends when the stream
+        does: no batch follows the one that is being sent then.
         """
-        while self._reader.ended != SLOW:
+        while self._reader.ended is None:
             self._reading = asyncio.create_task(self._read(next_page), name="stream-past")
             async for beat in self.beats_until(self._reading):
                 yield beat
             self._reading.result()
             if self._page is None:
                 return
-            async for batch in batches_of(self._page.rows):
-                yield batch
+            async with aclosing(batches_of(self._page.rows)) as batches:
+                while self._reader.ended is None and (batch := await anext(batches, None)):
+                    yield batch
             self._leave()
 
     async def beats_until(self, work: asyncio.Future[Any]) -> AsyncIterator[list[SseEvent]]:
@@ -65,7 +68,7 @@ class PastPages:
         self._leave()
 
     async def _read(self, next_page: NextPage) -> None:
-        self._page = await self._tenant.past.page(next_page, self._cut)
+        self._page = await self._room.page(next_page, self._cut)
 
     def _cut(self) -> None:
         """Others of its tenant wait for the page that it does not send. What is queued came after

@@ -115,8 +115,22 @@ class Reader:
         self.after, self.joining, self.overflowed = after, True, False
 
     def end(self, reason: str) -> None:
-        """End with this reason, after what waits."""
+        """End with this reason, after what waits. While it joins, nothing that waits is sent: what
+        came before it may not have been.
+        """
+        if self.joining:
+            self.end_now(reason)
+        elif self.ended is None:
+            self.ended = reason
+            self._notify()
+
+    def end_now(self, reason: str, last: SseEvent | None = None) -> None:
+        """End with this reason; of what is not sent yet, send this event at most."""
         if self.ended is None:
+            self._clear()
+            self.overflowed = False
+            if last is not None:
+                self.put(last)
             self.ended = reason
             self._notify()
 

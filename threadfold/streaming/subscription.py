@@ -5,7 +5,7 @@ once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ class Subscription:
         tenant: TenantStreams,
     ) -> None:
         self._tenant = tenant
-        self._pages = PastPages(reader, tenant, heartbeat)
+        self._pages = PastPages(reader, tenant.past, heartbeat)
         self._channel = channel
         self._reader = reader
         self._windows = windows
@@ -86,14 +86,14 @@ class Subscription:
                 batches_of = partial(self._batches_of, missed.first, {})
                 async for batch in self._pages.batches(missed.next_page, batches_of):
                     yield batch
-            if not self._reader.overflowed:
+            if not self._reader.overflowed or self._reader.ended is not None:
                 break
             self._joined = await self._again(upto - 1)
         self._reader.joining = False
 
     async def _batches_of(
         self, scanned: int, chain: dict[int, None], rows: Sequence[Row]
-    ) -> AsyncIterator[list[SseEvent]]:
+    ) -> AsyncGenerator[list[SseEvent], None]:
         """A page's events. ``scanned``: from this offset on the log was scanned; ``chain``: what is
         known of the summaries.
         """

@@ -7,7 +7,7 @@ the position of the whole topic after it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
 
 from projections.names import parse_key
@@ -144,7 +144,7 @@ class SummariesSubscription:
         self._reader = reader
         self._since = since
         self._upto = summaries.join(reader)
-        self._pages = PastPages(reader, tenant, heartbeat)
+        self._pages = PastPages(reader, tenant.past_summaries, heartbeat)
         self._close = close
 
     def close(self) -> None:
@@ -167,14 +167,14 @@ class SummariesSubscription:
             batches_of_page = partial(self._batches_of, missed)
             async for batch in self._pages.batches(missed.next_page, batches_of_page):
                 yield batch
-            if not reader.overflowed:
+            if not reader.overflowed or reader.ended is not None:
                 break
             self._upto = self._summaries.join(reader)
         reader.joining = False
 
     async def _batches_of(
         self, missed: MissedSummaries, rows: Sequence[Row]
-    ) -> AsyncIterator[list[SseEvent]]:
+    ) -> AsyncGenerator[list[SseEvent], None]:
         """A page's events; what was sent is not sent again if it joins again."""
         since, seals = self._since, self._summaries.seals
         batch: list[SseEvent] = []

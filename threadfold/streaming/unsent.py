@@ -154,3 +154,5 @@ class TenantStreams:
         self.turns = turns
         self.unsent = Unsent()
         self.past = PastRoom()
+        # Their pages take long to find: conversations' streams do not wait for these.
+        self.past_summaries = PastRoom(MOST_PAST // 2)

@@ -52,7 +52,7 @@ def test_a_log_shows_nothing_of_the_conversation_that_was_open_before(world: Wor
 def test_older_events_stay_when_the_stream_of_a_log_opens(world: World) -> None:
     browser = world.sign_in()
     browser.run(HOLD_STREAMS)
-    world.show("conversations/journey/log").shows("Book the first one.", "not live")
+    world.show("conversations/journey/log").shows("Book the first one.", "not live", "Position")
     browser.button("Show older events")
     browser.shows("This is the first event.", "day 3 of the month")
     append(world.acme, "journey", [{"type": "message", "role": "user", "content": "Lately."}])

@@ -170,6 +170,7 @@ async def test_one_message_of_any_size_may_wait_and_joining_readers_overflow_ins
 
 async def test_a_heart_beat_comes_only_in_silence_and_what_waits_comes_before_the_end() -> None:
     reader = Reader()
+    reader.joining = False
     reader.beat(1.0, 5.0)
     reader.put(SseEvent("event", "1-1", b"{}"))
     reader.beat(6.5, 5.0)
@@ -180,3 +181,22 @@ async def test_a_heart_beat_comes_only_in_silence_and_what_waits_comes_before_th
     silent.beat(6.5, 5.0)
     async with asyncio.timeout(1):
         assert await silent.take() == [HEARTBEAT]
+
+
+async def test_of_a_reader_that_ends_at_once_or_before_its_past_is_sent_nothing_that_waits_comes() -> (
+    None
+):
+    last = SseEvent("event", "1-2", b"{}")
+    amid, now, erased = Reader(), Reader(), Reader()
+    erased.join(-1)
+    erased.overflowed = True
+    for reader in (amid, now, erased):
+        reader.put(SseEvent("event", "1-1", b"{}"))
+    now.joining = False
+    amid.end("the gateway stops")
+    now.end_now("not allowed")
+    erased.end_now("erased", last)
+    erased.put(SseEvent("event", "1-3", b"{}"))
+    assert [await reader.take() for reader in (amid, now, erased)] == [[], [], [last]]
+    assert await erased.take() == []
+    assert [r.ended for r in (amid, now, erased)] == ["the gateway stops", "not allowed", "erased"]

@@ -151,3 +151,20 @@ async def test_one_that_leaves_while_it_waits_holds_nothing() -> None:
     assert first is not None
     first.leave()
     assert room.bytes == 0
+
+
+async def test_a_conversations_past_does_not_wait_for_pages_of_summaries_that_take_long() -> None:
+    tenant, log, never = TenantStreams("acme", KeyedLimit(1)), Log(100), asyncio.Event()
+
+    async def read() -> list[Raw]:
+        await never.wait()
+        return []
+
+    slow = [
+        asyncio.create_task(tenant.past_summaries.page(read, lambda: None)) for _ in range(READING)
+    ]
+    await settled()
+    page = await asyncio.wait_for(tenant.past.page(log.read, lambda: None), 1)
+    assert page is not None
+    never.set()
+    await asyncio.gather(*slow)
