@@ -6,6 +6,7 @@ user's own is answered like what does not exist, before anything else of the req
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ _OWNER_MAY_CHANGE = tuple(
 """What these events hold, as streams write them."""
 _BEGINS = b'"offset":0,'
 """What the first piece of a text in progress holds."""
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the owner, while the past is sent."""
 NOT_YOURS = "the conversation is not yours any more, or that cannot be known now"
 
 
@@ -139,9 +142,10 @@ def own_seed(end_user: EndUser | None, key: str | None) -> str | None:
 async def own_batches(
     caller: Caller, end_user: EndUser, conversation: str, batches: AsyncIterator[list[SseEvent]]
 ) -> AsyncIterator[list[SseEvent]]:
-    """A stream's batches, up to the event that gives the conversation to another user. Call it once
-    the subscription is made: what comes later is in the batches, and what came before is waited
-    for, because the owner is read from a window, which follows the log.
+    """A stream's batches, up to the event that gives the conversation to another user, or the
+    second in which it was given away. Call it once the subscription is made: what comes later is in
+    the batches, and what came before is waited for, because the owner is read from a window, which
+    follows the log.
 
     Raises:
         UnknownConversation: it is not the user's any more.
@@ -159,16 +163,32 @@ async def own_batches(
             owner = await backend.owner(key)
         return owner is not None and owner.user == end_user.user
 
+    async def anothers() -> bool:
+        try:
+            owner = await backend.owner(key)
+        except ThreadfoldError:
+            return False  # the events that may change it are waited for
+        return owner is not None and owner.user != end_user.user
+
     owner = await backend.latest_owner(key)
     if owner is None or owner.user != end_user.user:
         raise unknown(key)
-    return _own(batches, still_own)
+    return _own(batches, still_own, anothers)
 
 
 async def _own(
-    batches: AsyncIterator[list[SseEvent]], still_own: Callable[[SseEvent], Awaitable[bool]]
+    batches: AsyncIterator[list[SseEvent]],
+    still_own: Callable[[SseEvent], Awaitable[bool]],
+    anothers: Callable[[], Awaitable[bool]],
 ) -> AsyncIterator[list[SseEvent]]:
+    looked = time.monotonic()
     async for batch in batches:
+        # What was said before the conversation was given away may take long to send.
+        if time.monotonic() - looked >= LOOK_EVERY:
+            looked = time.monotonic()
+            if await anothers():
+                yield [comment(NOT_YOURS)]
+                return
         upto = await _upto(batch, still_own)
         if upto:
             yield batch[:upto]

@@ -9,6 +9,9 @@ from streams.log.log import Log, Row
 from streams.runtime.keyed_limit import KeyedLimit
 from threadfold.streaming.catchup import PAGE_BYTES, SCAN
 
+MOST_REST = 1.0
+"""Seconds: a page may have waited for Kafka, which costs others nothing."""
+
 
 class MissedSummaries:
     """A tenant's records of a range of each partition, page by page.
@@ -40,7 +43,7 @@ class MissedSummaries:
             try:
                 return await self._page()
             finally:
-                turn.rest = time.monotonic() - begun
+                turn.rest = min(MOST_REST, time.monotonic() - begun)
 
     async def _page(self) -> list[Row]:
         rows: list[Row] = []

@@ -13,7 +13,7 @@ from streams.settings.settings import Settings
 from tests.support.end_users import Followed, World, follow
 from tests.support.gateway import is_problem, is_problem_401, say
 from tests.support.worker import until
-from threadfold.gateway import protocol
+from threadfold.gateway import end_users, protocol
 
 
 @pytest.mark.parametrize("carried", ["query", "cookie", "header"])
@@ -133,6 +133,28 @@ async def test_a_stream_ends_with_its_token_and_with_the_conversations_owner(wor
     await asyncio.gather(*tasks)
     assert "not yours any more" in until_lost.text
     assert "bob" not in until_lost.text
+
+
+async def test_who_lost_a_conversation_gets_no_more_of_its_past(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(end_users, "LOOK_EVERY", 0.0)
+    mine = await world.begin("ann", "hello")
+    events = f"/conversations/{mine}/events?wait=applied"
+    first = (await world("POST", events, "acme", say("first"))).json()["position"]
+    for n in range(30):
+        answer = await world("POST", events, "acme", say(f"{n} " + "x " * 400_000))
+        assert answer.status_code == 200, answer.text
+    path = f"/v1/conversations/{mine}/stream?after={first}&token={await world.token('ann')}"
+    got = bytearray()
+    async with asyncio.timeout(30), world.http.stream("GET", path) as answer:
+        async for piece in answer.aiter_bytes():
+            if not got:  # what is not read stays in the gateway, but for what sockets hold
+                await world.begin("bob", "for bob alone", name=mine)
+            got += piece
+    assert b"not yours any more" in got[-200:]
+    assert len(got) < 16_000_000
+    assert b"for bob alone" not in got
 
 
 async def test_a_conversation_whose_opening_is_rolled_back_is_nobodys(world: World) -> None:
