@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from projections.events.truncation import clip
-from projections.reducers.enforce_limits import enforce_limits, shorten
+from projections.reducers.enforce_limits import enforce_limits
 from projections.reducers.variants import Variants
 from projections.window.bodies import result_text
 from projections.window.entry import AT_ONCE, RENDERED, Entry, Kind
@@ -53,19 +53,3 @@ def _held_by_position(window: Window, result: Entry) -> Entry:
     shortened = msgspec.structs.replace(result, variants=())
     shortened.shorten(AT_ONCE, name, body, min(result.tokens, variants.tokens(body)), chars)
     return shortened
-
-
-def refold(window: Window, marked: int) -> None:
-    """Go through the tail as if its entries came only now, and cut again.
-
-    Used when a summary takes the tail's front, so that it makes no difference when that happened.
-    As that is a cut, too, tool results are shortened: among the entries up to ``marked``, at which
-    the summary was found to be due.
-    """
-    window.begin_refold()
-    tail = window.tail
-    for n, entry in enumerate(tail, 1):
-        window.refold_entry(entry)
-        if entry.offset <= marked and (n == len(tail) or tail[n].offset > marked):
-            shorten(window, n)
-        enforce_limits(window, n)

@@ -19,8 +19,7 @@ from projections.fold.outcomes import History, Outcome, Status, Taught
 from projections.fold.rehydration import reasoning_of
 from projections.fold.rollback import roll_back, take_out
 from projections.fold.summary_acceptance import why_not
-from projections.fold.summary_effects import accept_summary
-from projections.fold.undone_cuts import made_since
+from projections.fold.summary_effects import Acceptance, LateSummary
 from projections.names import parse_position, user_tag
 from projections.window import turns
 from projections.window.bodies import message_body, result_body
@@ -222,12 +221,16 @@ def _summary(
     reason = why_not(window, data)
     if reason is not None:
         return reason
-    due, kept = window.meta.due, set(events.absolute(data.span.kept))
-    at = due.at if due else offset
-    late = made_since(window, at, parse_position(data.span.to).offset, kept)
-    if late and history is None:
-        return Outcome(Status.NEEDS_HISTORY, offset, texts=late, since=at)
-    accepted = accept_summary(window, offset, data, tokens, (history or History()).texts)
+    if history is not None and history.window is not None:
+        window.take_over(history.window)
+        accepted = history.window.meta.summary
+        assert accepted is not None
+    else:
+        acceptance = Acceptance(window, offset, data, tokens)
+        if acceptance.late and history is None:
+            late = LateSummary(window, offset, data, tokens)
+            return Outcome(Status.NEEDS_HISTORY, offset, texts=acceptance.late, late=late)
+        accepted = acceptance.go_on((history or History()).texts)
     append(window, Entry(offset, Kind.NOTE))
     return Outcome(Status.APPLIED, offset, accepted=(accepted,))
 

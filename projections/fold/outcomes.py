@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from projections.events import types as events
 from projections.fold.known_events import KnownEvents
+from projections.fold.summary_effects import LateSummary
 from projections.window.meta import ActiveSummary
 from projections.window.window import Window
 
@@ -46,9 +47,9 @@ class Outcome(NamedTuple):
     ``accepted`` and ``voided`` are summary ids that came into force or lost it, in order: the live
     generation announces them. ``loop`` is what it appends as ``loop.detected``. ``taught`` is what
     it announces to the long-term memory. ``closes`` are where sessions were closed that a rollback
-    brought back. ``needs_all_texts``: of a ``NEEDS_HISTORY`` with ``texts`` that is not answered
-    without all of them; else what the log has lost of them stays shortened. ``since``: the cuts
-    after this offset are undone with the ``texts`` (``projections.fold.undone_cuts``).
+    brought back. Of a ``NEEDS_HISTORY``: ``since``: the cuts after this offset are undone with all
+    of the ``texts`` (``projections.fold.undone_cuts``); ``late``: makes the window of the history,
+    with these ``texts`` but for those that the log has lost, which stay shortened.
     """
 
     status: Status
@@ -61,8 +62,8 @@ class Outcome(NamedTuple):
     loop: events.LoopDetected | None = None
     taught: Taught | None = None
     closes: tuple[int, ...] = ()
-    needs_all_texts: bool = False
     since: int = -1
+    late: LateSummary | None = None
 
 
 def id_hash_of(event_id: str) -> bytes:
@@ -75,12 +76,13 @@ def id_hash_of(event_id: str) -> bytes:
 
 @dataclass(slots=True)
 class History:
-    """What a rollback beyond the window needs from the log.
+    """What an event needs from the log.
 
-    ``window`` is the fold of the conversation's events up to and including the target, with those
-    later summaries that are of nothing but these events, or None when the target is not one of
-    them. ``texts`` are events, for what was shortened and is to be whole again (where the log has
-    lost one of them, it stays as it is), and for the summaries that a rollback goes over.
+    ``window`` is, for a rollback beyond the window, the fold of the conversation's events up to and
+    including the target, with those later summaries that are of nothing but these events, or None
+    when the target is not one of them; for a late summary the window with it. ``texts`` are events,
+    for what was shortened and is to be whole again (where the log has lost one of them, it stays as
+    it is), and for the summaries that a rollback goes over.
     """
 
     window: Window | None = None

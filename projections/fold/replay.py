@@ -18,7 +18,8 @@ from projections.events import types as events
 from projections.events.types import AnyEvent
 from projections.fold.apply import History, Outcome, Status, apply, id_hash_of
 from projections.fold.known_events import KnownEvents, NotRead
-from projections.fold.rollback import take_out, take_summaries
+from projections.fold.rollback import LaterSummaries, take_out
+from projections.fold.summary_effects import LateSummary
 from projections.names import Key, parse_position
 from projections.policy.policy import Rules
 from projections.window.shared_images import SharedImage, SharedImages
@@ -178,6 +179,9 @@ class ReplayCheckpoints:
         """By its target, a fold that waits for the history of a rollback, how far it is, and that
         rollback: else those that wait for one another would have to be read at the same time.
         """
+        self._later: dict[tuple[int, int], LaterSummaries] = {}
+        self._late: dict[int, LateSummary] = {}
+        """What waits for events amid its work, by what it is of."""
 
     @property
     def held(self) -> int:
@@ -224,11 +228,18 @@ class ReplayCheckpoints:
         target is no event of the conversation. All of the window's summaries since have to be
         known. Raises as :meth:`restored`.
         """
-        restored = self.restored(window, target)
-        if restored is None:
-            return History()
-        take_summaries(restored, summary_chain(window, self.texts, target), target, self.texts)
-        return History(restored, self.texts)
+        place = (target, window.meta.position)
+        later = self._later.pop(place, None)
+        if later is None:
+            restored = self.restored(window, target)
+            if restored is None:
+                return History()
+            later = LaterSummaries(restored, summary_chain(window, self.texts, target), target)
+        try:
+            return History(later.take(self.texts), self.texts)
+        except NotRead:
+            self._later[place] = later
+            raise
 
     def restored(self, window: Window, target: int) -> Window | None:
         """The fold up to and including the target of a rollback of ``window``, without what an
@@ -268,6 +279,8 @@ class ReplayCheckpoints:
 
     def _needed(self, window: Window, offset: int, outcome: Outcome) -> History:
         """What the event at ``offset`` needs of the log, by what the fold answered."""
+        if outcome.late is not None:
+            return History(self._with_summary(offset, window, outcome.late))
         if outcome.target is None:
             return History(texts=self.texts)
         try:
@@ -277,6 +290,17 @@ class ReplayCheckpoints:
                 raise
             give = partial(self._given.__setitem__, offset)
             raise TooOld(older.target, window, give) from None
+
+    def _with_summary(self, offset: int, window: Window, late: LateSummary) -> Window:
+        """The window with the summary at ``offset``, which went on with its half before."""
+        begun = self._late.pop(offset, late)
+        if begun.window is window:
+            late = begun
+        try:
+            return late.go_on(self.texts)
+        except NotRead:
+            self._late[offset] = late
+            raise
 
     def _at(self, target: int) -> _Copy | None:
         """The fold as it stood after the event at ``target``, None where none of the conversation's

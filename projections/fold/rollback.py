@@ -14,7 +14,7 @@ from projections.events.token_cost import trusted_tokens
 from projections.fold.known_events import KnownEvents
 from projections.fold.outcomes import History, Outcome, Status, Taught, id_hash_of
 from projections.fold.summary_acceptance import why_not
-from projections.fold.summary_effects import accept_summary, active_summary
+from projections.fold.summary_effects import Acceptance, active_summary
 from projections.fold.undone_cuts import made_since, replace_entries, undone
 from projections.names import parse_position
 from projections.window.entry import RANGES, Entry, Kind
@@ -35,9 +35,7 @@ def roll_back(
         late = made_since(window, target, -1)
         late = tuple(o for o in late if o <= target)
         if late and history is None:
-            return Outcome(
-                Status.NEEDS_HISTORY, offset, texts=late, needs_all_texts=True, since=target
-            )
+            return Outcome(Status.NEEDS_HISTORY, offset, texts=late, since=target)
         whole = undone(window, late, target, (history or History()).texts)
         _go_back(window, offset, target, at, whole)
         taught = _taught(window, target)
@@ -118,27 +116,39 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
     )
 
 
-def take_summaries(
-    restored: Window,
-    chain: Sequence[tuple[int, events.SummaryEvent]],
-    target: int,
-    texts: KnownEvents,
-) -> None:
-    """Take summaries that came after the target, and are of nothing but what was before it, into
+class LaterSummaries:
+    """Takes summaries that came after the target, and are of nothing but what was before it, into
     the fold up to there.
 
     Args:
         chain: accepted summaries, newest first (``projections.fold.replay.summary_chain``).
-
-    Raises:
-        NotRead: ``texts`` has to know more; ``restored`` is of no use any more.
     """
-    for at, event in reversed(chain):
+
+    def __init__(
+        self, restored: Window, chain: Sequence[tuple[int, events.SummaryEvent]], target: int
+    ) -> None:
+        self.window = restored
+        self._rest = list(chain)
+        self._target = target
+        self._acceptance: Acceptance | None = None
+
+    def take(self, texts: KnownEvents) -> Window:
+        """The window with all of them; raises ``NotRead`` as ``Acceptance.go_on``."""
+        while self._rest:
+            self._acceptance = self._acceptance or self._acceptance_of(*self._rest[-1])
+            if self._acceptance is not None:
+                self._acceptance.go_on(texts)
+            self._acceptance = None
+            self._rest.pop()
+        return self.window
+
+    def _acceptance_of(self, at: int, event: events.SummaryEvent) -> Acceptance | None:
         data = event.data
-        tokens = trusted_tokens(data, event.tokens, restored.policy.encoding)
-        fits = parse_position(data.span.to).offset <= target
-        if fits and why_not(restored, data, restoring=True) is None:
-            accept_summary(restored, at, data, tokens, texts)
+        tokens = trusted_tokens(data, event.tokens, self.window.policy.encoding)
+        fits = parse_position(data.span.to).offset <= self._target
+        if fits and why_not(self.window, data, restoring=True) is None:
+            return Acceptance(self.window, at, data, tokens)
+        return None
 
 
 def _closes_again(window: Window, restored: Window) -> tuple[int, ...]:

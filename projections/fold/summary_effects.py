@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from projections.events import types as events
-from projections.fold.append import refold
-from projections.fold.known_events import KnownEvents
+from projections.fold.known_events import KnownEvents, NotRead
+from projections.fold.rehydration import tools_of
 from projections.fold.summary_acceptance import drop_span
 from projections.fold.summary_length import fit_summary
-from projections.fold.undone_cuts import made_since, replace_entries, undone
+from projections.fold.undone_cuts import made_since, replace_entries, undone, whole_again
 from projections.names import parse_position
+from projections.reducers.enforce_limits import enforce_limits, shorten
+from projections.reducers.variants import Variants
+from projections.window.entry import RANGES, Entry
+from projections.window.groups import Link
 from projections.window.meta import ActiveSummary
 from projections.window.trace_steps import Step
 from projections.window.window import Window
@@ -40,32 +44,101 @@ def active_summary(window: Window, data: events.Summary, offset: int, tokens: in
     )
 
 
-def accept_summary(
-    window: Window,
-    offset: int,
-    data: events.Summary,
-    tokens: int,
-    texts: KnownEvents,
-) -> ActiveSummary:
-    """Activate a summary: its span leaves the tail, and cuts are made again over what follows.
+class Acceptance:
+    """Activates a summary in a window; cuts are made again over what follows, so that it makes no
+    difference when the summary came.
 
     Shortenings made since it was found to be due are taken back: had it come at once, they would
-    not have been made. Raises ``NotRead`` as ``undone``, before it changes
-    anything.
+    not have been made. Each entry is made whole only when the cuts come to it, because the next one
+    may shorten it again: all of them at once may be far more than a window holds.
     """
-    messages, in_tail = window.shown_messages, window.tail_tokens
-    last = parse_position(data.span.to).offset
-    due = window.meta.due
-    kept = set(events.absolute(data.span.kept))
-    at = due.at if due else offset
-    replace_entries(window, undone(window, made_since(window, at, last, kept), at, texts))
-    drop_span(window, last, data.span.count, kept)
-    summary = active_summary(window, data, offset, tokens)
-    window.activate_summary(summary)
-    refold(window, at)
-    window.note_cut(
-        offset,
-        in_tail,
-        [Step("summarize", messages, window.shown_messages, in_tail, window.tail_tokens)],
-    )
-    return summary
+
+    def __init__(self, window: Window, offset: int, data: events.Summary, tokens: int) -> None:
+        due = window.meta.due
+        self.window = window
+        self._offset, self._data, self._tokens = offset, data, tokens
+        self._at = due.at if due else offset
+        self._last = parse_position(data.span.to).offset
+        self._kept = set(events.absolute(data.span.kept))
+        self.late = made_since(window, self._at, self._last, self._kept)
+        """The offsets of entries that are to be whole again."""
+        self._wanted = set(self.late)
+        self._tools: dict[Link, str] = {}
+        self._before = (window.shown_messages, window.tail_tokens)
+        self._active: ActiveSummary | None = None
+        self._done = 0
+        """Entries that the cuts came past."""
+
+    def go_on(self, texts: KnownEvents) -> ActiveSummary:
+        """Activate it, or go on with that.
+
+        Raises:
+            NotRead: call this again once ``texts`` knows the first of the events. Until it returns,
+                the window is of no use.
+        """
+        if self._active is None:
+            self._active = self._activated(texts)
+        while self._done < len(self.window.tail):
+            self._come_past(self._done, texts)
+            self._done += 1
+        window = self.window
+        messages, tokens = self._before
+        step = Step("summarize", messages, window.shown_messages, tokens, window.tail_tokens)
+        window.note_cut(self._offset, tokens, [step])
+        return self._active
+
+    def _activated(self, texts: KnownEvents) -> ActiveSummary:
+        window, data = self.window, self._data
+        if self.late:
+            self._tools = tools_of(window.tail)
+        inside = [offset for offset in self.late if offset <= self._last]
+        replace_entries(window, undone(window, inside, self._at, texts))
+        drop_span(window, self._last, data.span.count, self._kept)
+        summary = active_summary(window, data, self._offset, self._tokens)
+        window.activate_summary(summary)
+        window.begin_refold()
+        return summary
+
+    def _come_past(self, i: int, texts: KnownEvents) -> None:
+        """Fold the entry at index ``i`` of the tail as if it came only now."""
+        window, tail = self.window, self.window.tail
+        entry = tail[i]
+        if entry.offset > self._last and entry.offset in self._wanted and entry.kind not in RANGES:
+            entry = self._whole(entry, texts)
+            window.replace_entry(i, entry)
+        window.refold_entry(entry)
+        n = i + 1
+        if entry.offset <= self._at and (n == len(tail) or tail[n].offset > self._at):
+            # That it was due is a cut, too: tool results up to there are shortened.
+            shorten(window, n)
+        enforce_limits(window, n)
+
+    def _whole(self, entry: Entry, texts: KnownEvents) -> Entry:
+        try:
+            variants = Variants.of(self.window)
+            whole = whole_again(entry, self._at, texts, variants, self._tools)
+        except NotRead:
+            rest = (at for at in self.late if at > entry.offset and not texts.has(at))
+            raise NotRead([entry.offset, *texts.unread(rest)]) from None
+        texts.trim()
+        return entry if whole is None else whole
+
+
+class LateSummary:
+    """A summary whose window is shortened since it was due: it is folded into a copy of the window
+    while its events are read. Nobody may change ``window`` until that copy takes its place.
+    """
+
+    def __init__(self, window: Window, offset: int, data: events.Summary, tokens: int) -> None:
+        self.window = window
+        self._what = (offset, data, tokens)
+        self._acceptance: Acceptance | None = None
+
+    def go_on(self, texts: KnownEvents) -> Window:
+        """The window with the summary; raises ``NotRead`` as :meth:`Acceptance.go_on`."""
+        if self._acceptance is None:
+            self._acceptance = Acceptance(self.window.copy(), *self._what)
+        acceptance = self._acceptance
+        acceptance.go_on(texts)
+        self._acceptance = None
+        return acceptance.window

@@ -10,6 +10,7 @@ from projections.fold.known_events import KnownEvents, NotRead
 from projections.fold.rehydration import has_text, text_of, tool_of, tools_of
 from projections.reducers.variants import Variants
 from projections.window.entry import RANGES, Entry
+from projections.window.groups import Link
 from projections.window.window import Window
 
 
@@ -38,23 +39,42 @@ def undone(window: Window, offsets: Iterable[int], at: int, texts: KnownEvents) 
     for entry in window.tail:
         if entry.offset not in wanted or entry.kind in RANGES:
             continue
-        whole = _before(entry, at)
-        shape = (whole.variants, tool_of(entry, tools), entry.sent_id)
         try:
-            text = texts.made(entry.offset, shape)
-        except KeyError:
-            event, shown = texts.get(entry.offset), has_text(whole)
-            if event is None and (shown or not texts.has(entry.offset)):
-                missing.append(entry.offset)
-                continue
-            text = text_of(whole, event, variants, tools) if shown and event else None
-            texts.make(entry.offset, shape, text)
-        if text is not None:
-            whole.put_text(*text)
-        found[entry.offset] = whole
-    if missing := texts.unread(missing):
-        raise NotRead(missing)
+            whole = whole_again(entry, at, texts, variants, tools)
+        except NotRead:
+            missing.append(entry.offset)
+            continue
+        if whole is not None:
+            found[entry.offset] = whole
+    if missing:
+        raise NotRead(sorted(missing))
     return found
+
+
+def whole_again(
+    entry: Entry, at: int, texts: KnownEvents, variants: Variants, tools: Mapping[Link, str]
+) -> Entry | None:
+    """An entry without what cuts later than ``at`` made of it; None where the log has lost its
+    event. ``tools`` are those of its tail (:func:`projections.fold.rehydration.tools_of`).
+
+    Raises:
+        NotRead: its event is needed. What came of it before stays in ``texts``.
+    """
+    whole = _before(entry, at)
+    shape = (whole.variants, tool_of(entry, tools), entry.sent_id)
+    try:
+        text = texts.made(entry.offset, shape)
+    except KeyError:
+        event, shown = texts.get(entry.offset), has_text(whole)
+        if event is None and (shown or not texts.has(entry.offset)):
+            if texts.unread([entry.offset]):
+                raise NotRead([entry.offset]) from None
+            return None
+        text = text_of(whole, event, variants, tools) if shown and event else None
+        texts.make(entry.offset, shape, text)
+    if text is not None:
+        whole.put_text(*text)
+    return whole
 
 
 def replace_entries(window: Window, entries: Mapping[int, Entry]) -> None:

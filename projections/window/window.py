@@ -200,11 +200,14 @@ class Window(DerivedState):
         """Keep what the latest cut did, for whoever reports it: the tail had ``tokens`` before. Not
         part of the window.
         """
-        if self.cut is None:
-            used = self.state.pinned_tokens + self.summary_tokens + tokens
-            self.cut = Cut(at, round(used / self.limits.ceiling, 6), tuple(steps))
-        else:
-            self.cut = Cut(at, self.cut.utilization, (*self.cut.steps, *steps))
+        used = self.state.pinned_tokens + self.summary_tokens + tokens
+        self._join_cut(Cut(at, round(used / self.limits.ceiling, 6), tuple(steps)))
+
+    def _join_cut(self, cut: Cut) -> None:
+        before = self.cut
+        if before is not None:
+            cut = Cut(cut.at, before.utilization, (*before.steps, *cut.steps))
+        self.cut = cut
 
     def pop_cut(self) -> Cut | None:
         """What the cuts since the last call did, None where there was none."""
@@ -340,6 +343,20 @@ class Window(DerivedState):
         mine, its = self.meta, other.meta
         mine.base, mine.summary, mine.due, mine.rollback = its.base, its.summary, its.due, offset
         self.replace_tail([*other.tail, abandoned])
+
+    def take_over(self, other: Window) -> None:
+        """Become what a copy of this window has become meanwhile.
+
+        Raises:
+            ValueError: it is a copy of another state of the window.
+        """
+        mine, its = self.meta, other.meta
+        if (mine.position, mine.count, mine.digest) != (its.position, its.count, its.digest):
+            raise ValueError("the window has changed since it was copied")
+        self.meta = its
+        if other.cut is not None:
+            self._join_cut(other.cut)
+        self.replace_tail(other.tail)
 
     def drop_pinned(self, offset: int) -> None:
         """Take what the event at ``offset`` left in the state before the tail out of it."""

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from projections.fold.known_events import NotRead
 from projections.fold.outcomes import History, Outcome
 from projections.fold.replay import TooOld, summary_chain
-from projections.fold.rollback import take_summaries
+from projections.fold.rollback import LaterSummaries
 from projections.fold.undone_cuts import undone
 from projections.names import Position
 from projections.storage.window_copies import NamedCopy, WindowCopy
@@ -103,9 +103,21 @@ async def fetch_needed(
     parts = kept or PartedFold(log, window.key, window.partition)
     texts = parts.reads.texts
     texts.trim()
-    found = await parts.reads.done(partial(undone, window, outcome.texts, outcome.since, texts))
-    lost = [offset for offset in outcome.texts if offset not in found]
-    if lost and outcome.needs_all_texts:
+    if outcome.late is not None:
+        history = History(await parts.reads.done(partial(outcome.late.go_on, texts)))
+    else:
+        await _make_whole(log, parts, window, outcome)
+        history = History(texts=texts.only_made())
+    if kept or takes_long(window, outcome):
+        copies.keep_fold(parts)
+    return history
+
+
+async def _make_whole(log: Log, parts: PartedFold, window: Window, outcome: Outcome) -> None:
+    """Make the texts that a rollback within the window needs; raises as :func:`fetch_history`."""
+    work = partial(undone, window, outcome.texts, outcome.since, parts.reads.texts)
+    found = await parts.reads.done(work)
+    if lost := [offset for offset in outcome.texts if offset not in found]:
         begin = await beginning(log, window.partition)
         if min(lost) < begin:
             first = Position(window.partition, min(lost))
@@ -113,10 +125,6 @@ async def fetch_needed(
                 f"what a rollback of {window.key.shown} makes whole again, from {first} on, is gone"
             )
             refuse_lost(log, window.partition, begin, gone, "it stays shortened")
-    history = History(texts=texts.only_made())
-    if kept or takes_long(window, outcome):
-        copies.keep_fold(parts)
-    return history
 
 
 async def fetch_history(log: Log, window: Window, target: int, kept: Copies = NO_COPIES) -> History:
@@ -173,7 +181,8 @@ async def _found(
         return History()
     await _read_chains(parts, window, restored, copies)
     chain = summary_chain(window, parts.reads.texts, target)
-    await asyncio.to_thread(take_summaries, restored, chain, target, parts.reads.texts)
+    later = LaterSummaries(restored, chain, target)
+    await parts.reads.done(partial(later.take, parts.reads.texts))
     parts.reads.texts.trim()
     return History(restored, parts.reads.texts)
 

@@ -21,7 +21,7 @@ from projections.fold.replay import (
     replay,
     summary_chain,
 )
-from projections.fold.rollback import take_out, take_summaries
+from projections.fold.rollback import LaterSummaries, take_out
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, make_event, random_log
 
@@ -57,7 +57,7 @@ def test_histories_are_those_of_a_fold_from_the_first_event_however_few_copies_a
                 if restored is not None:
                     known = KnownEvents(log[:i])
                     chain = summary_chain(window, known, outcome.target)
-                    take_summaries(restored, chain, outcome.target, known)
+                    LaterSummaries(restored, chain, outcome.target).take(known)
                 assert (None if restored is None else restored.image()) == summed(expected)
                 assert summed(points.history(window, outcome.target)) == summed(expected), (
                     f"seed {seed}, offset {offset}"
