@@ -96,6 +96,48 @@ async def test_what_a_late_summary_makes_whole_again_is_read_a_few_events_at_a_t
     assert window.image() == expected.image()
 
 
+def large_results(count: int) -> tuple[CountingLog, Talks]:
+    """A conversation of large tool results: they come whole, and are cut to a line later."""
+    budget = {"working_budget": 400_000, "keep_recent_tokens": 100_000, "model_window": 1_000_000}
+    rules = Rules({**budget, "reserve_tokens": 20_000, "spill_chars": 0})
+    log, talks = CountingLog(1), Talks(random.Random(1), 0, [KEY], rules=rules)
+    for k in range(count):
+        call = events.ToolCall(f"c{k}", "find", "{}")
+        for event, tokens in (
+            (events.Message("user", f"number {k}"), 5),
+            (events.Message("assistant", None, tool_calls=[call]), 8),
+            (events.ToolResult(call.id, f"{k} " + "x" * LARGE), LARGE // 4),
+        ):
+            talks.say(KEY, event, tokens=tokens)
+            log.put(0, *talks.rows[-1])
+    return log, talks
+
+
+async def test_what_a_late_summary_makes_whole_and_the_next_cut_shortens_again_is_never_all_there(
+    little_room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("projections.fold.known_events.MADE_BYTES", little_room)
+    log, talks = large_results(100)
+    window, known = talks.windows[KEY], KnownEvents(talks.logs[KEY])
+    summary = event_for(KEY, summary_of(talks.requests[KEY][0], talks.logs[KEY], ""), "summary")
+    needs = apply(window, 300, summary)
+    assert len(needs.texts) > 80
+    window.pop_cut()
+    expected = window.copy()
+    apply(expected, 300, summary, History(texts=known))
+    before = window.image()
+    history, peak = await peak_of(fetch_needed(log, window, needs))
+    assert peak < 4 * little_room < 50 * LARGE
+    assert window.image() == before
+    tracemalloc.start()
+    assert apply(window, 300, summary, history).status is Status.APPLIED
+    assert tracemalloc.get_traced_memory()[1] < 4 * LARGE  # no text is made again in the flow
+    tracemalloc.stop()
+    assert window.image() == expected.image()
+    assert window.cut is not None and expected.cut is not None
+    assert window.cut.steps == expected.cut.steps
+
+
 class Keeps(NoCopies):
     """What the last one read is kept for the next one."""
 
