@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from projections.events.truncation import clip
-from projections.reducers.enforce_limits import enforce_limits
+from projections.reducers.enforce_limits import enforce_limits, shorten
 from projections.reducers.variants import Variants
 from projections.window.bodies import result_text
 from projections.window.entry import AT_ONCE, RENDERED, Entry, Kind
@@ -38,6 +38,21 @@ def keep_limits(window: Window) -> None:
     enforce_limits(window, len(window.tail))
     if window.crowded:
         window.bound_entries()
+
+
+def fold_again(window: Window, i: int, marked: int) -> None:
+    """Fold the entry at index ``i`` of the tail as if it came only now, and cut again: those before
+    it came, since :meth:`Window.begin_refold`.
+
+    Used when a summary takes the tail's front, so that it makes no difference when that happened.
+    As that is a cut, too, tool results are shortened: among the entries up to ``marked``, at which
+    the summary was found to be due.
+    """
+    tail, n = window.tail, i + 1
+    window.refold_entry(tail[i])
+    if tail[i].offset <= marked and (n == len(tail) or tail[n].offset > marked):
+        shorten(window, n)
+    enforce_limits(window, n)
 
 
 def _held_by_position(window: Window, result: Entry) -> Entry:

@@ -179,9 +179,8 @@ class ReplayCheckpoints:
         """By its target, a fold that waits for the history of a rollback, how far it is, and that
         rollback: else those that wait for one another would have to be read at the same time.
         """
-        self._later: dict[tuple[int, int], LaterSummaries] = {}
-        self._late: dict[int, LateSummary] = {}
-        """What waits for events amid its work, by what it is of."""
+        self._waiting: dict[tuple[str, int, int], LaterSummaries | LateSummary] = {}
+        """What waits for events amid its work."""
 
     @property
     def held(self) -> int:
@@ -228,18 +227,21 @@ class ReplayCheckpoints:
         target is no event of the conversation. All of the window's summaries since have to be
         known. Raises as :meth:`restored`.
         """
-        place = (target, window.meta.position)
-        later = self._later.pop(place, None)
-        if later is None:
+        place = ("target", target, window.meta.position)
+        work = self._waiting.get(place)
+        if work is None:
             restored = self.restored(window, target)
             if restored is None:
                 return History()
-            later = LaterSummaries(restored, summary_chain(window, self.texts, target), target)
-        try:
-            return History(later.take(self.texts), self.texts)
-        except NotRead:
-            self._later[place] = later
-            raise
+            work = LaterSummaries(restored, summary_chain(window, self.texts, target), target)
+        return History(self._made(place, work), self.texts)
+
+    def _made(self, place: tuple[str, int, int], work: LaterSummaries | LateSummary) -> Window:
+        """What a work makes of the known events; while it waits for others it is kept."""
+        self._waiting[place] = work
+        window = work.go_on(self.texts)
+        del self._waiting[place]
+        return window
 
     def restored(self, window: Window, target: int) -> Window | None:
         """The fold up to and including the target of a rollback of ``window``, without what an
@@ -280,7 +282,8 @@ class ReplayCheckpoints:
     def _needed(self, window: Window, offset: int, outcome: Outcome) -> History:
         """What the event at ``offset`` needs of the log, by what the fold answered."""
         if outcome.late is not None:
-            return History(self._with_summary(offset, window, outcome.late))
+            place = ("summary", offset, id(window))
+            return History(self._made(place, self._waiting.get(place, outcome.late)))
         if outcome.target is None:
             return History(texts=self.texts)
         try:
@@ -290,17 +293,6 @@ class ReplayCheckpoints:
                 raise
             give = partial(self._given.__setitem__, offset)
             raise TooOld(older.target, window, give) from None
-
-    def _with_summary(self, offset: int, window: Window, late: LateSummary) -> Window:
-        """The window with the summary at ``offset``, which went on with its half before."""
-        begun = self._late.pop(offset, late)
-        if begun.window is window:
-            late = begun
-        try:
-            return late.go_on(self.texts)
-        except NotRead:
-            self._late[offset] = late
-            raise
 
     def _at(self, target: int) -> _Copy | None:
         """The fold as it stood after the event at ``target``, None where none of the conversation's

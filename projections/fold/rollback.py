@@ -132,7 +132,7 @@ class LaterSummaries:
         self._target = target
         self._acceptance: Acceptance | None = None
 
-    def take(self, texts: KnownEvents) -> Window:
+    def go_on(self, texts: KnownEvents) -> Window:
         """The window with all of them; raises ``NotRead`` as ``Acceptance.go_on``."""
         while self._rest:
             self._acceptance = self._acceptance or self._acceptance_of(*self._rest[-1])

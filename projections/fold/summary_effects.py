@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from projections.events import types as events
+from projections.fold.append import fold_again
 from projections.fold.known_events import KnownEvents, NotRead
 from projections.fold.rehydration import tools_of
 from projections.fold.summary_acceptance import drop_span
 from projections.fold.summary_length import fit_summary
 from projections.fold.undone_cuts import made_since, replace_entries, undone, whole_again
 from projections.names import parse_position
-from projections.reducers.enforce_limits import enforce_limits, shorten
 from projections.reducers.variants import Variants
 from projections.window.entry import RANGES, Entry
 from projections.window.groups import Link
@@ -100,18 +100,10 @@ class Acceptance:
         return summary
 
     def _come_past(self, i: int, texts: KnownEvents) -> None:
-        """Fold the entry at index ``i`` of the tail as if it came only now."""
-        window, tail = self.window, self.window.tail
-        entry = tail[i]
+        entry = self.window.tail[i]
         if entry.offset > self._last and entry.offset in self._wanted and entry.kind not in RANGES:
-            entry = self._whole(entry, texts)
-            window.replace_entry(i, entry)
-        window.refold_entry(entry)
-        n = i + 1
-        if entry.offset <= self._at and (n == len(tail) or tail[n].offset > self._at):
-            # That it was due is a cut, too: tool results up to there are shortened.
-            shorten(window, n)
-        enforce_limits(window, n)
+            self.window.replace_entry(i, self._whole(entry, texts))
+        fold_again(self.window, i, self._at)
 
     def _whole(self, entry: Entry, texts: KnownEvents) -> Entry:
         try:

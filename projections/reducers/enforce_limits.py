@@ -9,7 +9,7 @@ later, so a fold that goes back to an earlier entry is the same fold, stopped th
   (``compaction.requested``) is due;
 3. the token mark is passed: where the free shortenings bring the tail down to the low-water mark
    they are made, else a summary is due, and where none can be asked for they are made for what they
-   save; (as well as when a summary is accepted: ``projections.fold.append.refold``);
+   save; (as well as when a summary is accepted: ``projections.fold.append.fold_again``);
 4. the tail is over what may be held (twice the budget, or the room under the ceiling): tool results
    are shortened, then the oldest groups are left out, down to the low-water mark.
 

@@ -182,7 +182,7 @@ async def _found(
     await _read_chains(parts, window, restored, copies)
     chain = summary_chain(window, parts.reads.texts, target)
     later = LaterSummaries(restored, chain, target)
-    await parts.reads.done(partial(later.take, parts.reads.texts))
+    await parts.reads.done(partial(later.go_on, parts.reads.texts))
     parts.reads.texts.trim()
     return History(restored, parts.reads.texts)
 

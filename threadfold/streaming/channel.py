@@ -126,7 +126,11 @@ class Channel:
         found = decode_record(row, partition, self.key, self.seals)
         if found is None:
             return
-        if not self._blocked and not found.judged:
+        if found.last and self.readers:
+            # No event waits for the fold to judge it any more: nothing is sent after this one.
+            self._inbox.clear()
+            self._publish(row.offset, found)
+        elif not self._blocked and not found.judged:
             self._publish(row.offset, found)
         else:
             self._keep((row.offset, found), len(found.sse.data))

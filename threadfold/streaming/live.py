@@ -280,6 +280,8 @@ class Live:
         """
         key = make_key(tenant, conversation)
         check_name("turn_id", turn_id)
+        if self._windows.erasing(key):
+            raise Erased(f"conversation {conversation} was erased")
         if fence is not None:
             token = await self._windows.token(key)
             if token != fence:

@@ -142,9 +142,15 @@ class Windows:
             )
 
     async def erased(self, key: Key) -> bool:
-        """Whether the conversation was erased; raises like :meth:`state`."""
+        """Whether the conversation was erased, or is being erased; raises like :meth:`state`."""
+        if self.erasing(key):
+            return True
         head = await self._head(key)
         return head is not None and head.erased
+
+    def erasing(self, key: Key) -> bool:
+        """Whether its erasure has begun: its window may not have it yet."""
+        return self._backend.keys.is_erased(str(key).encode())
 
     async def token(self, key: Key) -> int | None:
         """The current fencing token, None while no turn is active; raises like :meth:`state`, and

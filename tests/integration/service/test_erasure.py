@@ -22,7 +22,9 @@ from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
 from threadfold.service import erasure_verdict
 from threadfold.service.conversations import ConversationService
+from threadfold.service.drafts import Conditions
 from threadfold.service.erasure import Eraser
+from threadfold.streaming import Live
 
 
 async def test_every_route_of_an_erased_conversation_answers_410_and_erasing_needs_its_scope(
@@ -123,16 +125,28 @@ async def test_an_erasure_that_was_cut_off_goes_on_where_it_was(made: Settings) 
 
 @pytest.mark.long
 async def test_an_erasure_begins_also_while_windows_are_behind(made: Settings) -> None:
-    async with ConversationService(made) as backend:
-        eraser = Eraser(backend, no_text)
+    async with ConversationService(made) as backend, AsyncExitStack() as open_:
+        eraser, live = Eraser(backend, no_text), Live(backend)
+        open_.push_async_callback((await live.start()).stop)
         async with running_worker(made):
             await say(backend, "sealed", "behind", talk(1))
-        # No worker runs, as where Redis takes nothing.
+        follower = await live.open("sealed", "behind")
+        # No worker runs, as where Redis takes nothing: nobody knows whether this one counts.
+        last = Conditions(expect=f"{partition_of(make_key('sealed', 'behind'), made.partitions)}-0")
+        await backend.append("sealed", [("behind", talk(1)[0])], conditions=last)
         await backend.append("sealed", [("behind", flat) for flat in talk(1)])
         with pytest.raises(WaitTimedOut):
             await asyncio.wait_for(eraser.conversation("sealed", "behind"), 40)
+        async with asyncio.timeout(20):
+            got = [sse async for batch in follower.batches() for sse in batch]
+        assert b"conversation.erased" in got[-2].data
+        assert not any(SECRET.encode() in sse.data for sse in got)
         with pytest.raises(Erased):
             await backend.context("sealed", "behind")
+        with pytest.raises(Erased):
+            await live.open("sealed", "behind")
+        with pytest.raises(Erased):
+            await live.partial("sealed", "behind", "turn", "a text")
         async with running_worker(made):
             assert (await eraser.conversation("sealed", "behind")).log == "opaque"
 

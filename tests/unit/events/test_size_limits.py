@@ -14,13 +14,13 @@ from projections.events import codec
 from projections.events import types as events
 from projections.events.size_limits import MAX_CALLS, MAX_CONTROL_BYTES, MAX_NAME, out_of_bounds
 from projections.events.validation import make_record
-from projections.fold.append import refold
 from projections.fold.apply import Status
 from projections.fold.replay import apply_with_log, replay
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.window.conversation_state import MAX_PINNED
 from tests.support.histories import KEY, PARTITION, RULES, Writer, make_event
+from tests.support.refolds import refold
 
 CALL = {"id": "a", "name": "look", "arguments": "{}"}
 TOO_LARGE = [
@@ -102,7 +102,7 @@ def test_system_text_that_left_the_tail_can_still_be_taken_out() -> None:
     window = writer.window
     window.cover(1, set())
     assert any(b"secret" in item.body for item in window.state.pinned)
-    refold(window, -1)
+    refold(window)
     apply_with_log(
         window, 50, make_event(events.EventDropped(f"{PARTITION}-{system}"), "drop"), writer.log
     )

@@ -57,7 +57,7 @@ def test_histories_are_those_of_a_fold_from_the_first_event_however_few_copies_a
                 if restored is not None:
                     known = KnownEvents(log[:i])
                     chain = summary_chain(window, known, outcome.target)
-                    LaterSummaries(restored, chain, outcome.target).take(known)
+                    LaterSummaries(restored, chain, outcome.target).go_on(known)
                 assert (None if restored is None else restored.image()) == summed(expected)
                 assert summed(points.history(window, outcome.target)) == summed(expected), (
                     f"seed {seed}, offset {offset}"

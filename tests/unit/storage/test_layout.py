@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from projections.errors import CorruptWindow
 from projections.events import types as events
-from projections.fold.append import refold
 from projections.fold.replay import apply_with_log
 from projections.formats.context_document import context_document, stored_context
 from projections.policy.policy import Rules
@@ -26,6 +25,7 @@ from projections.window.window import Window
 from tests.support.fields import Fields
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
 from tests.support.profiles import examples
+from tests.support.refolds import refold
 
 seeds = st.integers(0, 2**32)
 
@@ -133,12 +133,12 @@ def test_entries_that_left_at_the_head_cost_no_rewriting_of_those_that_stay() ->
     writer, store = long_talk(300, 66), Fields()
     store.write(writer.window)
     writer.window.cover(7, set())
-    refold(writer.window, -1)
+    refold(writer.window)
     change = store.write(writer.window)
     assert {name for name, _ in change.put} == {HEAD, BASE} and not change.reset
     assert store.stored.load(KEY, PARTITION, writer.rules).image() == writer.window.image()
     writer.window.cover(250, set())
-    refold(writer.window, -1)
+    refold(writer.window)
     change = store.write(writer.window)
     assert change.gone and {name for name, _ in change.put} == {HEAD, BASE}
     assert store.stored.load(KEY, PARTITION, writer.rules).image() == writer.window.image()
@@ -172,7 +172,7 @@ def test_chunks_joined_after_their_first_entries_left_read_back(seed: int) -> No
             say(writer, "user", f"{i} " + "word " * rng.randint(20, 70))
         if rng.random() < 0.1 and len(writer.window.tail) > 40:
             writer.window.cover(rng.randint(1, 40), set())
-            refold(writer.window, -1)
+            refold(writer.window)
         if rng.random() < 0.8:
             store.write(writer.window)
             assert store.stored.load(KEY, PARTITION, writer.rules).image() == writer.window.image()
