@@ -173,13 +173,18 @@ async def own_batches(
     owner = await backend.latest_owner(key)
     if owner is None or owner.user != end_user.user:
         raise unknown(key)
-    return _own(batches, still_own, anothers)
+
+    def erased() -> bool:
+        return backend.keys.is_erased(str(key).encode())
+
+    return _own(batches, still_own, anothers, erased)
 
 
 async def _own(
     batches: AsyncIterator[list[SseEvent]],
     still_own: Callable[[SseEvent], Awaitable[bool]],
     anothers: Callable[[], Awaitable[bool]],
+    erased: Callable[[], bool],
 ) -> AsyncIterator[list[SseEvent]]:
     looked = time.monotonic()
     async for batch in batches:
@@ -189,24 +194,37 @@ async def _own(
             if await anothers():
                 yield [comment(NOT_YOURS)]
                 return
-        upto = await _upto(batch, still_own)
-        if upto:
-            yield batch[:upto]
-        if upto < len(batch):
+        own, ends = await _own_of(batch, still_own, erased)
+        if own:
+            yield own
+        if ends:
             yield [comment(NOT_YOURS)]
             return
 
 
-async def _upto(batch: Sequence[SseEvent], still_own: Callable[[SseEvent], Awaitable[bool]]) -> int:
-    """How many events of a batch come before the one that ends the stream."""
-    for i, event in enumerate(batch):
-        if _may_be_anothers(event):
-            try:
-                if not await still_own(event):
-                    return i
-            except ThreadfoldError:
-                return i  # it cannot be known now: the reader connects again
-    return len(batch)
+async def _own_of(
+    batch: Sequence[SseEvent],
+    still_own: Callable[[SseEvent], Awaitable[bool]],
+    erased: Callable[[], bool],
+) -> tuple[list[SseEvent], bool]:
+    """The events of a batch up to the one that ends the stream, and whether there is such a one."""
+    own: list[SseEvent] = []
+    for event in batch:
+        own_still = not _may_be_anothers(event) or await _known(still_own(event))
+        if not own_still and not erased():
+            return own, True
+        # Of an erased one the event that says so ends the stream.
+        if own_still and not (event.id is None and event.event and erased()):
+            own.append(event)
+    return own, False
+
+
+async def _known(answer: Awaitable[bool]) -> bool:
+    """The answer; False while it cannot be known: the reader connects again."""
+    try:
+        return await answer
+    except ThreadfoldError:
+        return False
 
 
 def _may_be_anothers(event: SseEvent) -> bool:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from projections.names import make_key
 from streams.settings.settings import Settings
 from tests.support.end_users import Followed, World, follow
 from tests.support.gateway import is_problem, is_problem_401, say
 from tests.support.worker import until
 from threadfold.gateway import end_users, protocol
+from threadfold.gateway.routes import event_streams
+from threadfold.streaming.sse_event import SseEvent
 
 
 @pytest.mark.parametrize("carried", ["query", "cookie", "header"])
@@ -155,6 +160,40 @@ async def test_who_lost_a_conversation_gets_no_more_of_its_past(
     assert b"not yours any more" in got[-200:]
     assert len(got) < 16_000_000
     assert b"for bob alone" not in got
+
+
+async def test_an_erased_conversations_stream_ends_with_its_erasure_also_where_a_state_comes_late(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, seen = await world.begin("ann", "hello"), Followed()
+    path = f"/conversations/{mine}/stream?token={await world.token('ann')}"
+    owned, erasing = end_users.own_batches, asyncio.Event()
+
+    async def later(caller: Any, *args: Any) -> Any:
+        """A state that was made before the erasure, and is looked at after it."""
+        *others, batches = args
+
+        async def held() -> AsyncIterator[list[SseEvent]]:
+            async for batch in batches:
+                if any(event.event == "state" for event in batch):
+                    erasing.set()
+                    await until(lambda: asyncio.sleep(0, erased()))
+                yield batch
+
+        key = str(make_key("acme", mine)).encode()
+        erased = lambda: caller.backend.keys.is_erased(key)  # noqa: E731
+        return await owned(caller, *others, held())
+
+    monkeypatch.setattr(event_streams, "own_batches", later)
+    task = asyncio.create_task(follow(world, path, {}, seen))
+    await erasing.wait()
+    erasure = await world("DELETE", f"/conversations/{mine}", "eraser")
+    assert erasure.status_code == 200, erasure.text
+    await asyncio.wait_for(seen.ended.wait(), 10)
+    await task
+    assert "conversation.erased" in seen.text
+    assert "event: state" not in seen.text
+    assert seen.text.rstrip().endswith(": the conversation is erased")
 
 
 async def test_a_conversation_whose_opening_is_rolled_back_is_nobodys(world: World) -> None:
