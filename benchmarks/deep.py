@@ -167,7 +167,7 @@ async def _ms(call: Callable[[], Awaitable[object]]) -> float:
     return (time.perf_counter() - begin) * 1000
 
 
-async def _forget(key: Key) -> None:
+async def _forget(*_: object) -> None:
     """There is no text in progress here."""
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import redis.asyncio as aredis
 
-from projections.names import Key
 from streams.encryption.master_keys import new_master
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
@@ -38,9 +37,8 @@ PARTIAL = "behind-the-clock"
 MASTER = new_master("first")
 
 
-async def no_text(key: Key) -> None:
+async def no_text(*_: object) -> None:
     """Nothing was in progress."""
-    del key
 
 
 @asynccontextmanager

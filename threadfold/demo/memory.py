@@ -139,7 +139,7 @@ def _provenance(record: Record) -> str:
     return f"said by the {record.trust} in {record.conversation} at {', '.join(record.positions)}"
 
 
-async def _no_text(key: object) -> None:
+async def _no_text(*_: object) -> None:
     """There is no text in progress."""
 
 

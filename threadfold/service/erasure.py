@@ -90,9 +90,13 @@ class Eraser:
     """Erases conversations through a started backend."""
 
     def __init__(
-        self, backend: ConversationService, forget_partial: Callable[[Key], Awaitable[object]]
+        self,
+        backend: ConversationService,
+        forget_partial: Callable[[Key, bool], Awaitable[object]],
     ) -> None:
-        """Args: ``forget_partial`` deletes a conversation's text in progress."""
+        """Args: ``forget_partial`` deletes a conversation's text in progress; with True, none is
+        taken afterwards.
+        """
         self._backend = backend
         self._keys = backend.keys
         self._forget_partial = forget_partial
@@ -123,7 +127,7 @@ class Eraser:
                 verdict = await verdict_of(self._backend, key)
             except UnknownConversation:
                 # Its text in progress would become its first message.
-                await self._forget_text(key)
+                await self._forget_text(key, erased=False)
                 raise
             tag = None if user is None else user_tag(key.tenant, user)
             erasure = Erasure("begun", _now(), verdict, user=tag)
@@ -139,7 +143,7 @@ class Eraser:
         else:
             await self._elsewhere(key, erasure.position or "")
             await self._keys.wipe(name)
-        await self._forget_text(key)
+        await self._forget_text(key, erased=True)
         return await self._receipt(key, erasure)
 
     async def user(self, tenant: str, user: str) -> list[Receipt]:
@@ -210,10 +214,10 @@ class Eraser:
     # -- the steps
     # ------------------------------------------------------------------------------------------
 
-    async def _forget_text(self, key: Key) -> None:
+    async def _forget_text(self, key: Key, *, erased: bool) -> None:
         """Delete text in progress; in a user's own log there is none."""
         if not key.of_user:
-            await self._forget_partial(key)
+            await self._forget_partial(key, erased)
 
     async def _append(self, key: Key) -> str:
         """Append the erasure, wait until the live window includes it, and return its position."""

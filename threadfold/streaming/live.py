@@ -294,14 +294,14 @@ class Live:
         """
         self.partials.on_kept = callback
 
-    async def forget(self, tenant: str, conversation: str) -> bool:
+    async def forget(self, tenant: str, conversation: str, erased: bool = False) -> bool:
         """Delete a conversation's text in progress, which is not encrypted; returns whether there
-        was any.
+        was any. Of one that was ``erased``, no gateway takes any more.
 
         Raises:
             RedisUnavailable: try again later.
         """
-        return await self.partials.forget(make_key(tenant, conversation))
+        return await self.partials.forget(make_key(tenant, conversation), erased)
 
     # -- parts
     # ------------------------------------------------------------------------------------------

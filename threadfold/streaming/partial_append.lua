@@ -1,8 +1,8 @@
 -- Adds a delta to a conversation's text in progress and publishes it, in one step.
 --
 -- A conversation's keys share a hash tag: `meta`, a hash of `turn`, `since` (the log's end when the text began), `chars`, `bytes` and
--- `closing` (the text is being ended and takes nothing more); `text`; `over`, the last turns that a later turn replaced. `deadlines` is a
--- sorted set of conversations by the time in ms at which a gateway looks after them. The clock is the server's.
+-- `closing` (the text is being ended and takes nothing more); `text`; `over`, the last turns that a later turn replaced ('': the
+-- conversation was erased). `deadlines` is a sorted set of conversations by the time in ms at which a gateway looks after them. The clock is the server's.
 --
 -- KEYS meta, text, deadlines, over. ARGV turn, delta, its characters, offset or '', since or '', time-out in ms, time to live in s,
 -- most bytes, member of `deadlines`, pub/sub channel.
@@ -13,6 +13,7 @@ local turn, since, chars, bytes = meta[1], meta[2], tonumber(meta[3] or '0'), to
 if turn ~= ARGV[1] then
   for _, over in ipairs(redis.call('LRANGE', KEYS[4], 0, -1)) do
     if over == ARGV[1] then return {'over', 0, '', ''} end
+    if over == '' then return {'erased', 0, '', ''} end
   end
   if turn then return {'other', chars, turn, since} end
   if ARGV[4] ~= '' and tonumber(ARGV[4]) > 0 then return {'gap', 0, '', ''} end

@@ -31,7 +31,8 @@ class Verdict(NamedTuple):
     """What Redis did with a delta, and the characters, turn and beginning of the text it stores.
 
     ``name`` is ``ok``, ``begin`` (call again with the log's end), ``gap``, ``overlap`` (a part is
-    stored already), ``closing``, ``over``, ``other`` (another turn's text is stored) or ``large``.
+    stored already), ``closing``, ``over``, ``other`` (another turn's text is stored), ``large`` or
+    ``erased``.
     """
 
     name: str
@@ -147,12 +148,13 @@ class PartialStore:
         async with self._guarded():
             return bool(await self._run(self._end, self._keys(key)[:3], args))
 
-    async def forget(self, key: Key) -> bool:
-        """Delete everything of a conversation; returns whether there was anything."""
+    async def forget(self, key: Key, erased: bool = False) -> bool:
+        """Delete everything of a conversation; returns whether there was anything. Of one that was
+        ``erased``, what other gateways have under way is not taken for an hour: they know it then.
+        """
+        args = [str(key), self.channel(key), "1" if erased else ""]
         async with self._guarded():
-            return bool(
-                await self._run(self._forget, self._keys(key), [str(key), self.channel(key)])
-            )
+            return bool(await self._run(self._forget, self._keys(key), args))
 
     async def _run(self, script: Script, keys: list[str], args: Sequence[Any] = ()) -> Any:
         return await self.servers.run(keys[0], lambda node: script(node, keys, args))

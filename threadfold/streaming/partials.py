@@ -127,6 +127,8 @@ class Partials:
                         return offset
                 case "large":
                     raise _too_large(key)
+                case "erased":
+                    raise Erased(f"conversation {key.conversation} was erased")
                 case "over":
                     raise PartialConflict(f"turn {turn} is over: a later one took its place")
                 case _:
@@ -208,9 +210,9 @@ class Partials:
         dropped = key not in ended and not keep
         await self._store.end(key, closed.turn, closed.since, dropped=dropped)
 
-    async def forget(self, key: Key) -> bool:
+    async def forget(self, key: Key, erased: bool = False) -> bool:
         """Delete a conversation's text in progress; returns whether there was any."""
-        return await self._store.forget(key)
+        return await self._store.forget(key, erased)
 
     def expire(self) -> None:
         """Release the channels of conversations that nobody writes to any more."""

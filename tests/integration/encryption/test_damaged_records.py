@@ -268,7 +268,7 @@ async def test_windows_of_sealed_and_erased_conversations_are_mended_and_nothing
         await say(backend, "sealed", "mended", talk(2))
         await say(backend, "sealed", "erased-then-mended", talk(1))
 
-        async def forget(key: Key) -> None:
+        async def forget(key: Key, _: object) -> None:
             assert key.conversation == "erased-then-mended"
 
         await Eraser(backend, forget).conversation("sealed", "erased-then-mended")

@@ -99,7 +99,9 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
         assert report.differing == []
 
         # -- erasing it
-        eraser = Eraser(backend, lambda key: live.forget(key.tenant, key.conversation))
+        eraser = Eraser(
+            backend, lambda key, erased: live.forget(key.tenant, key.conversation, erased)
+        )
         receipt = await eraser.conversation("sealed", "talk")
         assert (receipt.conversation, receipt.log) == ("talk", "opaque")
         states = {name: store.state for name, store in receipt.stores.items()}

@@ -275,7 +275,7 @@ async def test_a_user_who_opens_on_and_on_meanwhile_does_not_hold_up_the_erasure
     async with stack(made) as (_, backend):
         opened = 0
 
-        async def open_another(_: object = None) -> None:
+        async def open_another(*_: object) -> None:
             nonlocal opened
             opened += 1
             event = {"type": "conversation.opened", "user": "zoe"}

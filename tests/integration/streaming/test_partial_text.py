@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from projections.errors import KafkaUnavailable
+from projections.errors import Erased, KafkaUnavailable
 from projections.names import make_key, partition_of
 from tests.support.stream_pair import Pair, post, say
 from tests.support.streaming import Gateway, Subscriber, serving, subscribed
@@ -273,6 +273,25 @@ async def test_forgetting_deletes_the_text_and_tells_subscribers(pair: Pair) -> 
         await one.until(lambda: one.of("partial")[-1].get("ended") == "interrupted")
     assert await pair.a.app.state.live.store.read(make_key("acme", "forgotten")) is None
     assert not await pair.a.app.state.live.forget("acme", "forgotten")
+
+
+async def test_a_piece_that_is_on_its_way_while_its_conversation_is_erased_is_not_stored(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, key = pair.a.app.state.live, make_key("acme", "erased-meanwhile")
+    await pair.append("erased-meanwhile", say("hello"), wait=True)
+    append = live.store.append
+
+    async def late(*args: Any) -> Any:
+        if args[-1] is not None:  # the log's end is known: the conversation was there
+            await pair.b.app.state.live.forget("acme", "erased-meanwhile", True)
+        return await append(*args)
+
+    monkeypatch.setattr(live.store, "append", late)
+    with pytest.raises(Erased):
+        await live.partial("acme", "erased-meanwhile", "t", "secret")
+    assert await live.store.read(key) is None
+    assert (await append(key, "another", "secret", None, 9)).name == "erased"
 
 
 async def test_a_turn_that_was_superseded_stays_over_although_the_other_gateway_takes_its_text_away_first(

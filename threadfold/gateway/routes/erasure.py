@@ -54,4 +54,6 @@ async def delete_user(
 
 def _eraser(request: Request, caller: Caller) -> Eraser:
     live = request.state.streams()
-    return Eraser(caller.backend, lambda key: live.forget(key.tenant, key.conversation))
+    return Eraser(
+        caller.backend, lambda key, erased: live.forget(key.tenant, key.conversation, erased)
+    )
