@@ -10,6 +10,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
+from msgspec import Struct
+from msgspec.json import Decoder
+
 from projections.errors import Erased, Forbidden, InvalidName, ThreadfoldError
 from projections.names import make_key, parse_position
 from threadfold.gateway.access import Caller
@@ -29,6 +32,13 @@ _BEGINS = b'"offset":0,'
 LOOK_EVERY = 1.0
 """Seconds between two looks at the owner, while the past is sent."""
 NOT_YOURS = "the conversation is not yours any more, or that cannot be known now"
+
+
+class _Typed(Struct):
+    type: str
+
+
+_type_of = Decoder(_Typed).decode
 
 
 async def reach(caller: Caller, end_user: EndUser, route: Route, parts: Sequence[str]) -> Caller:
@@ -207,16 +217,21 @@ async def _own_of(
     still_own: Callable[[SseEvent], Awaitable[bool]],
     erased: Callable[[], bool],
 ) -> tuple[list[SseEvent], bool]:
-    """The events of a batch up to the one that ends the stream, and whether there is such a one."""
+    """The events of a batch up to the one that ends the stream, and whether there is such a one. Of
+    an erased conversation nobody knows whose it was: only the event that says so is sent.
+    """
     own: list[SseEvent] = []
     for event in batch:
-        own_still = not _may_be_anothers(event) or await _known(still_own(event))
-        if not own_still and not erased():
+        looks = _may_be_anothers(event) and not erased()
+        if looks and not await _known(still_own(event)) and not erased():
             return own, True
-        # Of an erased one the event that says so ends the stream.
-        if own_still and not (event.id is None and event.event and erased()):
+        if not event.event or not erased() or _is_erasure(event):
             own.append(event)
     return own, False
+
+
+def _is_erasure(event: SseEvent) -> bool:
+    return event.event == "event" and _type_of(event.data).type == "conversation.erased"
 
 
 async def _known(answer: Awaitable[bool]) -> bool:

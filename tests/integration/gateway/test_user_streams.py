@@ -162,22 +162,25 @@ async def test_who_lost_a_conversation_gets_no_more_of_its_past(
     assert b"for bob alone" not in got
 
 
-async def test_an_erased_conversations_stream_ends_with_its_erasure_also_where_a_state_comes_late(
+async def test_an_erased_conversations_stream_ends_with_its_erasure_and_holds_nothing_else_of_late(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine, seen = await world.begin("ann", "hello"), Followed()
     path = f"/conversations/{mine}/stream?token={await world.token('ann')}"
-    owned, erasing = end_users.own_batches, asyncio.Event()
+    owned, begun = end_users.own_batches, asyncio.Event()
 
     async def later(caller: Any, *args: Any) -> Any:
-        """A state that was made before the erasure, and is looked at after it."""
+        """What was made before the erasure is looked at after it."""
         *others, batches = args
 
         async def held() -> AsyncIterator[list[SseEvent]]:
+            begun.set()
+            await until(lambda: asyncio.sleep(0, erased()))
+            yield [
+                SseEvent("event", "0-90", b'{"type":"conversation.opened","user":"bob"}'),
+                SseEvent("event", "0-91", b'{"type":"message","content":"for bob alone"}'),
+            ]
             async for batch in batches:
-                if any(event.event == "state" for event in batch):
-                    erasing.set()
-                    await until(lambda: asyncio.sleep(0, erased()))
                 yield batch
 
         key = str(make_key("acme", mine)).encode()
@@ -186,13 +189,16 @@ async def test_an_erased_conversations_stream_ends_with_its_erasure_also_where_a
 
     monkeypatch.setattr(event_streams, "own_batches", later)
     task = asyncio.create_task(follow(world, path, {}, seen))
-    await erasing.wait()
+    await begun.wait()
     erasure = await world("DELETE", f"/conversations/{mine}", "eraser")
     assert erasure.status_code == 200, erasure.text
     await asyncio.wait_for(seen.ended.wait(), 10)
     await task
-    assert "conversation.erased" in seen.text
-    assert "event: state" not in seen.text
+    assert [line for line in seen.text.splitlines() if line.startswith("event: ")] == [
+        "event: event"
+    ]
+    assert '"type":"conversation.erased"' in seen.text
+    assert "bob" not in seen.text
     assert seen.text.rstrip().endswith(": the conversation is erased")
 
 
