@@ -23,11 +23,12 @@ from __future__ import annotations
 from projections.reducers.due import due_span, kept_offsets, span_to
 from projections.reducers.reduction import Reduction
 from projections.reducers.variants import Variants
-from projections.window.entry import CLOSED, Kind
+from projections.window.entry import CLOSED, Entry, Kind
 from projections.window.groups import Group, group_tail
 from projections.window.meta import Due
 from projections.window.window import MAX_TAIL_BYTES, Window
 
+_PLAIN = frozenset((Kind.USER, Kind.ASSISTANT))
 FAIR = 8
 """A free cut that does not reach the low-water mark is made when it saves one part in so many of
 the mark.
@@ -186,18 +187,32 @@ def shorten(window: Window, n: int) -> None:
 
 def _overflow(window: Window, n: int) -> None:
     hold = window.limits.hold
-    cut = _reduction(window, n)
+    entries = _unsettled(window.tail[:n])
+    cut = _reduction(window, n, group_tail(entries))
     cut.shorten()
     low = int(window.policy.low_water * hold)
     # Where shortening frees too little, the next cut would follow at once.
     if sum(group.tokens for group in cut.groups) > (hold - hold // FAIR if cut.changed else low):
         cut.leave_out_oldest(low)
-    size = sum(len(entry.body) for entry in window.tail[:n])
+    size = sum([len(entry.body) for entry in entries])
     while size > MAX_TAIL_BYTES:
         cut.changed, changed = False, cut.changed
         cut.leave_out_oldest(sum(group.tokens for group in cut.groups) // 2)
         if not cut.changed:
             cut.changed = changed
             break
-        size = sum(len(entry.body) for entry in window.tail[:n])
+        size = sum([len(entry.body) for entry in entries])
     _note(window, n, cut)
+
+
+def _unsettled(tail: list[Entry]) -> list[Entry]:
+    """The entries of a tail without most of those that are left out: no later cut depends on these,
+    but on the last message that the model said. A long tail that stays over its limit, because
+    nothing more of it may leave, is looked at after each event.
+    """
+    said = next((entry for entry in reversed(tail) if entry.kind == Kind.ASSISTANT), None)
+    return [
+        entry
+        for entry in tail
+        if entry.body or entry.calls or entry.kind not in _PLAIN or entry is said
+    ]

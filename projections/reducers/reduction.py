@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -97,11 +98,13 @@ class Reduction:
         """Leave out groups, the oldest first, until the rest has at most ``most`` tokens; the last
         group, the newest user's and unread ones stay.
         """
-        tokens = sum(group.tokens for group in self.groups)
+        tokens = sum([group.tokens for group in self.groups])
         stays = {id(group) for group in (*newest(self.groups), *unread(self.groups))}
         for group in self.groups:
             if tokens <= most:
                 return
+            if not group.results and group.head.out:
+                continue  # most of a long tail that is over its limit
             if id(group) not in stays and not self.waits(group):
                 before = group.tokens
                 self.leave_out(group, LEFT_OUT)
@@ -143,7 +146,8 @@ class Reduction:
         read = _read(self.groups)
         found = [
             (result, (group.head.calls or ())[i][1])
-            for group in self._shown()
+            for group in self.groups
+            if group.results and group.messages()
             for i, result in group.results.items()
             if not result.out and i in group.shown_calls()
         ]
@@ -247,9 +251,12 @@ _RUN: dict[type[Reducer], Callable[[Reduction, Any], None]] = {
 
 def newest(groups: list[Group]) -> list[Group]:
     """The groups that are left out last: the newest user's message, and the last group of all."""
-    shown = [group for group in groups if group.messages()]
-    users = [group for group in shown if group.head.kind == Kind.USER]
-    return [*users[-1:], *shown[-1:]]
+    shown = (group for group in reversed(groups) if group.messages())
+    last = next(shown, None)
+    if last is None:
+        return []
+    users = (group for group in (last, *shown) if group.head.kind == Kind.USER)
+    return [*islice(users, 1), last]
 
 
 def unread(groups: list[Group]) -> list[Group]:
@@ -260,10 +267,11 @@ def unread(groups: list[Group]) -> list[Group]:
     return [
         group
         for group in groups
-        if any(group.results[i].offset > read for i in group.shown_calls() if i in group.results)
+        if group.results
+        and any(group.results[i].offset > read for i in group.shown_calls() if i in group.results)
     ]
 
 
 def _read(groups: list[Group]) -> int:
     """The offset up to which the model has read: of the last message that it said."""
-    return max((g.head.offset for g in groups if g.head.kind == Kind.ASSISTANT), default=-1)
+    return max([g.head.offset for g in groups if g.head.kind == Kind.ASSISTANT], default=-1)

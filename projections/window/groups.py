@@ -82,13 +82,17 @@ class Group:
 
     def messages(self) -> int:
         """How many messages it is rendered as."""
-        if self.orphan or self.held or self.head.out:
+        head = self.head
+        if head.kind == Kind.RESULT or head.kind == Kind.HELD or head.out:
             return 0
-        return 1 + len(self.shown_calls())
+        return 1 + len(self.shown_calls()) if head.calls else 1
 
     def waits(self, calls: Collection[Link]) -> bool:
         """Whether one of its calls is among ``calls``, each as ``(offset, index)``."""
-        return any((self.head.offset, i) in calls for i in range(len(self.head.calls or ())))
+        head = self.head
+        if not head.calls or not calls:
+            return False
+        return any((head.offset, i) in calls for i in range(len(head.calls)))
 
     def copy(self) -> Group:
         """A group whose entries may be changed without the window's being so."""

@@ -4,6 +4,8 @@ what is stored reads it.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from projections.window.bodies import has_attachments
 from projections.window.conversation_state import ConversationState
 from projections.window.entry import (
@@ -17,6 +19,14 @@ from projections.window.entry import (
     reducer_of,
 )
 from projections.window.log_progress import LogProgress
+
+_LEFT_OUT = f"out:{LEFT_OUT}"
+
+
+@lru_cache(256)
+def _named(variant: str) -> tuple[str, bool]:
+    """The reducer of a variant, and whether that leaves a message out."""
+    return reducer_of(variant), variant.startswith("out:")
 
 
 class TailStatistics(LogProgress):
@@ -109,20 +119,23 @@ class TailStatistics(LogProgress):
 
     def _gain(self, entry: Entry) -> None:
         """Note what an entry's variants save, and what follows from them."""
-        before = entry.full
+        before, out, variant = entry.full, False, ""
         for _, variant, tokens in entry.variants:
-            name, out = reducer_of(variant), variant.startswith("out:")
-            gain = self.gains.setdefault(name, [0, 0])
-            gain[0] += entry.count if out else 0
+            name, out = _named(variant)
+            gain = self.gains.get(name)
+            if gain is None:
+                gain = self.gains[name] = [0, 0]
+            if out:
+                gain[0] += entry.count
             gain[1] += before - tokens
             before = tokens
         if entry.kind == Kind.HELD:
             return
-        if entry.out:
+        if out:
             self._hidden += 1
-            if omits(entry.variant):
+            if omits(variant):
                 self._omit(entry)
-            if entry.variant == f"out:{LEFT_OUT}":
+            if variant == _LEFT_OUT:
                 self.left_out += 1
                 self.held_tokens += entry.full
                 self.flat = False
