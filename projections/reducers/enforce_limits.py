@@ -77,7 +77,7 @@ def _reduction(window: Window, n: int, groups: list[Group] | None = None) -> Red
 
 def _note(window: Window, n: int, cut: Reduction) -> None:
     if cut.changed:
-        window.note_reductions(n)
+        window.note_reductions(n, cut.shortened)
 
 
 def _pass_counts(window: Window, n: int) -> None:

@@ -9,7 +9,7 @@ answered yet, one that is pinned, and a group that waits for somebody are left a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -52,6 +52,8 @@ class Reduction:
     waiting: set[Link]
     exact: bool = False
     changed: bool = False
+    shortened: list[tuple[Entry, int, int]] = field(default_factory=list)
+    """What was shortened, and its tokens and bytes before."""
 
     def run(self, reducer: Reducer) -> None:
         """Apply one of the policy's reducers."""
@@ -231,6 +233,7 @@ class Reduction:
         body, chars = self.variants.make(entry.body, variant, entry, tool, entry.variants)
         tokens = min(entry.tokens, self.variants.tokens(body)) if body else 0
         if body != entry.body and (tokens < entry.tokens or always):
+            self.shortened.append((entry, entry.tokens, len(entry.body)))
             entry.shorten(self.at, variant, body, tokens, chars)
             self.changed = True
 

@@ -4,6 +4,7 @@ what is stored reads it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from projections.window.bodies import has_attachments
@@ -20,6 +21,7 @@ from projections.window.entry import (
 )
 from projections.window.log_progress import LogProgress
 
+_PLAIN = frozenset((Kind.USER, Kind.ASSISTANT))
 _LEFT_OUT = f"out:{LEFT_OUT}"
 
 
@@ -139,6 +141,23 @@ class TailStatistics(LogProgress):
                 self.left_out += 1
                 self.held_tokens += entry.full
                 self.flat = False
+
+    def _count_left_out(self, shortened: Sequence[tuple[Entry, int, int]]) -> bool:
+        """Count entries, which were counted whole with so many tokens and bytes, as left out.
+        Returns False, and does nothing, where all have to be counted anew.
+        """
+        if self.flat or not all(
+            entry.kind in _PLAIN and not entry.calls and entry.out and len(entry.variants) == 1
+            for entry, _, _ in shortened
+        ):
+            return False
+        for entry, tokens, size in shortened:
+            self.tail_tokens += entry.tokens - tokens
+            self.tail_bytes += len(entry.body) - size
+            self.shown_messages -= 1
+            self.shown_turns -= entry.kind == Kind.USER
+            self._gain(entry)
+        return True
 
     def _omit(self, entry: Entry) -> None:
         """Note what no render shows."""

@@ -8,7 +8,7 @@ shortenings in ``projections.reducers``. How one is stored stands in ``projectio
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from itertools import islice
 
@@ -180,15 +180,17 @@ class Window(DerivedState):
         """Make a summary the active one; its span has left the tail (:meth:`cover`)."""
         self.meta.summary = summary
 
-    def note_reductions(self, n: int) -> None:
-        """Note that entries among the first ``n`` were shortened: statistics are taken anew over
-        these (and no others).
+    def note_reductions(self, n: int, shortened: Sequence[tuple[Entry, int, int]]) -> None:
+        """Note which entries among the first ``n`` were shortened, and what tokens and bytes they
+        had: statistics are of these ``n`` (and no others).
         """
-        before, tokens = self.gains, self.tail_tokens
+        before = {name: (m, t) for name, (m, t) in self.gains.items()}
+        tokens = self.tail_tokens
         self.tail_revision += 1
-        self._zero()
-        for entry in self.tail[:n]:
-            self._count(entry)
+        if not self._count_left_out(shortened):
+            self._zero()
+            for entry in self.tail[:n]:
+                self._count(entry)
         made = {
             name: (m - before.get(name, (0, 0))[0], t - before.get(name, (0, 0))[1])
             for name, (m, t) in self.gains.items()
@@ -289,7 +291,7 @@ class Window(DerivedState):
         of the log.
         """
         covered = self.covered_to
-        kept = sum(entry.offset <= covered and entry.kind not in RANGES for entry in self.tail)
+        kept = sum([entry.offset <= covered and entry.kind not in RANGES for entry in self.tail])
         stays = set(self.meta.due.kept) if self.meta.due else set()
         end = silent_end(self.tail, kept, stays)
         if len(self.tail) > MAX_ENTRIES:

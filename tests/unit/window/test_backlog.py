@@ -16,6 +16,7 @@ from projections.fold.summary_acceptance import why_not
 from projections.policy.policy import Rules
 from projections.render.render import render_openai
 from projections.window.entry import Entry, Kind
+from projections.window.groups import Grouper
 from projections.window.window import MAX_ENTRIES, MAX_HIDDEN, Window
 from streams.compaction.requests import piece_offsets, request_for
 from tests.support.histories import KEY, PARTITION, RULES, Writer, make_event
@@ -203,3 +204,65 @@ def test_a_suspension_that_left_the_tail_does_not_keep_the_window_from_compactio
     assert writer.window.state.suspensions, "still open"
     assert writer.window.held_tokens, "and out of the tail"
     assert writer.window.meta.due is not None
+
+
+STATISTICS = (
+    "flat", "gains", "held_tokens", "left_out", "omitted", "results", "shown_messages",
+    "shown_turns", "tail_bytes", "tail_messages", "tail_pinned", "tail_pinned_tokens",
+    "tail_tokens",
+)  # fmt: skip
+
+
+def statistics(window: Window) -> dict[str, object]:
+    return {name: getattr(window, name) for name in STATISTICS}
+
+
+def over_its_limit() -> Talks:
+    """A conversation over what may be held, which waits for an approval: no cut takes that away."""
+    talks = random_talks(0, 0, PARTITION, [KEY])
+    calls = [events.ToolCall("look", "find", "{}"), events.ToolCall("pay", "pay", "{}")]
+    talks.say(KEY, events.Message("assistant", "I look.", tool_calls=calls), tokens=20)
+    talks.say(KEY, events.Suspension("s", "approval", tool_call_id="pay", prompt="May I?"))
+    talks.say(KEY, events.ToolResult("look", LONG * 40), tokens=2_400)
+    return talks
+
+
+def test_an_event_costs_no_more_in_a_long_tail_that_stays_over_its_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    talks, grouped = over_its_limit(), 0
+    window, add = talks.windows[KEY], Grouper.add
+
+    def counted(grouper: Grouper, entry: Entry) -> None:
+        nonlocal grouped
+        grouped += 1
+        add(grouper, entry)
+
+    def say(n: int) -> None:
+        message = events.Message("user" if n % 2 else "assistant", f"number {n}")
+        apply(window, talks.next_offset + n, make_event(message, f"e{n}", 9))
+
+    for n in range(600):
+        say(n)
+    monkeypatch.setattr(Grouper, "add", counted)
+    for n in range(600, 700):
+        say(n)
+    assert window.tail_tokens > window.limits.hold and window.left_out > 600
+    assert 0 < grouped < 100 * 20, "the whole tail is looked at for each event"
+
+
+def test_statistics_are_those_of_a_window_that_is_read_after_each_cut() -> None:
+    talks, rng, cut = over_its_limit(), random.Random(3), 0
+    window = talks.windows[KEY]
+    for n in range(400):
+        kind = rng.randrange(5)
+        if kind == 0:
+            call = events.ToolCall(f"c{n}", "find", "{}")
+            talks.say(KEY, events.Message("assistant", f"I look {n}", tool_calls=[call]), tokens=20)
+            talks.say(KEY, events.ToolResult(f"c{n}", LONG), tokens=60)
+        else:
+            role = "user" if kind < 3 else "assistant"
+            talks.say(KEY, events.Message(role, f"number {n}"), tokens=9)
+        cut += window.pop_cut() is not None
+        assert statistics(window) == statistics(window.copy()), n
+    assert cut > 100
