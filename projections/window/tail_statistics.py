@@ -144,10 +144,14 @@ class TailStatistics(LogProgress):
 
     def _count_left_out(self, shortened: Sequence[tuple[Entry, int, int]]) -> bool:
         """Count entries, which were counted whole with so many tokens and bytes, as left out.
-        Returns False, and does nothing, where all have to be counted anew.
+        Returns False, and does nothing, where all have to be counted anew: others may change
+        whether the tail is flat.
         """
         if self.flat or not all(
-            entry.kind in _PLAIN and not entry.calls and entry.out and len(entry.variants) == 1
+            entry.kind in _PLAIN
+            and not entry.calls
+            and len(entry.variants) == 1
+            and entry.variant == _LEFT_OUT
             for entry, _, _ in shortened
         ):
             return False
