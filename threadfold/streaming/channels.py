@@ -66,6 +66,15 @@ class Channels:
     def __len__(self) -> int:
         return len(self._channels)
 
+    def mute_erased(self) -> None:
+        """Send nothing more of conversations whose erasure has begun. Its event, which ends their
+        streams, may come late: who erases writes it only then.
+        """
+        for key, channel in self._channels.items():
+            if self._windows.erasing(key):
+                for reader in channel.readers:
+                    reader.mute()
+
     def users(self, key: Key) -> int:
         """How many subscribers and writers use a conversation's channel."""
         channel = self._channels.get(key)

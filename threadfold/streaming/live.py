@@ -348,6 +348,7 @@ class Live:
             await asyncio.sleep(min(CHECK_EVERY, self.heartbeat / 2))
             now = loop.time()
             self.partials.expire()
+            self.channels.mute_erased()
             for reader in list(self.readers):
                 if reader.still_allowed is not None and not reader.still_allowed():
                     reader.end_now(NOT_ALLOWED)

@@ -41,7 +41,7 @@ class PastPages:
         """The batches of each page up to the last one, and heart-beats. It ends when the stream
         does: no batch follows the one that is being sent then.
         """
-        while self._reader.ended is None:
+        while self._reader.sends:
             self._reading = asyncio.create_task(self._read(next_page), name="stream-past")
             async for beat in self.beats_until(self._reading):
                 yield beat
@@ -49,7 +49,7 @@ class PastPages:
             if self._page is None:
                 return
             async with aclosing(batches_of(self._page.rows)) as batches:
-                while self._reader.ended is None and (batch := await anext(batches, None)):
+                while self._reader.sends and (batch := await anext(batches, None)):
                     yield batch
             self._leave()
 

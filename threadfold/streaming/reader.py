@@ -48,6 +48,7 @@ class Reader:
         "ended",
         "joining",
         "last_put",
+        "muted",
         "on_cut",
         "overflowed",
         "still_allowed",
@@ -78,13 +79,15 @@ class Reader:
         """When something was put last, by the loop's clock."""
         self.after = -1
         """The offset after which this subscriber's events begin."""
+        self.muted = False
+        """Nothing is sent but what ends it."""
         self.joining = True
         self.overflowed = False
         """While it joins, what does not fit is dropped, and is read from the log again."""
 
     def put(self, event: SseEvent) -> None:
         """Queue an event. A subscriber that is too far behind ends, and gets only the reason."""
-        if self.ended is not None or self.overflowed:
+        if self.ended is not None or self.overflowed or (self.muted and event.event):
             return
         size = len(event.data)
         if self._queue and (
@@ -101,6 +104,16 @@ class Reader:
         self._notify()
         if event.event:  # comments are shared by all tenants
             self._unsent.add(self, event)
+
+    @property
+    def sends(self) -> bool:
+        """Whether it still sends events."""
+        return self.ended is None and not self.muted
+
+    def mute(self) -> None:
+        """Send nothing of what waits or comes, until it ends."""
+        self._clear()
+        self.muted = True
 
     def beat(self, now: float, every: float) -> None:
         """Queue a heart-beat if nothing was put for ``every`` seconds and nothing waits."""
@@ -128,7 +141,7 @@ class Reader:
         """End with this reason; of what is not sent yet, send this event at most."""
         if self.ended is None:
             self._clear()
-            self.overflowed = False
+            self.overflowed = self.muted = False
             if last is not None:
                 self.put(last)
             self.ended = reason

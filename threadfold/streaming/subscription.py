@@ -86,7 +86,7 @@ class Subscription:
                 batches_of = partial(self._batches_of, missed.first, {})
                 async for batch in self._pages.batches(missed.next_page, batches_of):
                     yield batch
-            if not self._reader.overflowed or self._reader.ended is not None:
+            if not self._reader.overflowed or not self._reader.sends:
                 break
             self._joined = await self._again(upto - 1)
         self._reader.joining = False

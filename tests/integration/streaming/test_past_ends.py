@@ -100,6 +100,29 @@ async def test_nothing_of_a_conversation_is_sent_after_its_erasure(pair: Pair) -
     assert follower.reason() == "the conversation is erased"
 
 
+async def test_nothing_is_sent_once_an_erasure_has_begun_though_its_event_comes_later(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live: Live = pair.a.app.state.live
+    positions = await appended(pair, "begun")
+    follower = await Follower.of(live, "begun", positions[0])
+    listener = await live.open("acme", "begun")
+    begun = 0
+    async for _ in follower.batches():
+        if follower.ids() and not begun:
+            begun = len(follower.ids())
+            monkeypatch.setattr(live.backend.keys, "is_erased", lambda key: key == b"acme/begun")
+            await until(lambda: asyncio.sleep(0, all(not r.sends for r in live.readers)))
+            await pair.append("begun", {"type": "acme.blob.v1", "blob": "later"}, gateway=pair.b)
+            erased = ("begun", {"type": "conversation.erased"})
+            await pair.b.app.state.live.backend.append("acme", [erased], operator=True)
+    assert begun == len(follower.ids()) < EVENTS - 1
+    assert b'"conversation.erased"' in follower.got[-2].data
+    got = [sse async for batch in listener.batches() for sse in batch]
+    assert not any(b"acme.blob" in sse.data for sse in got)
+    assert b'"conversation.erased"' in got[-2].data
+
+
 async def test_a_stream_that_stops_amid_its_past_is_resumed_without_a_gap(pair: Pair) -> None:
     live: Live = pair.a.app.state.live
     positions = await appended(pair, "stopped")
