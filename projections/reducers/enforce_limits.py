@@ -84,7 +84,7 @@ def _pass_counts(window: Window, n: int) -> None:
     policy = window.policy
     sliding = policy.profile == "sliding" and policy.pays
     if policy.cuts == "stable":
-        cut = _reduction(window, n)
+        cut = _reduction(window, n, group_tail(_unsettled(window.tail[:n])))
         cut.limit()
         _note(window, n, cut)
     if sliding and window.meta.due is None:
@@ -151,7 +151,7 @@ def _pass_mark(window: Window, n: int) -> None:
         and _can_save(window)
         and window.tail[n - 1].kind in (Kind.RESULT, Kind.ASSISTANT)
     ):
-        groups = [group.copy() for group in group_tail(window.tail[:n])]
+        groups = [group.copy() for group in group_tail(_unsettled(window.tail[:n]))]
         trial = _reduction(window, n, groups)
         before = sum(group.tokens for group in groups)
         trial.shorten()

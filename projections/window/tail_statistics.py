@@ -43,6 +43,7 @@ class TailStatistics(LogProgress):
     """
 
     __slots__ = (
+        "_bent",
         "_early",
         "_group",
         "_hidden",
@@ -78,6 +79,8 @@ class TailStatistics(LogProgress):
         self.flat = not any(has_attachments(item.body) for item in base.pinned) and not any(
             has_attachments(p.result) for p in base.pins
         )
+        self._bent: int | None = None
+        """Where it stopped to be flat, by nothing that comes after."""
         self.awaited, self._group, self._next = 0, -1, 0
 
     def _count(self, entry: Entry) -> None:
@@ -140,18 +143,22 @@ class TailStatistics(LogProgress):
             if variant == _LEFT_OUT:
                 self.left_out += 1
                 self.held_tokens += entry.full
-                self.flat = False
+                self._bend(entry.offset)
 
     def _count_left_out(self, shortened: Sequence[tuple[Entry, int, int]]) -> bool:
         """Count entries, which were counted whole with so many tokens and bytes, as left out.
         Returns False, and does nothing, where all have to be counted anew: others may change
         whether the tail is flat.
         """
+        bent = self._bent
         if self.flat or not all(
             entry.kind in _PLAIN
             and not entry.calls
             and len(entry.variants) == 1
-            and entry.variant == _LEFT_OUT
+            and (
+                entry.variant == _LEFT_OUT
+                or (entry.out and bent is not None and entry.offset > bent)
+            )
             for entry, _, _ in shortened
         ):
             return False
@@ -174,15 +181,22 @@ class TailStatistics(LogProgress):
         """
         if entry.kind == Kind.RESULT:
             if not self.awaited or entry.link != (self._group, self._next):
-                self.flat = False
+                self._bend(entry.offset)
                 return
             self.awaited -= 1
             self._next += 1
         elif self.awaited:
-            self.flat = False
+            self._bend(entry.offset)
             return
         elif entry.calls and entry.variant != "only:":
             self.awaited, self._group, self._next = len(entry.calls), entry.offset, 0
-            self.flat = not entry.variants
+            if entry.variants:
+                self._bend(entry.offset)
         if entry.kind != Kind.USER and has_attachments(entry.body):
-            self.flat = False
+            self._bend(entry.offset)
+
+    def _bend(self, offset: int) -> None:
+        """It is flat no more, by the entry at this offset and what is before it."""
+        self.flat = False
+        if self._bent is None:
+            self._bent = offset

@@ -160,8 +160,8 @@ class Window(DerivedState):
         self.tail_tokens = tokens = self.tail_tokens + entry.tokens
         self.tail_messages += 1
         self.shown_messages += 1
-        if self.awaited:
-            self.flat = False
+        if self.awaited and self.flat:
+            self._bend(offset)
         return (
             tokens + self.held_tokens > limits.mark
             or tokens > limits.hold
