@@ -20,6 +20,7 @@ from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store_folder import StoreFolder
 from streams.settings.settings import Settings
 from tests.support.commands import Ran, cli, ok
+from tests.support.erasure import no_text
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
@@ -114,10 +115,6 @@ async def save_and_erase(
 
 async def erase(backend: ConversationService, tenant: str, conversation: str) -> None:
     """Erase a conversation of which no gateway keeps text."""
-
-    async def no_text(key: object) -> None:
-        del key
-
     await Eraser(backend, no_text).conversation(tenant, conversation)
 
 

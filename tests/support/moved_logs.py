@@ -17,6 +17,7 @@ from streams.log.topics import partition_count
 from streams.maintenance.verify import verify
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
+from tests.support.erasure import no_text
 from tests.support.pipeline import POLICY, append, applied, sentence, settled
 from tests.support.worker import until
 from threadfold.cli.common import CONFIG_FILE
@@ -142,7 +143,7 @@ async def talk_of_everything(settings: Settings, runtime: Runtime) -> None:
         for key in GONE:
             sent = await append(runtime, key, [dict(say)])
             await applied(runtime, sent[-1])
-            await Eraser(service, _no_text).conversation(*key)
+            await Eraser(service, no_text).conversation(*key)
         await until(lambda: _answered(service))
     for key in (*PLAIN, *SEALED):
         await settled(runtime, key)
@@ -156,10 +157,6 @@ async def _answered(service: ConversationService) -> bool:
         if type_ not in {one["type"] for one in history["events"]}:
             return False
     return True
-
-
-async def _no_text(key: Key) -> None:
-    """There is no text in progress."""
 
 
 async def caught_up(runtime: Runtime) -> None:

@@ -203,7 +203,7 @@ class Channel:
     def _publish(self, offset: int, found: StreamRecord) -> None:
         id_hash = id_hash_of(found.id)
         seen = self.recent_ids.find(id_hash)
-        if seen is not None and seen.offset < offset:
+        if seen is not None and seen.offset < offset and not found.last:
             return
         if seen is None:
             self.recent_ids.add(id_hash, offset)

@@ -101,7 +101,7 @@ class Subscription:
         size = 0
         for row in rows:
             found = await self._decoded(row)
-            if found is None or self._repeats(row, found.id):
+            if found is None or (self._repeats(row, found.id) and not found.last):
                 continue
             summary = found.sse.event == "summary"
             if found.judged and (summary or row.offset >= scanned):

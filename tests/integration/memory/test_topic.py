@@ -21,6 +21,7 @@ from streams.encryption.payload_cipher import is_sealed, kid_in, open_value
 from streams.memory.feed import MemoryFeed
 from streams.memory.sqlite_store import SqliteMemories
 from streams.settings.settings import Settings
+from tests.support.erasure import no_text
 from tests.support.grep import raw_records
 from tests.support.memories import saved
 from tests.support.worker import running_worker, until
@@ -151,7 +152,7 @@ async def test_accepted_events_reach_the_users_key_and_an_erasure_takes_their_te
 
         # -- what nobody may reach by a name, and no list shows
         assert parse_key(str(own).encode()) == own
-        receipts = await Eraser(backend, _no_text).user("sealed", ANN)
+        receipts = await Eraser(backend, no_text).user("sealed", ANN)
         assert [one.conversation for one in receipts] == ["talk", own.conversation]
         assert receipts[0].stores["memories"].state == "opaque"
 
@@ -166,7 +167,3 @@ async def test_accepted_events_reach_the_users_key_and_an_erasure_takes_their_te
         assert not any(scope.tenant == "sealed" for scope in left_in_a_store)
         kind = full_type("memory.saved").encode()
         assert sum(kind in (value or b"") for _, value in await sealed_records(made)) == 2
-
-
-async def _no_text(key: Key) -> None:
-    del key

@@ -220,6 +220,18 @@ async def test_erasing_ends_the_stream_with_its_event_and_who_comes_later_is_rep
     assert piece.status_code == 410
 
 
+async def test_an_id_that_was_used_before_does_not_keep_an_erasure_from_ending_streams(
+    pair: Pair,
+) -> None:
+    path = "/v1/conversations/guessed/stream"
+    await pair.append("guessed", say("hello", id="guessed"), wait=True)
+    async with subscribed(pair.a, path, pair.keys["acme"]) as one:
+        erasure = {"type": "conversation.erased", "id": "guessed"}
+        await pair.a.app.state.live.backend.append("acme", [("guessed", erasure)], operator=True)
+        await one.until(one.ended.is_set)
+        assert one.events()[-1].data["type"] == "conversation.erased"
+
+
 async def test_a_repeated_event_is_sent_once(pair: Pair) -> None:
     await pair.append("twice", say("known before", id="early"), wait=True)
     async with subscribed(pair.a, "/v1/conversations/twice/stream", pair.keys["acme"]) as one:
