@@ -67,7 +67,7 @@ class Acceptance:
         self._before = (window.shown_messages, window.tail_tokens)
         self._active: ActiveSummary | None = None
         self._done = 0
-        """Entries that the cuts came past."""
+        """How many entries the cuts have reached."""
 
     def go_on(self, texts: KnownEvents) -> ActiveSummary:
         """Activate it, or go on with that.
@@ -79,7 +79,7 @@ class Acceptance:
         if self._active is None:
             self._active = self._activated(texts)
         while self._done < len(self.window.tail):
-            self._come_past(self._done, texts)
+            self._reach(self._done, texts)
             self._done += 1
         window = self.window
         messages, tokens = self._before
@@ -99,7 +99,7 @@ class Acceptance:
         window.begin_refold()
         return summary
 
-    def _come_past(self, i: int, texts: KnownEvents) -> None:
+    def _reach(self, i: int, texts: KnownEvents) -> None:
         entry = self.window.tail[i]
         if entry.offset > self._last and entry.offset in self._wanted and entry.kind not in RANGES:
             self.window.replace_entry(i, self._whole(entry, texts))

@@ -111,9 +111,10 @@ class Reader:
         return self.ended is None and not self.muted
 
     def mute(self) -> None:
-        """Send nothing of what waits or comes, until it ends."""
-        self._clear()
-        self.muted = True
+        """Send nothing of what waits or comes, until it ends. What ends it may wait already."""
+        if self.sends:
+            self._clear()
+            self.muted = True
 
     def beat(self, now: float, every: float) -> None:
         """Queue a heart-beat if nothing was put for ``every`` seconds and nothing waits."""
@@ -138,7 +139,7 @@ class Reader:
             self._notify()
 
     def end_now(self, reason: str, last: SseEvent | None = None) -> None:
-        """End with this reason; of what is not sent yet, send this event at most."""
+        """End with this reason. Nothing that waits is sent; this event is, if there is one."""
         if self.ended is None:
             self._clear()
             self.overflowed = self.muted = False

@@ -197,6 +197,22 @@ async def test_of_a_reader_that_ends_at_once_or_before_its_past_is_sent_nothing_
     now.end_now("not allowed")
     erased.end_now("erased", last)
     erased.put(SseEvent("event", "1-3", b"{}"))
+    erased.mute()
     assert [await reader.take() for reader in (amid, now, erased)] == [[], [], [last]]
     assert await erased.take() == []
     assert [r.ended for r in (amid, now, erased)] == ["the gateway stops", "not allowed", "erased"]
+
+
+async def test_a_reader_that_is_muted_sends_nothing_but_signs_of_life_and_what_ends_it() -> None:
+    reader, last = Reader(), SseEvent("event", "1-3", b"{}")
+    reader.joining = False
+    reader.put(SseEvent("event", "1-1", b"{}"))
+    reader.mute()
+    reader.put(SseEvent("event", "1-2", b"{}"))
+    reader.put(HEARTBEAT)
+    assert not reader.sends
+    assert await reader.take() == [HEARTBEAT]
+    reader.end_now("erased", last)
+    reader.mute()
+    assert await reader.take() == [last]
+    assert await reader.take() == []
