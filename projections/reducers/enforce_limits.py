@@ -23,12 +23,11 @@ from __future__ import annotations
 from projections.reducers.due import due_span, kept_offsets, span_to
 from projections.reducers.reduction import Reduction
 from projections.reducers.variants import Variants
-from projections.window.entry import CLOSED, Entry, Kind
+from projections.window.entry import CLOSED, MESSAGES, Entry, Kind
 from projections.window.groups import Group, group_tail
 from projections.window.meta import Due
 from projections.window.window import MAX_TAIL_BYTES, Window
 
-_PLAIN = frozenset((Kind.USER, Kind.ASSISTANT))
 FAIR = 8
 """A free cut that does not reach the low-water mark is made when it saves one part in so many of
 the mark.
@@ -210,9 +209,9 @@ def _unsettled(tail: list[Entry]) -> list[Entry]:
     but on the last message that the model said. A long tail that stays over its limit, because
     nothing more of it may leave, is looked at after each event.
     """
-    said = next((entry for entry in reversed(tail) if entry.kind == Kind.ASSISTANT), None)
+    latest = next((entry for entry in reversed(tail) if entry.kind == Kind.ASSISTANT), None)
     return [
         entry
         for entry in tail
-        if entry.body or entry.calls or entry.kind not in _PLAIN or entry is said
+        if entry.body or entry.calls or entry.kind not in MESSAGES or entry is latest
     ]

@@ -105,8 +105,6 @@ class Reduction:
         for group in self.groups:
             if tokens <= most:
                 return
-            if not group.results and group.head.out:
-                continue  # most of a long tail that is over its limit
             if id(group) not in stays and not self.waits(group):
                 before = group.tokens
                 self.leave_out(group, LEFT_OUT)

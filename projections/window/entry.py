@@ -63,6 +63,7 @@ class Kind(IntEnum):
 RENDERED = frozenset({Kind.USER, Kind.ASSISTANT, Kind.RESULT})
 LAST_RENDERED = int(Kind.RESULT)
 """Rendered kinds are the numbers up to this one."""
+MESSAGES = frozenset({Kind.USER, Kind.ASSISTANT})
 RANGES = frozenset({Kind.HELD, Kind.ABANDONED})
 
 

@@ -12,6 +12,7 @@ from projections.window.conversation_state import ConversationState
 from projections.window.entry import (
     EARLY,
     LEFT_OUT,
+    MESSAGES,
     RENDERED,
     Entry,
     Kind,
@@ -21,7 +22,6 @@ from projections.window.entry import (
 )
 from projections.window.log_progress import LogProgress
 
-_PLAIN = frozenset((Kind.USER, Kind.ASSISTANT))
 _LEFT_OUT = f"out:{LEFT_OUT}"
 
 
@@ -152,7 +152,7 @@ class TailStatistics(LogProgress):
         """
         bent = self._bent
         if self.flat or not all(
-            entry.kind in _PLAIN
+            entry.kind in MESSAGES
             and not entry.calls
             and len(entry.variants) == 1
             and (

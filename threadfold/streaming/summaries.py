@@ -167,7 +167,7 @@ class SummariesSubscription:
             batches_of_page = partial(self._batches_of, missed)
             async for batch in self._pages.batches(missed.next_page, batches_of_page):
                 yield batch
-            if not reader.overflowed or reader.ended is not None:
+            if not reader.overflowed or not reader.sends:
                 break
             self._upto = self._summaries.join(reader)
         reader.joining = False
