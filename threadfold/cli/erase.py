@@ -9,7 +9,8 @@ import click
 from projections.names import check_name, make_key
 from threadfold.cli.common import data_option, on_service, print_json
 from threadfold.service.conversations import ConversationService
-from threadfold.service.erasure import Eraser, Receipt
+from threadfold.service.erasure import Eraser
+from threadfold.service.erasure_receipt import Receipt
 from threadfold.streaming.partial_store import PartialStore
 
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from projections.memory.resolution import Use
 from threadfold.gateway.answers import Count, Position
 from threadfold.gateway.examples import CONVERSATION, CURSOR, DIGEST, POSITION, TIME
-from threadfold.service.erasure import Store
+from threadfold.service.erasure_receipt import Store
 
 
 class SavedMemory(Struct):

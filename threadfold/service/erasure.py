@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
-from typing import Literal
 
 import msgspec
 
@@ -34,12 +34,14 @@ from projections.errors import (
     WaitTimedOut,
 )
 from projections.events.codec import decode_event
+from projections.events.relocation import NOWHERE
 from projections.events.times import rfc3339
 from projections.events.types import ErasedEvent
 from projections.events.validation import make_record
 from projections.fold.apply import apply
 from projections.names import (
     Key,
+    Position,
     make_key,
     one_line,
     parse_position,
@@ -50,40 +52,18 @@ from projections.names import (
 from projections.storage.records import NOTHING, Checkpoint, Verdict, write_of
 from projections.window.window import Window
 from streams.encryption.key_table import Erasure
-from streams.log.topics import topic_configs
+from streams.runtime.tasks import some_at_a_time
 from threadfold.service.conversations import ConversationService
+from threadfold.service.erasure_receipt import Receipt, receipt_of
 from threadfold.service.erasure_verdict import verdict_of
 from threadfold.service.lists import of_user
 
-Outcome = Literal["deleted", "opaque", "kept"]
-CLEANER = timedelta(hours=1)
-"""Added to ``max.compaction.lag.ms``, for the next segment to begin and the cleaner to run."""
 USER_PAGE = 500
+AT_ONCE = 8
+"""A user's conversations that are erased at a time: each waits for its worker and reads its log."""
 PASSES = 3
 """How often a user's conversations are listed: the user may open others meanwhile, without end."""
 ATTEMPTS = 5
-
-
-class Store(msgspec.Struct):
-    """The result in one store. ``deadline`` (RFC 3339) is the latest time from which it is true;
-    null: it is true now.
-    """
-
-    state: Outcome
-    deadline: str | None
-    how: str
-
-
-class Receipt(msgspec.Struct):
-    """An erasure: the position of its event, the time of its first request, and the result in the
-    log and in each store.
-    """
-
-    conversation: str
-    position: str
-    erased_at: str
-    log: Literal["opaque", "kept"]
-    stores: dict[str, Store]
 
 
 class Eraser:
@@ -133,18 +113,17 @@ class Eraser:
             erasure = Erasure("begun", _now(), verdict, user=tag)
             await self._keys.put_erasure(name, erasure)
         if erasure.state == "begun":
-            position = await self._append(key)
+            erasure, position = await self._append(key, name, erasure)
+            await self._backend.wait_for(position, whose=key)
             await self._elsewhere(key, position)
-            erasure = msgspec.structs.replace(
-                erasure, state="done", position=position, done_at=_now()
-            )
+            erasure = msgspec.structs.replace(erasure, state="done", done_at=_now())
             await self._keys.put_erasure(name, erasure)
             erasure = self._keys.table.erasure(name) or erasure
         else:
-            await self._elsewhere(key, erasure.position or "")
+            await self._elsewhere(key, parse_position(erasure.position or str(NOWHERE)))
             await self._keys.wipe(name)
         await self._forget_text(key, erased=True)
-        return await self._receipt(key, erasure)
+        return await receipt_of(self._backend.settings, key, erasure)
 
     async def user(self, tenant: str, user: str) -> list[Receipt]:
         """Erase all conversations that belong to a user now (``user`` of the last
@@ -176,18 +155,22 @@ class Eraser:
         with suppress(UnknownConversation):
             done[own.conversation] = await self._erase(own, user)
         halted = set[str]()
+
+        async def erase(name: str) -> None:
+            nonlocal late
+            try:
+                done[name] = await self.conversation(tenant, name, user=user)
+            except WaitTimedOut as error:
+                if late is None:
+                    raise
+                late = error
+                halted.add(name)
+
         for _ in range(PASSES):
             names = [name for name in names if name not in done and name not in halted]
             if not names:
                 break
-            for name in names:
-                try:
-                    done[name] = await self.conversation(tenant, name, user=user)
-                except WaitTimedOut as error:
-                    if late is None:
-                        raise
-                    late = error
-                    halted.add(name)
+            await some_at_a_time(AT_ONCE, [partial(erase, name) for name in names])
             names = await of_user(backend, tenant, user, USER_PAGE)
         if late is not None:
             raise late
@@ -219,14 +202,19 @@ class Eraser:
         if not key.of_user:
             await self._forget_partial(key, erased)
 
-    async def _append(self, key: Key) -> str:
-        """Append the erasure, wait until the live window includes it, and return its position."""
+    async def _append(self, key: Key, name: bytes, erasure: Erasure) -> tuple[Erasure, Position]:
+        """Append the erasure's event, unless an earlier request did. Returns the record of the
+        erasure with the event's position, and the position.
+        """
+        if erasure.position is not None and (at := parse_position(erasure.position)) != NOWHERE:
+            return erasure, at
         flat = {"type": "conversation.erased", "id": _event_id(key)}
         (appended,) = await self._backend.append(key.tenant, [(key, flat)], operator=True)
-        await self._backend.wait_for(appended.position, whose=key)
-        return str(appended.position)
+        erasure = msgspec.structs.replace(erasure, position=str(appended.position))
+        await self._keys.put_erasure(name, erasure)
+        return erasure, appended.position
 
-    async def _elsewhere(self, key: Key, position: str) -> None:
+    async def _elsewhere(self, key: Key, position: Position) -> None:
         """Erase the windows of the other generations, which no worker folds.
 
         The erasure is folded into them early. That is safe: an erased window keeps nothing of later
@@ -249,7 +237,9 @@ class Eraser:
                     f" {key.conversation} from it: try again shortly"
                 )
 
-    async def _erase_in(self, generation: int, partition: int, key: Key, position: str) -> bool:
+    async def _erase_in(
+        self, generation: int, partition: int, key: Key, position: Position
+    ) -> bool:
         """Erase one window of a generation; False if its partition was written meanwhile."""
         backend = self._backend
         try:
@@ -269,100 +259,11 @@ class Eraser:
         )
         if window.meta.erased:
             return True
-        apply(window, min(checkpoint.offset, parse_position(position).offset), _event(key))
+        apply(window, min(checkpoint.offset, position.offset), _event(key))
         applied = await backend.store.apply(
             generation, partition, checkpoint, [write_of(window, mark, checkpoint.timestamp)]
         )
         return applied.verdict is Verdict.APPLIED
-
-    # -- the receipt
-    # ------------------------------------------------------------------------------------------
-
-    async def _receipt(self, key: Key, erasure: Erasure) -> Receipt:
-        configs = await topic_configs(
-            self._backend.settings, ("keys", "renders", "compactions", "dead-letters")
-        )
-        since = datetime.fromisoformat(erasure.done_at or erasure.erased_at)
-        return Receipt(
-            key.conversation,
-            erasure.position or "",
-            erasure.erased_at,
-            erasure.log,
-            _stores(erasure.log == "opaque", since, configs),
-        )
-
-
-def _stores(opaque: bool, since: datetime, configs: dict[str, dict[str, str]]) -> dict[str, Store]:
-    payloads: Outcome = "opaque" if opaque else "kept"
-    sealed = "sealed with a key that is deleted"
-    lag = _after(since, configs.get("keys", {}).get("max.compaction.lag.ms"), CLEANER)
-    renders, compactions, letters = (
-        _after(since, configs.get(name, {}).get("retention.ms"))
-        for name in ("renders", "compactions", "dead-letters")
-    )
-    unsealed = "not sealed, or not all"
-    until = "; until the topic's retention"
-    return {
-        "log": Store(
-            payloads,
-            None,
-            f"payloads are {sealed if opaque else unsealed + ': the log is kept for ever'}",
-        ),
-        "keys": Store(
-            "deleted",
-            lag,
-            "void at once; the broker drops the wrapped keys by then (max.compaction.lag.ms and its"
-            " cleaner's run)",
-        ),
-        "windows": Store("deleted", None, "in all generations; they record only the erasure"),
-        "snapshots": (
-            Store("opaque", None, f"remaining records are {sealed}")
-            if opaque
-            else Store(
-                "deleted",
-                None,
-                "overwritten by the worker; the broker drops the old ones when it compacts that"
-                " partition next",
-            )
-        ),
-        "summaries": Store(
-            payloads,
-            None,
-            f"texts are {sealed}" if opaque else f"{unsealed}: the topic is kept for ever",
-        ),
-        "memories": Store(
-            payloads,
-            None,
-            "records that nothing else taught leave every store; "
-            + (
-                f"the topic's payloads are {sealed}"
-                if opaque
-                else f"{unsealed}: the topic is kept for ever"
-            ),
-        ),
-        "renders": (
-            Store("opaque", renders, f"records are {sealed}")
-            if opaque
-            else Store("kept", renders, f"records hold digests, names and counts, no text{until}")
-        ),
-        "compactions": Store(
-            "kept", compactions, f"requests hold positions and ids, no text{until}"
-        ),
-        "partials": Store("deleted", None, "text in progress"),
-        "caches": Store(
-            "deleted", None, "in each gateway as it reads the keys topic, within a second"
-        ),
-        "dead_letters": Store(
-            "kept", letters, f"letters hold positions and causes, no text{until}"
-        ),
-    }
-
-
-def _after(since: datetime, ms: str | None, more: timedelta = timedelta()) -> str | None:
-    """The time ``ms`` and ``more`` later, None if there is no such limit."""
-    if ms is None or not ms.isdecimal() or int(ms) > 10**15:
-        return None
-    return _time(since + timedelta(milliseconds=int(ms)) + more)
 
 
 def _event_id(key: Key) -> str:

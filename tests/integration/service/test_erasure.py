@@ -151,6 +151,27 @@ async def test_an_erasure_begins_also_while_windows_are_behind(made: Settings) -
             assert (await eraser.conversation("sealed", "behind")).log == "opaque"
 
 
+async def test_a_repeat_finishes_an_erasure_with_the_event_of_the_first_request(
+    made: Settings,
+) -> None:
+    name = str(key := make_key("sealed", "cut-off")).encode()
+    async with ConversationService(made) as backend:
+        eraser = Eraser(backend, no_text)
+        async with running_worker(made):
+            await say(backend, "sealed", "cut-off", talk(1))
+        with pytest.raises(WaitTimedOut):
+            await asyncio.wait_for(eraser.conversation("sealed", "cut-off"), 40)
+        begun = backend.keys.table.erasure(name)
+        assert begun is not None and begun.position is not None
+        async with running_worker(made):
+            receipt = await eraser.conversation("sealed", "cut-off")
+        assert receipt.position == begun.position
+    of_it = [
+        value for name, value in await raw_records(made, "events") if name == str(key).encode()
+    ]
+    assert sum(b"conversation.erased" in (value or b"") for value in of_it) == 1
+
+
 @pytest.mark.long
 async def test_windows_that_are_too_far_behind_delay_an_erasure_unless_their_partition_is_halted(
     made: Settings, monkeypatch: pytest.MonkeyPatch
@@ -267,6 +288,19 @@ async def test_all_conversations_of_a_user_are_erased_and_a_repeat_answers_the_s
     assert not any(
         b"bob/1" in (value or b"") + key for key, value in await raw_records(made, "keys")
     )
+
+
+async def test_conversations_of_a_user_do_not_wait_for_each_other(made: Settings) -> None:
+    async with stack(made) as (_, backend):
+        for name in ("s1", "s2", "s3"):
+            await backend.append("sealed", [(name, {"type": "conversation.opened", "user": "kim"})])
+        all_there = asyncio.Barrier(3)
+
+        async def meet(*_: object) -> None:
+            await all_there.wait()
+
+        receipts = await asyncio.wait_for(Eraser(backend, meet).user("sealed", "kim"), 60)
+        assert [receipt.conversation for receipt in receipts] == ["s1", "s2", "s3"]
 
 
 async def test_a_user_who_opens_on_and_on_meanwhile_does_not_hold_up_the_erasure(

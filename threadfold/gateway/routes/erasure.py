@@ -12,7 +12,8 @@ from threadfold.gateway.declaration import Answer, Routes
 from threadfold.gateway.parameters import Path
 from threadfold.gateway.request import Request
 from threadfold.gateway.routes.common import C, Conversation
-from threadfold.service.erasure import Eraser, Receipt
+from threadfold.service.erasure import Eraser
+from threadfold.service.erasure_receipt import Receipt
 
 routes = Routes("Erasure")
 _erase = partial(routes.add, "DELETE", scope="erase", problems=(409,))
