@@ -51,8 +51,9 @@ def _go_back(window: Window, offset: int, target: int, at: int, whole: Mapping[i
     """Drop what stands behind the target in the tail, and undo the cuts made since: what each cut
     did follows from what was before it. ``whole`` are the entries without them.
     """
-    gone = window.detach(at + 1, target)
+    # Whole results that came before their calls part from those calls that are dropped, too.
     replace_entries(window, whole)
+    gone = window.detach(at + 1, target)
     window.end_rollback(offset, target, abandoned_range(gone, offset))
 
 

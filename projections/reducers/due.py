@@ -9,11 +9,12 @@ are *kept*: they stay at the front of the tail.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, islice
 
 from projections.policy.policy import Policy
 from projections.reducers.reduction import newest
 from projections.window.conversation_state import ConversationState
-from projections.window.entry import RENDERED, Entry, Kind
+from projections.window.entry import MESSAGES, RENDERED, Entry, Kind
 from projections.window.groups import Group, group_tail
 from projections.window.meta import Due
 
@@ -32,6 +33,8 @@ def due_span(
     span has to end beyond it. Where somebody ``asked`` for a summary, nothing stays but the last
     group and what every span goes around.
     """
+    if _all_stays(tail, state):
+        return None
     groups = group_tail(tail)
     cut = choose_cut(
         tail, groups, state, 0 if asked else policy.keep_recent(state.pinned_tokens), after
@@ -41,6 +44,27 @@ def due_span(
         if cut is None
         else span_to(tail, groups, state, cut, "explicit" if asked else "budget", after)
     )
+
+
+def _all_stays(tail: Sequence[Entry], state: ConversationState) -> bool:
+    """Whether it shows without grouping that no span covers anything: all that was said before the
+    last message waits, or is the newest user's. Such a tail can be long, and over its mark at each
+    event, where results come that nobody called for.
+    """
+    shown = (
+        i for i in range(len(tail) - 1, -1, -1) if tail[i].kind in MESSAGES and not tail[i].out
+    )
+    last = next(shown, None)
+    if last is None:
+        return False
+    user = next((i for i in chain((last,), shown) if tail[i].kind == Kind.USER), -1)
+    waiting, heads = {offset for offset, _ in state.waiting()}, set[int]()
+    for i, entry in enumerate(islice(tail, last)):
+        if entry.offset in waiting:
+            heads.add(entry.offset)
+        elif _weight(entry) and i != user and (not entry.link or entry.link[0] not in heads):
+            return False
+    return True
 
 
 def span_to(

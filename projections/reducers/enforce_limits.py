@@ -23,7 +23,7 @@ from __future__ import annotations
 from projections.reducers.due import due_span, kept_offsets, span_to
 from projections.reducers.reduction import Reduction
 from projections.reducers.variants import Variants
-from projections.window.entry import CLOSED, MESSAGES, Entry, Kind
+from projections.window.entry import CLOSED, Kind
 from projections.window.groups import Group, group_tail
 from projections.window.meta import Due
 from projections.window.window import MAX_TAIL_BYTES, Window
@@ -64,9 +64,13 @@ def enforce_limits(window: Window, n: int) -> None:
         _overflow(window, n)
 
 
+def _groups(window: Window, n: int) -> list[Group]:
+    return group_tail(window.unsettled(n))
+
+
 def _reduction(window: Window, n: int, groups: list[Group] | None = None) -> Reduction:
     return Reduction(
-        group_tail(window.tail[:n]) if groups is None else groups,
+        _groups(window, n) if groups is None else groups,
         window.policy,
         Variants.of(window),
         window.tail[n - 1].offset,
@@ -83,7 +87,7 @@ def _pass_counts(window: Window, n: int) -> None:
     policy = window.policy
     sliding = policy.profile == "sliding" and policy.pays
     if policy.cuts == "stable":
-        cut = _reduction(window, n, group_tail(_unsettled(window.tail[:n])))
+        cut = _reduction(window, n)
         cut.limit()
         _note(window, n, cut)
     if sliding and window.meta.due is None:
@@ -141,7 +145,6 @@ def _empty(window: Window, n: int) -> None:
 
 def _pass_mark(window: Window, n: int) -> None:
     policy, limits = window.policy, window.limits
-    mark = max(0, limits.mark)
     saved = 0
     # What may be saved changes with results, and with the answers to them: otherwise it need not be
     # looked at again.
@@ -149,24 +152,33 @@ def _pass_mark(window: Window, n: int) -> None:
         policy.cuts == "stable"
         and _can_save(window)
         and window.tail[n - 1].kind in (Kind.RESULT, Kind.ASSISTANT)
+        and (_is_low(window, window.most_saved()) or _is_fair(window, window.most_saved()))
     ):
-        groups = [group.copy() for group in group_tail(_unsettled(window.tail[:n]))]
+        groups = [group.copy() if group.results else group for group in _groups(window, n)]
         trial = _reduction(window, n, groups)
-        before = sum(group.tokens for group in groups)
         trial.shorten()
-        saved = before - sum(group.tokens for group in groups)
-        if saved and window.tail_tokens + window.held_tokens - saved <= int(
-            policy.low_water * mark
-        ):
+        saved, _ = trial.freed()
+        if saved and _is_low(window, saved):
             shorten(window, n)
             return
+        window.note_trial(saved + trial.freed_later())
     if policy.pays and window.tail_messages:
         over = window.tail_tokens > limits.room or window.left_out > 0
         if window.tail_messages >= policy.min_messages or over:
             tail = window.tail if n == len(window.tail) else window.tail[:n]
             window.mark_due(due_span(tail, window.state, policy, window.covered_to))
-    if window.meta.due is None and saved and saved * FAIR >= mark:
+    if window.meta.due is None and saved and _is_fair(window, saved):
         shorten(window, n)
+
+
+def _is_low(window: Window, saved: int) -> bool:
+    """Whether without so many tokens the tail is down at the low-water mark."""
+    low = int(window.policy.low_water * max(0, window.limits.mark))
+    return window.tail_tokens + window.held_tokens - saved <= low
+
+
+def _is_fair(window: Window, saved: int) -> bool:
+    return saved * FAIR >= max(0, window.limits.mark)
 
 
 def _can_save(window: Window) -> bool:
@@ -186,32 +198,16 @@ def shorten(window: Window, n: int) -> None:
 
 def _overflow(window: Window, n: int) -> None:
     hold = window.limits.hold
-    entries = _unsettled(window.tail[:n])
-    cut = _reduction(window, n, group_tail(entries))
+    cut = _reduction(window, n)
     cut.shorten()
     low = int(window.policy.low_water * hold)
     # Where shortening frees too little, the next cut would follow at once.
     if sum(group.tokens for group in cut.groups) > (hold - hold // FAIR if cut.changed else low):
         cut.leave_out_oldest(low)
-    size = sum([len(entry.body) for entry in entries])
-    while size > MAX_TAIL_BYTES:
+    while window.tail_bytes - cut.freed()[1] > MAX_TAIL_BYTES:
         cut.changed, changed = False, cut.changed
         cut.leave_out_oldest(sum(group.tokens for group in cut.groups) // 2)
         if not cut.changed:
             cut.changed = changed
             break
-        size = sum([len(entry.body) for entry in entries])
     _note(window, n, cut)
-
-
-def _unsettled(tail: list[Entry]) -> list[Entry]:
-    """The entries of a tail without most of those that are left out: no later cut depends on these,
-    but on the last message that the model said. A long tail that stays over its limit, because
-    nothing more of it may leave, is looked at after each event.
-    """
-    latest = next((entry for entry in reversed(tail) if entry.kind == Kind.ASSISTANT), None)
-    return [
-        entry
-        for entry in tail
-        if entry.body or entry.calls or entry.kind not in MESSAGES or entry is latest
-    ]

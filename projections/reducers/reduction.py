@@ -55,6 +55,33 @@ class Reduction:
     shortened: list[tuple[Entry, int, int]] = field(default_factory=list)
     """What was shortened, and its tokens and bytes before."""
 
+    def freed(self) -> tuple[int, int]:
+        """The tokens and the bytes of bodies that this run took away."""
+        before = dict[int, tuple[Entry, int, int]]()
+        for one in self.shortened:
+            before.setdefault(id(one[0]), one)
+        tokens = sum([tokens - entry.tokens for entry, tokens, _ in before.values()])
+        return tokens, sum([size - len(entry.body) for entry, _, size in before.values()])
+
+    def freed_later(self) -> int:
+        """At most so many tokens of these groups can :meth:`shorten` take away later that it left:
+        of results that are spared or not read yet, and where calls are dropped of their messages.
+        """
+        reducers = [one for one in self.policy.reducers if isinstance(one, CompactResults)]
+        spared = [one.keep_last_n for one in reducers]
+        if self.policy.trim_tool_results:
+            spared.append(self.policy.protect_recent)
+        free = {id(result) for result, _ in self.results(max(spared, default=0))}
+        drops, tokens = any(one.replacement is None for one in reducers), 0
+        for group in self.groups:
+            results = [group.results.get(i) for i in group.shown_calls()]
+            left = [one for one in results if one and not one.pinned and id(one) not in free]
+            if drops and (left or None in results or self.waits(group)):
+                tokens += group.tokens
+            else:
+                tokens += sum([result.tokens for result in left])
+        return tokens
+
     def run(self, reducer: Reducer) -> None:
         """Apply one of the policy's reducers."""
         run = _RUN.get(type(reducer))

@@ -54,6 +54,7 @@ class DerivedState(Tail):
 
     def _refresh(self) -> None:
         """Policy and limits anew: something that they follow from has changed."""
+        self._trial = None
         self.policy: Policy = self.rules.for_window(self.key.tenant, self.state.policy)
         self.limits = Limits.of(
             self.policy, self.state.pinned_tokens, self.summary_tokens, self.usage_excess

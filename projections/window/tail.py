@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain, islice
+
 from projections.events.provider_limits import call_ids
 from projections.window.bodies import result_call_id, with_call_id
-from projections.window.entry import EARLY, Entry
+from projections.window.entry import EARLY, RENDERED, Entry, Kind
 from projections.window.tail_statistics import TailStatistics
 
 
@@ -13,13 +17,84 @@ class Tail(TailStatistics):
     ``tail_revision`` grows whenever entries already in it were replaced.
     """
 
-    __slots__ = ("_answered", "start", "tail", "tail_revision")
+    __slots__ = ("_answered", "_looked", "_trial", "_unsettled", "start", "tail", "tail_revision")
 
     tail: list[Entry]
     start: int
     tail_revision: int
     _answered: set[tuple[int, int]]
     """The calls further on in the tail that an early result answers."""
+
+    def _zero(self) -> None:
+        super()._zero()
+        self._unsettled: list[Entry] = []
+        self._looked = 0
+        self._trial: tuple[int, int] | None = None
+
+    def unsettled(self, n: int) -> list[Entry]:
+        """Those of the first ``n`` entries, of which the statistics are, that a later cut depends
+        on, in their order: what is rendered, without groups that are left out as a whole; the last
+        message that the model said is always among them.
+
+        A long tail that stays over its limit, because nothing more of it may leave, is cut after
+        each event: this takes a time that grows with what is returned, not with the tail.
+        """
+        there, new = self._unsettled, self._rendered_since(self._looked, n)
+        heads = {entry.offset for entry in chain(there, new) if entry.calls}
+        answered = {entry.link[0] for entry in new if entry.body and entry.link}
+        if answered - heads - {EARLY[0]}:
+            # A call whose message is left out is answered only now.
+            there, new = [], self._rendered_since(0, n)
+        there = there + new
+        answered = {entry.link[0] for entry in there if entry.body and entry.link}
+        latest = next((entry for entry in reversed(there) if entry.kind == Kind.ASSISTANT), None)
+        whole = {
+            entry.offset
+            for entry in there
+            if entry.calls and (entry.body or entry is latest or entry.offset in answered)
+        }
+        self._looked = n
+        self._unsettled = [
+            entry
+            for entry in there
+            if entry.body
+            or entry.kind == Kind.HELD
+            or entry is latest
+            or (entry.link[0] if entry.link else entry.offset) in whole
+        ]
+        return self._unsettled
+
+    def most_saved(self) -> int:
+        """At most so many tokens do shortenings of tool results save now."""
+        if self._trial is None:
+            return self.tail_tokens
+        most, tokens = self._trial
+        return most + self.tail_tokens - tokens
+
+    def note_trial(self, most: int) -> None:
+        """Note that shortenings save at most so many tokens of what the tail has now, as long as no
+        cut is made: it need not be tried again before enough has come.
+        """
+        self._trial = (most, self.tail_tokens)
+
+    def _count_shortened(self, n: int, shortened: Sequence[tuple[Entry, int, int]]) -> None:
+        """Count those of the first ``n`` entries again that were shortened, each with the tokens
+        and bytes that it had before.
+        """
+        self._trial = None
+        first = dict[int, tuple[Entry, int, int]]()
+        times = Counter(id(entry) for entry, _, _ in shortened)
+        for entry, tokens, size in shortened:
+            first.setdefault(id(entry), (entry, tokens, size))
+        for entry, tokens, size in first.values():
+            self._count_again(entry, tokens, size, len(entry.variants) - times[id(entry)])
+        texts = all(entry.kind == Kind.RESULT and not entry.out for entry, _, _ in shortened)
+        if not (self.flat and texts):
+            self._follow_all(self.unsettled(n))
+
+    def _rendered_since(self, looked: int, n: int) -> list[Entry]:
+        kinds = (*RENDERED, Kind.HELD)
+        return [entry for entry in islice(self.tail, looked, n) if entry.kind in kinds]
 
     def replace_entry(self, i: int, entry: Entry) -> None:
         """Put another entry in place of one of the tail; whoever calls has it derived or folded
@@ -58,6 +133,7 @@ class Tail(TailStatistics):
                 if entry.offset > message.offset:
                     break
                 if entry.link == EARLY and not entry.out and result_call_id(entry.body) == call_id:
+                    self._trial = None
                     entry.link = (message.offset, i)
                     if self.meta.due is not None and entry.offset <= self.meta.due.last:
                         # Its span would part the two now: no summary of it could ever be taken.

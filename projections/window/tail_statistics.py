@@ -4,7 +4,7 @@ what is stored reads it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 
 from projections.window.bodies import has_attachments
@@ -12,13 +12,13 @@ from projections.window.conversation_state import ConversationState
 from projections.window.entry import (
     EARLY,
     LEFT_OUT,
-    MESSAGES,
     RENDERED,
     Entry,
     Kind,
     Omitted,
     omits,
     reducer_of,
+    shown_calls,
 )
 from projections.window.log_progress import LogProgress
 
@@ -43,10 +43,10 @@ class TailStatistics(LogProgress):
     """
 
     __slots__ = (
-        "_bent",
         "_early",
         "_group",
         "_hidden",
+        "_joins",
         "_next",
         "awaited",
         "flat",
@@ -67,6 +67,7 @@ class TailStatistics(LogProgress):
 
     state: ConversationState
     omitted: Omitted | None
+    flat: bool
 
     def _zero(self) -> None:
         self.tail_tokens = self.held_tokens = self.tail_messages = self.tail_bytes = 0
@@ -76,12 +77,11 @@ class TailStatistics(LogProgress):
         self.omitted = None
         self.gains: dict[str, list[int]] = {}
         base = self.meta.base
-        self.flat = not any(has_attachments(item.body) for item in base.pinned) and not any(
+        self._joins = not any(has_attachments(item.body) for item in base.pinned) and not any(
             has_attachments(p.result) for p in base.pins
         )
-        self._bent: int | None = None
-        """Where it stopped to be flat, by nothing that comes after."""
-        self.awaited, self._group, self._next = 0, -1, 0
+        """Whether the tail may be flat: only its messages and results decide."""
+        self._follow_all(())
 
     def _count(self, entry: Entry) -> None:
         """Take an entry into the statistics."""
@@ -111,7 +111,8 @@ class TailStatistics(LogProgress):
                 gain[1] += entry.tokens
             if entry.tokens or omits(entry.variant):
                 self._omit(entry)
-            self.flat = self.flat and not entry.tokens
+            self._joins = self._joins and not entry.tokens
+            self.flat = self.flat and self._joins
         elif kind == Kind.SYSTEM:
             self.tail_pinned += 1
             self.tail_pinned_tokens += entry.tokens
@@ -120,12 +121,15 @@ class TailStatistics(LogProgress):
                 item.offset == entry.offset and item.body == entry.body
                 for item in self.state.pinned
             )
-            self.flat = self.flat and whole and not has_attachments(entry.body)
+            self._joins = self._joins and whole and not has_attachments(entry.body)
+            self.flat = self.flat and self._joins
 
-    def _gain(self, entry: Entry) -> None:
-        """Note what an entry's variants save, and what follows from them."""
-        before, out, variant = entry.full, False, ""
-        for _, variant, tokens in entry.variants:
+    def _gain(self, entry: Entry, since: int = 0) -> None:
+        """Note what an entry's variants from number ``since`` on save, and what follows from
+        them.
+        """
+        before, out, variant = entry.variants[since - 1][2] if since else entry.full, False, ""
+        for _, variant, tokens in entry.variants[since:]:
             name, out = _named(variant)
             gain = self.gains.get(name)
             if gain is None:
@@ -143,37 +147,35 @@ class TailStatistics(LogProgress):
             if variant == _LEFT_OUT:
                 self.left_out += 1
                 self.held_tokens += entry.full
-                self._bend(entry.offset)
+                self._joins = self.flat = False
 
-    def _count_left_out(self, shortened: Sequence[tuple[Entry, int, int]]) -> bool:
-        """Count entries, which were counted whole with so many tokens and bytes, as left out.
-        Returns False, and does nothing, where all have to be counted anew: others may change
-        whether the tail is flat.
-        """
-        bent = self._bent
-        if self.flat or not all(
-            entry.kind in MESSAGES
-            and not entry.calls
-            and len(entry.variants) == 1
-            and (
-                entry.variant == _LEFT_OUT
-                or (entry.out and bent is not None and entry.offset > bent)
-            )
-            for entry, _, _ in shortened
-        ):
-            return False
-        for entry, tokens, size in shortened:
-            self.tail_tokens += entry.tokens - tokens
-            self.tail_bytes += len(entry.body) - size
-            self.shown_messages -= 1
-            self.shown_turns -= entry.kind == Kind.USER
-            self._gain(entry)
-        return True
+    def _count_again(self, entry: Entry, tokens: int, size: int, since: int) -> None:
+        """Count an entry again whose variants from number ``since`` on are new."""
+        self.tail_tokens += entry.tokens - tokens
+        self.tail_bytes += len(entry.body) - size
+        if entry.kind != Kind.RESULT:
+            calls = len(entry.calls or ())
+            before = 1 + len(shown_calls(entry.variants[:since], calls))
+            self.shown_messages -= before - (0 if entry.out else 1 + len(entry.shown_calls()))
+            self.shown_turns -= entry.out and entry.kind == Kind.USER
+        elif entry.out:
+            self.results -= 1
+            self._early -= entry.link == EARLY
+        self._gain(entry, since)
 
     def _omit(self, entry: Entry) -> None:
         """Note what no render shows."""
         more = Omitted(entry.count, entry.start, entry.offset)
         self.omitted = more if self.omitted is None else self.omitted.and_(more)
+
+    def _follow_all(self, entries: Iterable[Entry]) -> None:
+        """See whether a tail of these entries is flat; those that are left out do not matter."""
+        self.flat, self.awaited, self._group, self._next = self._joins, 0, -1, 0
+        for entry in entries:
+            if not self.flat:
+                break
+            if entry.kind in RENDERED and not entry.out:
+                self._follow(entry)
 
     def _follow(self, entry: Entry) -> None:
         """See whether the tail is still flat: results stand right after their calls, in order, and
@@ -181,22 +183,16 @@ class TailStatistics(LogProgress):
         """
         if entry.kind == Kind.RESULT:
             if not self.awaited or entry.link != (self._group, self._next):
-                self._bend(entry.offset)
+                self.flat = False
                 return
             self.awaited -= 1
             self._next += 1
         elif self.awaited:
-            self._bend(entry.offset)
+            self.flat = False
             return
         elif entry.calls and entry.variant != "only:":
             self.awaited, self._group, self._next = len(entry.calls), entry.offset, 0
             if entry.variants:
-                self._bend(entry.offset)
+                self.flat = False
         if entry.kind != Kind.USER and has_attachments(entry.body):
-            self._bend(entry.offset)
-
-    def _bend(self, offset: int) -> None:
-        """It is flat no more, by the entry at this offset and what is before it."""
-        self.flat = False
-        if self._bent is None:
-            self._bent = offset
+            self.flat = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from itertools import islice
+from itertools import islice, takewhile
 
 from projections.names import Key
 from projections.policy.policy import Rules
@@ -161,7 +161,7 @@ class Window(DerivedState):
         self.tail_messages += 1
         self.shown_messages += 1
         if self.awaited and self.flat:
-            self._bend(offset)
+            self.flat = False
         return (
             tokens + self.held_tokens > limits.mark
             or tokens > limits.hold
@@ -187,10 +187,7 @@ class Window(DerivedState):
         before = {name: (m, t) for name, (m, t) in self.gains.items()}
         tokens = self.tail_tokens
         self.tail_revision += 1
-        if not self._count_left_out(shortened):
-            self._zero()
-            for entry in self.tail[:n]:
-                self._count(entry)
+        self._count_shortened(n, shortened)
         made = {
             name: (m - before.get(name, (0, 0))[0], t - before.get(name, (0, 0))[1])
             for name, (m, t) in self.gains.items()
@@ -291,7 +288,8 @@ class Window(DerivedState):
         of the log.
         """
         covered = self.covered_to
-        kept = sum([entry.offset <= covered and entry.kind not in RANGES for entry in self.tail])
+        front = takewhile(lambda entry: entry.offset <= covered, self.tail)
+        kept = sum([entry.kind not in RANGES for entry in front])
         stays = set(self.meta.due.kept) if self.meta.due else set()
         end = silent_end(self.tail, kept, stays)
         if len(self.tail) > MAX_ENTRIES:
@@ -301,6 +299,8 @@ class Window(DerivedState):
             while end < len(self.tail) - 1 and size > MAX_TAIL_BYTES * 3 // 4:
                 size -= len(self.tail[end].body)
                 end += 1
+            if end <= kept:
+                return  # what waits alone is too much, and it stays
         elif end - kept < MAX_HIDDEN // 2:
             return
         if stays.intersection(entry.offset for entry in self.tail[kept:end]):

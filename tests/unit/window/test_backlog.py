@@ -11,10 +11,13 @@ import msgspec
 import pytest
 
 from projections.events import types as events
+from projections.fold import append as fold_append
 from projections.fold.apply import Status, apply
 from projections.fold.summary_acceptance import why_not
 from projections.policy.policy import Rules
+from projections.reducers import enforce_limits
 from projections.render.render import render_openai
+from projections.window import window as tail_window
 from projections.window.entry import Entry, Kind
 from projections.window.groups import Grouper
 from projections.window.window import MAX_ENTRIES, MAX_HIDDEN, Window
@@ -206,6 +209,34 @@ def test_a_suspension_that_left_the_tail_does_not_keep_the_window_from_compactio
     assert writer.window.meta.due is not None
 
 
+def test_nothing_is_held_where_all_of_a_tail_that_is_too_large_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    talks = backlog(0)
+
+    def ask(n: int) -> None:
+        calls = [events.ToolCall(f"look{n}", "find", "{}"), events.ToolCall(f"pay{n}", "pay", "{}")]
+        talks.say(KEY, events.Message("assistant", "I look.", tool_calls=calls), tokens=20)
+        approval = events.Suspension(f"s{n}", "approval", tool_call_id=f"pay{n}", prompt="May I?")
+        talks.say(KEY, approval)
+        talks.say(KEY, events.ToolResult(f"look{n}", LONG * 14), tokens=9)
+
+    ask(1)
+    while not talks.requests[KEY]:
+        user(talks)
+    ask(2)
+    talks.say(KEY, events.CompactionRequested())
+    while talks.requests[KEY]:
+        talks.summarise(KEY, talks.requests[KEY].pop(0))
+    window = talks.windows[KEY]
+    assert window.covered_to == 3
+    for module in (tail_window, fold_append, enforce_limits):
+        monkeypatch.setattr(module, "MAX_TAIL_BYTES", window.tail_bytes)
+    before = [entry.offset for entry in window.tail]
+    talks.say(KEY, events.Suspension("more", "input", prompt="Which account?"))
+    assert [entry.offset for entry in window.tail] == [*before, talks.next_offset - 1]
+
+
 STATISTICS = (
     "flat", "gains", "held_tokens", "left_out", "omitted", "results", "shown_messages",
     "shown_turns", "tail_bytes", "tail_messages", "tail_pinned", "tail_pinned_tokens",
@@ -235,15 +266,59 @@ POLICIES: list[dict[str, object]] = [
     {},
     {"compaction": False},
     {"compaction": False, "reducers": [{"name": "keep_last_n_messages", "n": 4}]},
+    {"compaction": False, "reducers": [{"name": "compact_tool_results", "keep_last_n": 2}]},
 ]
 
 
+def pair(n: int, text: str) -> list[events.Message | events.ToolResult]:
+    call = events.ToolCall(f"c{n}", "find", "{}")
+    return [
+        events.Message("assistant", f"I look {n}", tool_calls=[call]),
+        events.ToolResult(f"c{n}", text),
+    ]
+
+
+def traffic(kind: str, n: int) -> list[events.Message | events.ToolResult]:
+    """The events number ``n`` of a conversation of one kind."""
+    match kind:
+        case "messages":
+            return [events.Message("user" if n % 2 else "assistant", f"number {n}")]
+        case "answered calls":
+            return pair(n, f"number {n}")
+        case "calls that nobody answers":
+            return pair(n, "")[:1]
+        case _:
+            return pair(n, f"number {n}")[1:]
+
+
+KINDS = ("messages", "answered calls", "calls that nobody answers", "results of no call")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_event_costs_no_more_in_a_long_tail_that_stays_over_its_limit(
-    policy: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    policy: dict[str, object], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    talks, grouped = over_its_limit(**policy), 0
-    window, add = talks.windows[KEY], Grouper.add
+    talks = over_its_limit(**policy)
+    assert grouped_by(talks.windows[KEY], kind, monkeypatch) < 250, "the whole tail is looked at"
+    assert sum(entry.out for entry in talks.windows[KEY].tail) > 600
+
+
+def test_an_event_costs_no_more_where_shortenings_would_save_too_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    talks = random_talks(0, 0, PARTITION, [KEY])
+    policy = {"compaction": False, "working_budget": 14_000, "model_window": 60_000}
+    talks.say(KEY, events.Opened(policy=policy))
+    talks.say(KEY, events.Message("user", "Look."), tokens=4)
+    assert grouped_by(talks.windows[KEY], "answered calls", monkeypatch) < 70
+    assert not any(entry.out for entry in talks.windows[KEY].tail)
+    assert talks.windows[KEY].tail_tokens > talks.windows[KEY].limits.mark
+
+
+def grouped_by(window: Window, kind: str, monkeypatch: pytest.MonkeyPatch) -> float:
+    """How many entries are grouped for each event, after some 600 of them."""
+    grouped, told, add = 0, 0, Grouper.add
 
     def counted(grouper: Grouper, entry: Entry) -> None:
         nonlocal grouped
@@ -251,16 +326,18 @@ def test_an_event_costs_no_more_in_a_long_tail_that_stays_over_its_limit(
         add(grouper, entry)
 
     def say(n: int) -> None:
-        message = events.Message("user" if n % 2 else "assistant", f"number {n}")
-        apply(window, talks.next_offset + n, make_event(message, f"e{n}", 9))
+        nonlocal told
+        for event in traffic(kind, n):
+            told += 1
+            apply(window, window.meta.position + 1, make_event(event, f"e{n}.{told}", 9))
 
     for n in range(600):
         say(n)
     monkeypatch.setattr(Grouper, "add", counted)
+    told = 0
     for n in range(600, 700):
         say(n)
-    assert sum(entry.out for entry in window.tail) > 600
-    assert 0 < grouped < 100 * 50, "the whole tail is looked at for each event"
+    return grouped / told
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -270,14 +347,13 @@ def test_statistics_are_those_of_a_window_that_is_read_after_each_cut(
     talks, rng, cut = over_its_limit(**policy), random.Random(3), 0
     window = talks.windows[KEY]
     for n in range(400):
-        kind = rng.randrange(5)
-        if kind == 0:
-            call = events.ToolCall(f"c{n}", "find", "{}")
-            talks.say(KEY, events.Message("assistant", f"I look {n}", tool_calls=[call]), tokens=20)
-            talks.say(KEY, events.ToolResult(f"c{n}", LONG), tokens=60)
-        else:
-            role = "user" if kind < 3 else "assistant"
-            talks.say(KEY, events.Message(role, f"number {n}"), tokens=9)
+        said = traffic(rng.choice(("messages", "messages", *KINDS)), n)
+        if rng.random() < 0.3:
+            said = pair(n, LONG)[:: rng.choice((1, 1, -1))]
+        for event in said:
+            if isinstance(event, events.ToolResult):
+                event.pinned = rng.random() < 0.05
+            talks.say(KEY, event, tokens=rng.choice((9, 20, 60)))
         cut += window.pop_cut() is not None
         assert statistics(window) == statistics(window.copy()), n
     assert cut > 100

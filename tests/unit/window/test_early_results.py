@@ -86,6 +86,20 @@ def test_a_rollback_between_a_result_and_its_call_makes_it_wait_again() -> None:
     story.assert_replays()
 
 
+def test_a_rollback_parts_an_early_result_from_its_call_also_where_it_was_shortened_since() -> None:
+    story = Story({"compaction": False, "soft_trim_chars": 100, "protect_recent": 0})
+    early = story.result("a", "found early " * 100, tokens=200)
+    story.user()
+    story.call("a")
+    while not story.entry(early).variants:
+        story.assistant("words " * 30, 40)
+    story.back(early + 1)
+    assert not story.entry(early).variants and story.entry(early).link == EARLY
+    call = story.call("a")
+    assert story.entry(early).link == (call, 0)
+    story.assert_replays()
+
+
 def test_a_summary_takes_a_call_with_its_early_result_or_neither() -> None:
     for before in range(6):
         story = Story()
