@@ -219,7 +219,8 @@ class Live:
         if self.stopping:
             raise KafkaUnavailable("the gateway is stopping: connect to another one")
         shared = self._shared(tenant)
-        reader = Reader(self._most, self._most_bytes, still_allowed, shared)
+        erased = self._summaries.seals.is_erased
+        reader = Reader(self._most, self._most_bytes, still_allowed, shared, erased)
         async with self._opening_of.of(tenant), self._opening:
             since = await self._summaries.open(tenant, reader, cursor, beginning)
         self.readers.add(reader)

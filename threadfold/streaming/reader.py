@@ -33,10 +33,12 @@ class Reader:
         most, most_bytes: messages, and bytes of them, that may wait.
         still_allowed: called from time to time; the stream ends once it answers False.
         tenant: what it shares with its tenant's other subscribers.
+        is_erased: whether a conversation is erased: its events that wait are not sent.
     """
 
     __slots__ = (
         "_bytes",
+        "_is_erased",
         "_most",
         "_most_bytes",
         "_queue",
@@ -60,6 +62,7 @@ class Reader:
         most_bytes: int = MOST_BYTES,
         still_allowed: Callable[[], bool] | None = None,
         tenant: TenantStreams | None = None,
+        is_erased: Callable[[bytes], bool] | None = None,
     ) -> None:
         self._tenant = tenant  # it is there as long as one of its streams
         self._unsent = Unsent() if tenant is None else tenant.unsent
@@ -67,6 +70,7 @@ class Reader:
         """What was taken last: until it takes more, it is not sent."""
         self.on_cut: Callable[[], None] = _nothing
         """Called if what was taken last is not to be sent any more."""
+        self._is_erased = is_erased
         self._most = most
         self._most_bytes = most_bytes
         self._queue: deque[SseEvent] = deque()
@@ -175,20 +179,26 @@ class Reader:
         subscriber has ended and nothing waits. What was taken before is sent.
         """
         self._sent()
-        while not self._queue and self.ended is None:
+        while not (batch := self._next_batch()) and self.ended is None:
             self._wake = asyncio.get_running_loop().create_future()
             try:
                 await self._wake
             finally:
                 self._wake = None
+        self._sending = [event for event in batch if event.event]
+        return batch
+
+    def _next_batch(self) -> list[SseEvent]:
         batch: list[SseEvent] = []
         size = 0
         while self._queue and size < CHUNK:
             event = self._queue.popleft()
+            self._bytes -= len(event.data)
+            if event.of and self._is_erased is not None and self._is_erased(event.of):
+                self._unsent.remove([event])
+                continue
             batch.append(event)
             size += len(event.data)
-        self._bytes -= size
-        self._sending = [event for event in batch if event.event]
         return batch
 
     def _sent(self) -> None:

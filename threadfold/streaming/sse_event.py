@@ -11,15 +11,16 @@ class SseEvent:
 
     Many subscribers share one instance, so its frame is made once. A comment has no kind, and its
     text is ``data``. ``holders``: how many times it waits to be sent (``threadfold.streaming
-    .unsent``).
+    .unsent``). ``of`` is the name of a conversation: once that is erased, the event is not sent.
     """
 
-    __slots__ = ("_frame", "data", "event", "holders", "id")
+    __slots__ = ("_frame", "data", "event", "holders", "id", "of")
 
-    def __init__(self, event: str, id: str | None, data: bytes) -> None:  # noqa: A002 (the standard's name)
+    def __init__(self, event: str, id: str | None, data: bytes, of: bytes = b"") -> None:  # noqa: A002 (the standard's name)
         self.event = event
         self.id = id
         self.data = data
+        self.of = of
         self.holders = 0
         self._frame: bytes | None = None
 

@@ -207,4 +207,6 @@ def _event_of(
     found = None if key is None else decode_summary(row, partition, key, seals)
     if found is None:
         return None
-    return SseEvent(found[0], write_cursor(topic, tenant, next_of()), found[1])
+    kind, data = found
+    of = str(key).encode() if kind == "summary" else b""
+    return SseEvent(kind, write_cursor(topic, tenant, next_of()), data, of)

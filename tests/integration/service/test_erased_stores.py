@@ -265,3 +265,26 @@ async def test_a_lost_redis_heals_from_snapshots_beside_an_erased_conversation(
         assert report.differing == []
     assert "are back from snapshots" in caplog.text
     assert "snapshots are not used" not in caplog.text
+
+
+async def test_a_slow_subscriber_gets_no_summary_of_a_conversation_that_was_erased_while_it_waited(
+    made: Settings,
+) -> None:
+    async with stack(made) as (_, backend):
+        live = await Live(backend).start()
+        subscription = await live.open_summaries("plain")
+        batches = subscription.batches()
+        for name in ("erased", "stays"):
+            await say(backend, "plain", name, talk(6))
+            await summarised(backend, "plain", name)
+        await Eraser(backend, no_text).conversation("plain", "erased")
+        got: list[tuple[str, str]] = []
+        async with asyncio.timeout(30):
+            async for batch in batches:
+                told = [(sse.event, json.loads(sse.data)) for sse in batch if sse.event]
+                got += [(kind, data["conversation"]) for kind, data in told]
+                if ("erased", "erased") in got and ("summary", "stays") in got:
+                    break
+        subscription.close()
+        await live.stop()
+    assert ("summary", "erased") not in got

@@ -12,12 +12,14 @@ from projections.events.validation import make_record
 from projections.names import Key, Position
 from streams.encryption.payload_cipher import Unsealed
 from streams.log.log import Raw
+from streams.runtime.keyed_limit import KeyedLimit
 from threadfold.cli.summaries import line_of
 from threadfold.service.pages import flat_event
 from threadfold.streaming.cursor import read_cursor, write_cursor
 from threadfold.streaming.decoding import decode_record, decode_summary
 from threadfold.streaming.reader import SLOW, Reader
 from threadfold.streaming.sse_event import HEARTBEAT, SseEvent, comment
+from threadfold.streaming.unsent import TenantStreams
 
 KEY = Key("acme", "c1")
 PLAIN = Unsealed()
@@ -216,3 +218,21 @@ async def test_a_reader_that_is_muted_sends_nothing_but_signs_of_life_and_what_e
     reader.mute()
     assert await reader.take() == [last]
     assert await reader.take() == []
+
+
+async def test_what_waits_of_an_erased_conversation_is_not_sent() -> None:
+    erased, shared = set[bytes](), TenantStreams("acme", KeyedLimit(1))
+    reader = Reader(tenant=shared, is_erased=erased.__contains__)
+    gone, stays = SseEvent("summary", "1", b"{}", b"acme/a"), SseEvent("summary", "2", b"[]")
+    reader.put(gone)
+    reader.put(stays)
+    erased.add(b"acme/a")
+    assert await reader.take() == [stays]
+    reader.put(gone)
+    took = asyncio.create_task(reader.take())
+    await asyncio.sleep(0)
+    assert not took.done(), "nothing that is sent came"
+    reader.put(stays)
+    assert await took == [stays]
+    reader.close()
+    assert shared.unsent.bytes == 0
