@@ -67,19 +67,22 @@ class Reduction:
         """At most so many tokens of these groups can :meth:`shorten` take away later that it left:
         of results that are spared or not read yet, and where calls are dropped of their messages.
         """
-        reducers = [one for one in self.policy.reducers if isinstance(one, CompactResults)]
-        spared = [one.keep_last_n for one in reducers]
-        if self.policy.trim_tool_results:
-            spared.append(self.policy.protect_recent)
-        free = {id(result) for result, _ in self.results(max(spared, default=0))}
-        drops, tokens = any(one.replacement is None for one in reducers), 0
+        policy = self.policy
+        shortening = [one for one in policy.reducers if isinstance(one, Shortening)]
+        drops, spared = False, policy.protect_recent if policy.trim_tool_results else 0
+        for one in shortening:
+            if isinstance(one, CompactResults):
+                drops, spared = drops or one.replacement is None, max(spared, one.keep_last_n)
+        short = 0 if shortening else min(policy.soft_trim_chars, policy.hard_clear_chars)
+        free = {id(result) for result, _ in self.results(spared)}
+        tokens = 0
         for group in self.groups:
             results = [group.results.get(i) for i in group.shown_calls()]
             left = [one for one in results if one and not one.pinned and id(one) not in free]
             if drops and (left or None in results or self.waits(group)):
                 tokens += group.tokens
             else:
-                tokens += sum([result.tokens for result in left])
+                tokens += sum([one.tokens for one in left if len(one.body) > short])
         return tokens
 
     def run(self, reducer: Reducer) -> None:
