@@ -216,7 +216,7 @@ def take_out(window: Window, position: str) -> int | None:
         if out is not None:
             window.replace_tail([*window.tail[:i], out, *window.tail[i + 1 :]])
             break
-    window.drop_pinned(target)
+    window.drop_from_base(target)
     return target
 
 

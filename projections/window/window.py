@@ -360,13 +360,15 @@ class Window(DerivedState):
             self._join_cut(other.cut)
         self.replace_tail(other.tail)
 
-    def drop_pinned(self, offset: int) -> None:
+    def drop_from_base(self, offset: int) -> None:
         """Take what the event at ``offset`` left in the state before the tail out of it."""
         base = self.meta.base
         pins = [pin for pin in base.pins if offset not in (pin.offset, pin.link[0])]
         pinned = [item for item in base.pinned if item.offset != offset]
         suspensions = [suspension for suspension in base.suspensions if suspension.offset != offset]
-        if (pins, pinned, suspensions) != (base.pins, base.pinned, base.suspensions):
-            base.pins, base.pinned, base.suspensions = pins, pinned, suspensions
+        calls = [call for call in base.calls if call.offset != offset]
+        before = (base.pins, base.pinned, base.suspensions, base.calls)
+        if (pins, pinned, suspensions, calls) != before:
+            base.pins, base.pinned, base.suspensions, base.calls = pins, pinned, suspensions, calls
             self.base_revision += 1
             self.derive()

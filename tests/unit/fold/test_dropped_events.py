@@ -36,6 +36,19 @@ async def test_a_suspension_that_was_taken_out_behind_a_summary_is_not_open_any_
     assert talk.window.state.suspensions == []
 
 
+async def test_calls_of_a_message_that_was_taken_out_behind_a_summary_are_not_open_any_more() -> (
+    None
+):
+    talk = Talk(SMALL)
+    call = talk.call("a")
+    talk.say("suspension", suspension_id="s", kind="approval", tool_call_id="a", prompt="May I?")
+    talk.chat(20)
+    assert (await talk.summarise()).status is Status.APPLIED
+    assert [one.offset for one in talk.window.state.calls] == [call] < [talk.window.covered_to]
+    talk.say("event.dropped", position=f"0-{call}")
+    assert talk.window.state.calls == []
+
+
 def test_what_is_taken_out_of_a_held_range_is_not_given_to_the_compactor() -> None:
     talk = Talk(SMALL)
     users = talk.chat(500)

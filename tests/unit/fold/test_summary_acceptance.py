@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
@@ -176,6 +176,7 @@ def test_a_suspended_call_stays_while_spans_go_around_it_and_leaves_once_it_is_r
 
 
 @given(st.integers(0, 2**32), st.integers(10, 150))
+@example(5393278, 11)
 @hypothesis_settings(max_examples=examples(150), deadline=None)
 def test_no_span_parts_a_group_or_takes_what_is_open(seed: int, length: int) -> None:
     assert_spans_are_whole(seed, length)
