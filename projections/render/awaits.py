@@ -1,8 +1,9 @@
-"""Who acts next in a conversation, and the message that closes a render whose end does not show it.
+"""Who acts next in a conversation, and the message that closes a render which does not show it.
 
 A tool's result that comes late stands with its call, although others spoke since. Such a render may
 end with an assistant's message while it is the model's turn: some providers refuse that, and others
-take it for the begin of the answer.
+take it for the begin of the answer. Where the call is not in sight the result is not shown at all:
+the model has to be told where it is, whoever spoke last.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from projections.window.entry import Entry, Kind
+from projections.window.bodies import result_call_id
+from projections.window.entry import EARLY, Entry, Kind
 from projections.window.groups import Group
 from projections.window.window import Window
 
 USER, MODEL, TOOL, APPROVAL = "user", "model", "tool", "approval"
+MOST_NAMED = 8
+"""Results that a closing message names one by one; of more it names the first and the last."""
 _TELLING = (Kind.USER, Kind.ASSISTANT, Kind.RESULT, Kind.RESOLUTION)
 
 
@@ -49,28 +53,82 @@ def awaits_of(window: Window) -> str:
 
 
 def closing_message(window: Window, groups: Sequence[Group]) -> bytes | None:
-    """The message that says that a result has come, where a render of these groups would end with
-    an assistant's message instead, or with a summary; None where it is not the model's turn, or the
-    end shows it. Of a result whose call has left the window it says where it stands.
+    """The message that says that results have come which a render of these groups does not show, or
+    shows only before an assistant's last message; None where it is not the model's turn, or the end
+    shows them. Of results whose calls are not in sight it says where they stand.
     """
-    end = groups[-1] if groups else None
-    if end is not None and (end.head.kind != Kind.ASSISTANT or end.shown_calls()):
-        return None
     if awaits_of(window) != MODEL:
         return None
-    last = _last(window)
-    text = "[The conversation goes on]"
-    if last is not None and last.kind == Kind.RESULT:
-        at = window.position_of(last.offset)
-        text = f"[A result has come at {at}: its call is not in sight any more]"
-    for group in groups:
-        for i in group.shown_calls():
-            result = group.results.get(i)
-            if result is not None and last is not None and result.offset == last.offset:
-                tool = (group.head.calls or ())[i][1]
-                text = f"[The result of the call of {tool} has come: it stands with the call]"
-    # In the user's role: providers want the last message to be a user's or a tool's.
-    return msgspec.json.encode({"role": "user", "content": text})
+    end, last = groups[-1] if groups else None, _last(window)
+    bare = end is None or (end.head.kind == Kind.ASSISTANT and not end.shown_calls())
+    results = unread_results(window)
+    tools = _shown(groups) if results else {}
+    unseen = _late([entry for entry in results if entry.offset not in tools], groups)
+    if bare and results and results[-1] is last and last.offset not in tools and not unseen:
+        unseen = [last]  # Its call may still come: there is nothing else to answer.
+    texts = []
+    if bare and last is not None and last.offset in tools:
+        tool = tools[last.offset]
+        texts.append(f"[The result of the call of {tool} has come: it stands with the call]")
+    if unseen:
+        texts.append(_named(window, unseen))
+    if bare and not texts:
+        texts.append("[The conversation goes on]")
+    # In the user's role: providers want the last message to be a user's or a tool's. A user's
+    # message may stand before it.
+    return msgspec.json.encode({"role": "user", "content": "\n".join(texts)}) if texts else None
+
+
+def unread_results(window: Window) -> list[Entry]:
+    """The results in the tail that came after all that the model said, in the order of the log."""
+    found: list[Entry] = []
+    for entry in reversed(window.tail):
+        if entry.kind == Kind.ASSISTANT:
+            break
+        # What was left out with its call before a summary went around that was read.
+        if entry.kind == Kind.RESULT and not (entry.out and entry.offset <= window.covered_to):
+            found.append(entry)
+    return found[::-1]
+
+
+def _shown(groups: Sequence[Group]) -> dict[int, str]:
+    """The tools of the results that a render of these groups shows, by the results' offsets."""
+    return {
+        group.results[i].offset: (group.head.calls or ())[i][1]
+        for group in groups
+        if group.results
+        for i in group.shown_calls()
+        if i in group.results
+    }
+
+
+def _late(results: Sequence[Entry], groups: Sequence[Group]) -> list[Entry]:
+    """Those of the results whose calls have been: not one that waits for its call, and not one more
+    of a call in sight, which has its result.
+    """
+    if not results:
+        return []
+    ids = {
+        (group.head.calls or ())[i][0]
+        for group in groups
+        if group.head.calls
+        for i in group.shown_calls()
+    }
+    return [
+        entry
+        for entry in results
+        if entry.link != EARLY
+        and (entry.link or not entry.body or result_call_id(entry.body) not in ids)
+    ]
+
+
+def _named(window: Window, results: Sequence[Entry]) -> str:
+    """The line that says where results stand whose calls are not in sight."""
+    at = [window.position_of(entry.offset) for entry in results]
+    if len(at) == 1:
+        return f"[A result has come at {at[0]}: its call is not in sight any more]"
+    where = ", ".join(at) if len(at) <= MOST_NAMED else f"{at[0]} to {at[-1]}"
+    return f"[{len(at)} results have come at {where}: their calls are not in sight any more]"
 
 
 def _answered(window: Window, said: Entry) -> bool:

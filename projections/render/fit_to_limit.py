@@ -72,12 +72,14 @@ def _sizes(parts: Parts) -> str:
 def _leave_out_groups(parts: Parts, limit: int, *, pinned: bool = False) -> None:
     before, groups = parts.tokens, parts.groups
     stub, closing = parts.stub, parts.closing
-    stays = {id(group) for group in newest(groups)}
+    stays, fresh = {id(group) for group in newest(groups)}, {id(group) for group in unread(groups)}
     if not pinned:
-        stays.update(map(id, unread(groups)))
-    latest = max((group.last for group in groups if group.results), default=-1)
-    tokens, kept = before - len(closing or b""), list[Group]()
+        stays |= fresh
+    tokens, kept, stale = before - len(closing or b""), list[Group](), False
     for i, group in enumerate(groups):
+        if stale and tokens <= limit:
+            parts.groups, stale = [*kept, *groups[i:]], False
+            parts.close()
         if tokens + len(parts.closing or b"") <= limit:
             kept += groups[i:]
             break
@@ -90,11 +92,11 @@ def _leave_out_groups(parts: Parts, limit: int, *, pinned: bool = False) -> None
             continue
         tokens -= tokens_of(group) - (0 if parts.stub else STUB_TOKENS)
         parts.omit(group, group.messages())
-        if group.results and group.last == latest:
-            # The last message may say where this result stands.
-            parts.groups = [*kept, *groups[i + 1 :]]
-            parts.close()
+        # The last message says where its results stand.
+        stale = stale or id(group) in fresh
     parts.groups = kept
+    if stale:
+        parts.close()
     if parts.tokens >= before:
         # The line that names them takes more than they did.
         parts.groups, parts.stub, parts.closing = groups, stub, closing

@@ -12,7 +12,7 @@ from msgspec import Struct
 from projections.names import Position
 from projections.policy.profiles import Limiting, Shortening
 from projections.policy.thresholds import STUB_TOKENS, SUMMARY_MARK
-from projections.render.awaits import MODEL, awaits_of
+from projections.render.awaits import MODEL, awaits_of, unread_results
 from projections.render.trace import steps_of
 from projections.window.conversation_state import ConversationState, OpenSuspension
 from projections.window.entry import Omitted
@@ -67,7 +67,7 @@ def read_header_of(window: Window) -> ReadHeader:
     flat = (
         window.flat
         and small
-        and (window.shown_messages > 0 or awaits != MODEL)  # a closing message is none of the parts
+        and not (awaits == MODEL and _closes(window))  # a closing message is none of the parts
         and not window.awaited
         and tokens <= limits.ceiling
         # Nothing of the system lane was cut or has left it.
@@ -94,6 +94,15 @@ def read_header_of(window: Window) -> ReadHeader:
         awaits,
         window.omitted,
     )
+
+
+def _closes(window: Window) -> bool:
+    """Whether a flat tail needs a closing message: nothing of it is shown, or what is left out has
+    a result that the model has not read.
+    """
+    if not window.shown_messages:
+        return True
+    return bool(window.gains) and any(result.out for result in unread_results(window))
 
 
 def _reduces_on_render(window: Window) -> bool:

@@ -41,3 +41,21 @@ def test_a_system_message_that_was_cut_is_in_the_trace_of_the_stored_window_too(
         talk.window, render_openai(talk.window)
     )
     assert [step["reducer"] for step in json.loads(stored)["trace"]] == ["cut_system_text"]
+
+
+def test_a_result_that_a_session_took_with_it_unread_is_named_in_the_stored_window_too() -> None:
+    writer = Writer(random.Random(1), Rules({"profile": "sliding", "compaction": False}))
+    calls = [events.ToolCall("a", "refund", "{}")]
+    writer.append(events.Message("user", "Refund it."))
+    writer.append(events.Message("assistant", None, tool_calls=calls))
+    writer.append(events.ToolResult("a", "refunded"))
+    at = writer.next_offset
+    writer.append(events.SessionClosed("explicit"))
+    writer.append(events.Message("user", "is it paid?"))
+    document = context_document(writer.window, render_openai(writer.window))
+    last = json.loads(document)["messages"][-1]["content"]
+    assert last == f"[A result has come at {PARTITION}-{at}: its call is not in sight any more]"
+    assert stored_context(PARTITION, _stored(writer).fields) in (None, document)
+    writer.append(events.Message("assistant", "Yes."))
+    document = context_document(writer.window, render_openai(writer.window))
+    assert stored_context(PARTITION, _stored(writer).fields) == document

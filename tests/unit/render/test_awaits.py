@@ -4,7 +4,6 @@ model's turn.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -16,25 +15,9 @@ from projections.events import types as events
 from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from tests.support.generated import Story as Generated
+from tests.support.late_results import ASKS, HAS_COME, LIMITS, context, spoken, waiting
 from tests.support.profiles import examples
 from tests.support.stories import WIDE, Story
-from threadfold.service.documents import document
-
-ASKS = events.Suspension("s", "approval", tool_call_id="a", prompt="May I?")
-
-
-def context(story: Any, fmt: str = "openai") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(document(story.window, fmt))
-    return found
-
-
-def waiting(policy: dict[str, Any] | None = None) -> Story:
-    """A call that waits for an approval."""
-    story = Story({**WIDE, **(policy or {})})
-    story.user("Refund it.")
-    story.call("a", tool="refund")
-    story.say(ASKS)
-    return story
 
 
 def test_each_step_of_an_approval_says_who_acts_next() -> None:
@@ -139,22 +122,6 @@ def test_a_late_result_is_reported_at_the_end_in_every_format() -> None:
     story.assert_replays()
 
 
-LIMITS: dict[str, dict[str, Any]] = {
-    "messages": {"reducers": [{"name": "keep_last_n_messages", "n": 4}]},
-    "turns": {"reducers": [{"name": "keep_last_n_turns", "n": 2}]},
-    "sliding": {"profile": "sliding", "close_summarizer": "extractive"},
-    "exact": {"reducers": [{"name": "keep_last_n_messages", "n": 4}], "cuts": "exact"},
-    "budget": {"working_budget": 60, "compaction": False},
-}
-HAS_COME = "[The result of the call of refund has come: it stands with the call]"
-
-
-def spoken(story: Story, turns: int) -> None:
-    for i in range(turns):
-        story.user(f"question {i}")
-        story.assistant(f"answer {i}")
-
-
 @pytest.mark.parametrize("name", LIMITS)
 def test_a_late_result_stays_in_sight_until_the_model_has_read_it(name: str) -> None:
     story = waiting(LIMITS[name])
@@ -193,41 +160,6 @@ def test_no_summary_covers_a_resolved_call_before_its_result() -> None:
     assert story.window.meta.summary is not None
     story.result("a", "refunded")
     assert "refunded" in story.texts() and story.texts()[-1] == HAS_COME
-
-
-def test_a_result_whose_call_is_not_in_sight_is_named_by_its_position() -> None:
-    story = waiting({"reducers": [{"name": "keep_last_n_messages", "n": 4}]})
-    story.say(events.Resolution("s", "approved"))
-    spoken(story, 4)
-    at = story.window.position_of(story.result("a", "refunded"))
-    gone = f"[A result has come at {at}: its call is not in sight any more]"
-    assert "refunded" not in story.texts() and story.texts()[-1] == gone
-    near = waiting()
-    spoken(near, 8)
-    near.say(events.Resolution("s", "approved"))
-    at = near.window.position_of(near.result("a", "refunded"))
-    found = near.render(200)
-    last = json.loads(found.bodies[-1])["content"]
-    assert last == f"[A result has come at {at}: its call is not in sight any more]"
-    assert found.omitted is not None and found.tokens <= 200
-
-
-@pytest.mark.parametrize("fmt", ["openai", "anthropic"])
-def test_a_result_that_comes_after_all_was_summarised_is_named_behind_the_summary(fmt: str) -> None:
-    story = Story({"profile": "sliding", "close_summarizer": "extractive"})
-    story.user("Refund it.")
-    story.call("a", tool="refund")
-    story.say(ASKS)
-    story.say(events.Resolution("s", "approved"))
-    spoken(story, 1)
-    story.say(events.SessionClosed("explicit"))
-    while story.window.meta.due is not None:
-        story.summarise()
-    at = story.window.position_of(story.result("a", "refunded"))
-    shown = context(story, fmt)
-    assert shown["awaits"] == "model"
-    assert shown["messages"][-1]["role"] == "user"
-    assert f"[A result has come at {at}" in json.dumps(shown["messages"][-1]["content"])
 
 
 def test_an_answered_user_and_other_waits_end_as_they_are() -> None:
