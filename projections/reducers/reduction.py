@@ -175,11 +175,11 @@ class Reduction:
         """
         read = _read(self.groups)
         found = [
-            (result, (group.head.calls or ())[i][1])
+            (group.results[i], (group.head.calls or ())[i][1])
             for group in self.groups
-            if group.results and group.messages()
-            for i, result in group.results.items()
-            if not result.out and i in group.shown_calls()
+            if group.results and not group.out
+            for i in group.shown_calls()
+            if i in group.results and not group.results[i].out
         ]
         found.sort(key=lambda pair: pair[0].offset)
         if spared:
