@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import chain, islice
 
@@ -17,19 +17,33 @@ class Tail(TailStatistics):
     ``tail_revision`` grows whenever entries already in it were replaced.
     """
 
-    __slots__ = ("_answered", "_looked", "_trial", "_unsettled", "start", "tail", "tail_revision")
+    __slots__ = (
+        "_answered",
+        "_early_of",
+        "_looked",
+        "_trial",
+        "_unsettled",
+        "start",
+        "tail",
+        "tail_revision",
+    )
 
     tail: list[Entry]
     start: int
     tail_revision: int
     _answered: set[tuple[int, int]]
     """The calls further on in the tail that an early result answers."""
+    _early_of: dict[str, deque[Entry]] | None
+    """Results that wait for their calls, oldest first, by the ids of those; some may not wait any
+    more. None: nobody has looked yet.
+    """
 
     def _zero(self) -> None:
         super()._zero()
         self._unsettled: list[Entry] = []
         self._looked = 0
         self._trial: tuple[int, int] | None = None
+        self._early_of = None
 
     def unsettled(self, n: int) -> list[Entry]:
         """Those of the first ``n`` entries, of which the statistics are, that a later cut depends
@@ -101,12 +115,14 @@ class Tail(TailStatistics):
         again.
         """
         self.tail[i] = entry
+        self._early_of = None
         self.tail_revision += 1
 
     def unlink_early(self, after: int, only: int | None = None) -> None:
         """Results that came before their calls wait for them again, where the call stands beyond
         ``after`` (with ``only``: just there).
         """
+        self._early_of = None
         early = [
             entry
             for entry in self.tail
@@ -126,24 +142,35 @@ class Tail(TailStatistics):
             entry.link = EARLY
             self.tail_revision += 1
 
+    def _wait(self, result: Entry) -> None:
+        """Note a result that came before its call."""
+        if self._early_of is not None:
+            self._early_of.setdefault(result_call_id(result.body), deque()).append(result)
+
     def _adopt(self, message: Entry) -> None:
         """Results that came before their calls."""
-        for i, (call_id, _, _) in enumerate(message.calls or ()):
+        if self._early_of is None:
+            self._early_of = {}
             for entry in self.tail:
-                if entry.offset > message.offset:
-                    break
-                if entry.link == EARLY and not entry.out and result_call_id(entry.body) == call_id:
-                    self._trial = None
-                    entry.link = (message.offset, i)
-                    if self.meta.due is not None and entry.offset <= self.meta.due.last:
-                        # Its span would part the two now: no summary of it could ever be taken.
-                        self.meta.due = None
-                    sent = call_ids([call[0] for call in message.calls or ()])[i]
-                    if sent != call_id:
-                        self.tail_bytes -= len(entry.body)
-                        entry.sent_id, entry.body = sent, with_call_id(entry.body, sent)
-                        self.tail_bytes += len(entry.body)
-                    self._answered.add(entry.link)
-                    self._early -= 1
-                    self.tail_revision += 1
-                    break
+                if entry.link == EARLY and not entry.out:
+                    self._wait(entry)
+        ids = [call[0] for call in message.calls or ()]
+        for i, (call_id, sent) in enumerate(zip(ids, call_ids(ids), strict=True)):
+            waiting = self._early_of.get(call_id)
+            while waiting and (waiting[0].link != EARLY or waiting[0].out):
+                waiting.popleft()
+            if not waiting or waiting[0].offset > message.offset:
+                continue
+            entry = waiting.popleft()
+            entry.link = (message.offset, i)
+            if self.meta.due is not None and entry.offset <= self.meta.due.last:
+                # Its span would part the two now: no summary of it could ever be taken.
+                self.meta.due = None
+            if sent != call_id:
+                self.tail_bytes -= len(entry.body)
+                entry.sent_id, entry.body = sent, with_call_id(entry.body, sent)
+                self.tail_bytes += len(entry.body)
+            self._answered.add(entry.link)
+            self._early -= 1
+            self._trial = None
+            self.tail_revision += 1

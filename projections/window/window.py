@@ -17,7 +17,7 @@ from projections.policy.policy import Rules
 from projections.window.bodies import body_tokens, with_calls
 from projections.window.conversation_state import PinnedResult, pin, step
 from projections.window.derived_state import DerivedState
-from projections.window.entry import RANGES, RENDERED, Entry, Kind
+from projections.window.entry import EARLY, RANGES, RENDERED, Entry, Kind
 from projections.window.image import decode_image, encode_image
 from projections.window.log_ranges import held_range, silent_end
 from projections.window.meta import ActiveSummary, Due, Meta
@@ -129,6 +129,8 @@ class Window(DerivedState):
         if entry.kind in RENDERED:
             if entry.calls and self._early:
                 self._adopt(entry)
+            elif entry.link == EARLY:
+                self._wait(entry)
             if reported:
                 ours = self.state.pinned_tokens + self.summary_tokens + self.tail_tokens
                 # A claim far off is of another model call, or of none.

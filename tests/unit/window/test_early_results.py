@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from projections.events import types as events
 from projections.fold.apply import Status
+from projections.window import tail
+from projections.window.bodies import result_call_id
 from projections.window.entry import EARLY
 from tests.support.histories import KEY
 from tests.support.stories import Story
@@ -152,3 +156,20 @@ def test_a_call_whose_result_came_so_early_that_it_is_to_be_summarised_has_the_s
             story.summarise()
     assert story.window.meta.summary is not None and story.window.tail_tokens <= 300
     story.assert_replays()
+
+
+def test_calls_do_not_look_at_every_result_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    story, looked = Story({"working_budget": 100_000, "model_window": 200_000}), 0
+
+    def call_id_of(body: bytes) -> str:
+        nonlocal looked
+        looked += 1
+        return result_call_id(body)
+
+    monkeypatch.setattr(tail, "result_call_id", call_id_of)
+    early = [story.result(f"early{n}") for n in range(200)]
+    for n in range(20):
+        story.call(*(f"call{n}.{i}" for i in range(10)))
+    call = story.call("early7", "early199")
+    assert [story.entry(early[n]).link for n in (7, 199)] == [(call, 0), (call, 1)]
+    assert looked == len(early)
