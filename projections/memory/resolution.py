@@ -25,6 +25,7 @@ from projections.events.types import (
 )
 from projections.memory.identity import Scope
 from projections.memory.news import Fact
+from projections.names import Key, users_log
 
 DUPLICATE_WITHIN = 15 * 60 * 1_000_000
 """Microseconds within which saying the same again is a duplicate; later it confirms."""
@@ -107,6 +108,13 @@ class Record(Struct):
     def deleted(self) -> bool:
         """Whether it does not stand, and none took its place."""
         return self.expired_at is not None and self.superseded_by is None
+
+    @property
+    def log(self) -> Key:
+        """The log whose statement it shows; of a composite, until its sources make it."""
+        if self.conversation is None:
+            return users_log(self.scope.tenant, self.scope.user)
+        return Key(self.scope.tenant, self.conversation)
 
     def document(self) -> dict[str, Any]:
         """The record as the public interface has it."""

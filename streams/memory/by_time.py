@@ -43,6 +43,7 @@ class RecordsByTime(ABC):
             expired=only.expired,
             conversations=only.conversations,
             scope=scope,
+            erased=only.erased,
         )
         earlier = self._undeleted(own, at, before, older=True)
         later = self._undeleted(own, at, after, older=False)

@@ -8,10 +8,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
+from msgspec import structs
 
 from projections.memory.composites import composed
 from projections.memory.resolution import Record
 from projections.names import Key
+from streams.memory.erasures import Erased
 from streams.memory.kept import Kept, Place, resolved, text_of
 from streams.memory.key_changes import KeptByKey
 from streams.memory.store import Filter
@@ -43,39 +45,71 @@ class ReadsByKey(KeptByKey, Protocol):
         """The tenants that there are."""
 
 
-def known_at(there: ReadsByKey, kept: Iterable[Kept], as_of: int) -> list[list[Record]]:
-    """What facts came to at a time."""
+def known_at(
+    there: ReadsByKey, kept: Iterable[Kept], as_of: int | None, erased: Erased = None
+) -> list[list[Record]]:
+    """What facts came to at a time, without those of erased logs."""
     kept = list(kept)
-    facts = [list(one.all().values()) for one in kept]
+    facts = [
+        [fact for fact in one.all().values() if erased is None or not erased(fact.log)]
+        for one in kept
+    ]
     uses = {Key(*use.log.split("/", 1)) for one in kept for use in one.uses}
     logs = there.logs({fact.log for own in facts for fact in own} | uses)
     return [resolved(own, one.uses, logs, as_of) for own, one in zip(facts, kept, strict=True)]
 
 
-def records_at(there: ReadsByKey, places: Sequence[Place], as_of: int | None) -> list[list[Record]]:
-    """What ids come to, now or at a time."""
-    if as_of is None:
-        return there.records(places)
+def records_at(
+    there: ReadsByKey, places: Sequence[Place], as_of: int | None, erased: Erased = None
+) -> list[list[Record]]:
+    """What ids come to, now or at a time, without what erased logs say."""
+    now = as_of is None
+    found = there.records(places) if now else known_at(there, _kept(there, places), as_of)
+    return without_erased(there, found, as_of, erased)
+
+
+def without_erased(
+    there: ReadsByKey, found: Sequence[list[Record]], as_of: int | None, erased: Erased
+) -> list[list[Record]]:
+    """What ids come to, those anew that show what an erased log says."""
+    left = list(found)
+    if erased is None:
+        return left
+    anew = [i for i, own in enumerate(left) if any(erased(one.log) for one in own)]
+    if not anew:
+        return left
+    kept = _kept(there, [(left[i][0].scope.tenant, left[i][0].id) for i in anew])
+    for i, records in zip(anew, known_at(there, kept, as_of, erased), strict=True):
+        # Lists and their cursors go by the time that is stored.
+        created = {one.scope: one.created for one in left[i]}
+        left[i] = [
+            structs.replace(one, created=created.get(one.scope, one.created)) for one in records
+        ]
+    return left
+
+
+def _kept(there: ReadsByKey, places: Sequence[Place]) -> list[Kept]:
     kept = there.kept(list(dict.fromkeys(places)))
-    return known_at(there, [kept.get(place, Kept()) for place in places], as_of)
+    return [kept.get(place, Kept()) for place in places]
 
 
 def seen(there: ReadsByKey, only: Filter, places: Sequence[Place]) -> Iterator[Record]:
     """The records of ids that a filter admits, as of its time; composites with what their sources
     say.
     """
-    found = [one for own in records_at(there, places, only.as_of) for one in own]
-    yield from filter(only.admits, with_sources(there, found, only.as_of))
+    found = [one for own in records_at(there, places, only.as_of, only.erased) for one in own]
+    yield from filter(only.admits, with_sources(there, found, only.as_of, only.erased))
 
 
 def with_sources(
-    there: ReadsByKey, records: Sequence[Record], as_of: int | None
+    there: ReadsByKey, records: Sequence[Record], as_of: int | None, erased: Erased = None
 ) -> Iterator[Record]:
-    """Records, and composites as their sources make them."""
+    """Records, and composites as their sources make them, without what erased logs say."""
     whole = [one for one in records if one.kind == "composite"]
     places = [(one.scope.tenant, source) for one in whole for source in one.sources]
     places = list(dict.fromkeys(places))
-    sources = dict(zip(places, records_at(there, places, as_of), strict=True)) if places else {}
+    made_of = records_at(there, places, as_of, erased) if places else []
+    sources = dict(zip(places, made_of, strict=True))
     for one in records:
         made: Record | None = one
         if one.kind == "composite":

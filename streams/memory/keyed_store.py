@@ -30,6 +30,7 @@ from streams.memory.key_reads import (
     seen,
     superseded_from,
     with_sources,
+    without_erased,
 )
 from streams.memory.store import Filter, Hit, Stats, by_log
 
@@ -120,11 +121,14 @@ class KeyedMemories(RecordsByTime):
         return self._read(work)
 
     def _admitted(self, only: Filter, packed: Sequence[bytes]) -> list[Record]:
-        if only.as_of is None:
+        as_of, erased = only.as_of, only.erased
+        if as_of is None:
             found = [records_of(one) for one in packed if one]
         else:
-            kept, as_of = [kept_from(one) for one in packed if one], only.as_of
+            kept = [kept_from(one) for one in packed if one]
             found = self._read(lambda there: known_at(there, kept, as_of))
+        if erased is not None:
+            found = self._read(lambda there: without_erased(there, found, as_of, erased))
         return [record for own in found for record in own if only.admits(record)]
 
     def _scored(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -20,6 +21,7 @@ from projections.memory.similarity import meaning
 from projections.memory.words import stems_of
 from streams.embeddings.registry import Embeddings
 from streams.encryption.payload_cipher import PayloadCipher
+from streams.memory.erasures import Erased, erased_by
 from streams.memory.store import Filter, MemoryStore
 from streams.memory.store_folder import REDIS_STORE, folder_path
 from streams.memory.stores import open_store
@@ -38,10 +40,12 @@ class Neighbours:
         store: MemoryStore,
         caught_up: Callable[[str, str | None], Awaitable[None]],
         embeddings: Embeddings | None = None,
+        erased: Erased = None,
     ) -> None:
         """Args: ``caught_up`` waits until the store has all of a tenant's user that is on the
-        topic.
+        topic. Nothing is near that ``erased`` logs say.
         """
+        self._erased = erased
         self._store = store
         self._caught_up = caught_up
         self._embeddings = embeddings
@@ -65,11 +69,10 @@ class Neighbours:
         return Near(found.statements, found.composites, likeness)
 
     def _found(self, scope: Scope, new: Sequence[Statement]) -> Near:
+        within = Filter(scope.tenant, scope.user, scope=scope, erased=self._erased)
         found: dict[str, list[Statement]] = {}
         for one in new:
-            only = Filter(
-                scope.tenant, scope.user, scope=scope, kinds=("record",), types=(one.memory_type,)
-            )
+            only = replace(within, kinds=("record",), types=(one.memory_type,))
             hits = self._store.search(only, stems_of(meaning(one.text)), NEAREST + 1)
             found[one.id] = [
                 _statement(hit.record)
@@ -77,8 +80,7 @@ class Neighbours:
                 if hit.record.topic is None and hit.record.id != one.id
             ]
         ids = {one.id for one in new} | {one.id for several in found.values() for one in several}
-        only = Filter(scope.tenant, scope.user, scope=scope, kinds=("composite",))
-        return Near(found, self._store.composites_of(only, ids))
+        return Near(found, self._store.composites_of(replace(within, kinds=("composite",)), ids))
 
     async def _likeness(self, tenant: str, new: Sequence[Statement], near: Near) -> Likeness | None:
         """The cosine of vectors, where they can be made; None: words alone say it."""
@@ -114,7 +116,7 @@ class OwnNeighbours(Neighbours):
         if settings.memory_store != REDIS_STORE and (path is None or not path.is_dir()):
             settings = msgspec.structs.replace(settings, memory_store="")
         self._own, self._feed = open_store(settings, seals, hold=False)
-        super().__init__(self._own, self._has_all_of, embeddings)
+        super().__init__(self._own, self._has_all_of, embeddings, erased_by(seals))
 
     async def _has_all_of(self, tenant: str, user: str | None) -> None:
         self._feed.start()

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from projections.events.codec import DATA_TYPES, MEMORY
 from projections.events.types import Learnt
@@ -23,6 +24,7 @@ from projections.memory.composites import composed
 from projections.memory.news import Fact
 from projections.memory.resolution import NEVER, Record, Retrievals, resolve
 from projections.names import Key
+from streams.memory.erasures import Erased
 from streams.memory.store import Filter
 from streams.memory.word_index import encode_scope
 
@@ -148,9 +150,15 @@ def resolved(
     return resolve(facts, stands, as_of, given)
 
 
-def known_at(db: sqlite3.Connection, record: int, as_of: int) -> Record | None:
-    """A record as it was known at a time; of a composite, what its own facts come to."""
+def known_at(
+    db: sqlite3.Connection, record: int, as_of: int | None, erased: Erased = None
+) -> Record | None:
+    """A record as it was known at a time, without what erased logs say; of a composite, what its
+    own facts come to.
+    """
     facts = facts_of(db, [record])[record]
+    if erased is not None:
+        facts = [fact for fact in facts if not erased(fact.log)]
     given = retrievals_of(db, [record], as_of).get(record, NEVER)
     return resolved(facts, branches_of(db, (fact.log for fact in facts), as_of), as_of, given)
 
@@ -197,31 +205,43 @@ def seen(
 ) -> Iterator[Record]:
     """The records of these rows that a filter admits, as of its time."""
     for number, packed in rows:
-        record = _as_it_is(db, number, packed, only.as_of)
+        record = _as_it_is(db, number, packed, only.as_of, only.erased)
         if record is not None and record.kind == "composite":
-            record = with_sources(db, record, only.as_of)
+            record = with_sources(db, record, only.as_of, only.erased)
         if record is not None and only.admits(record):
             yield record
 
 
 def _as_it_is(
-    db: sqlite3.Connection, number: int, packed: bytes | None, as_of: int | None
+    db: sqlite3.Connection,
+    number: int,
+    packed: bytes | None,
+    as_of: int | None,
+    erased: Erased,
 ) -> Record | None:
     if as_of is not None:
-        return known_at(db, number, as_of)
-    return None if packed is None else decode_record(packed)
+        record = known_at(db, number, as_of)
+    else:
+        record = None if packed is None else decode_record(packed)
+    if record is None or erased is None or not erased(record.log):
+        return record
+    left = known_at(db, number, as_of, erased)
+    # Lists and their cursors go by the time of the row.
+    return None if left is None else structs.replace(left, created=record.created)
 
 
 def with_sources(
-    db: sqlite3.Connection, composite: Record, as_of: int | None = None
+    db: sqlite3.Connection, composite: Record, as_of: int | None = None, erased: Erased = None
 ) -> Record | None:
-    """A composite as its sources make it."""
+    """A composite as its sources make it, without what erased logs say."""
     rows = db.execute(
         "SELECT number, record FROM records WHERE scope = ?"
         " AND id IN (SELECT value FROM json_each(?))",
         (encode_scope(composite.scope), encode(composite.sources).decode()),
     ).fetchall()
-    return composed(composite, [_as_it_is(db, number, packed, as_of) for number, packed in rows])
+    return composed(
+        composite, [_as_it_is(db, number, packed, as_of, erased) for number, packed in rows]
+    )
 
 
 def composites_of(db: sqlite3.Connection, only: Filter, records: Collection[str]) -> list[Record]:

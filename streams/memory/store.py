@@ -18,6 +18,7 @@ from projections.memory.raw_turns import Turn
 from projections.memory.resolution import Record
 from projections.names import Key
 from streams.embeddings.embedder import Vectors
+from streams.memory.erasures import Erased
 from streams.memory.vector_index import NewVector
 
 
@@ -27,7 +28,8 @@ class Filter:
 
     ``tenant`` is always the credential's. ``as_of`` (microseconds) shows what was known then.
     ``expired`` shows those that no longer stand, too; ``conversations`` are all that may have
-    taught them. ``scope``: of exactly this one.
+    taught them. ``scope``: of exactly this one. What ``erased`` logs say counts as if the store had
+    their erasure already; it is no part of what is asked for, so of no cursor.
     """
 
     tenant: str
@@ -43,6 +45,7 @@ class Filter:
     expired: bool = False
     conversations: frozenset[str] | None = None
     scope: Scope | None = None
+    erased: Erased = field(default=None, compare=False, repr=False)
 
     @property
     def within(self) -> Scope:
@@ -84,6 +87,7 @@ class Filter:
             and tenant == self.tenant
             and self.conversation in (None, conversation)
             and (self.conversations is None or conversation in self.conversations)
+            and (self.erased is None or not self.erased(Key(tenant, conversation)))
         )
 
     def admits_scope(self, scope: Scope) -> bool:

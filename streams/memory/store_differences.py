@@ -13,6 +13,7 @@ import msgspec
 from projections.memory.identity import Scope
 from projections.memory.resolution import Record
 from streams.encryption.payload_cipher import PayloadCipher
+from streams.memory.erasures import Erased, erased_by
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter, MemoryStore
 from streams.memory.store_build import Progress, compare, copy_of, feed_until, live_copy
@@ -65,12 +66,17 @@ class Difference(NamedTuple):
 
 
 def differences(
-    before: MemoryStore, after: MemoryStore, tenant: str | None = None
+    before: MemoryStore,
+    after: MemoryStore,
+    tenant: str | None = None,
+    erased: Erased = None,
 ) -> list[Difference]:
-    """What two stores have differently, scope by scope; scopes of equal digests are passed over."""
+    """What two stores have differently, scope by scope, without what ``erased`` logs say; scopes of
+    equal digests are passed over.
+    """
     found: list[Difference] = []
     for scope in compare(before.digests(), after.digests(), tenant).differing:
-        one, other = _records(before, scope), _records(after, scope)
+        one, other = _records(before, scope, erased), _records(after, scope, erased)
         found += [
             Difference(one.get(memory_id), other.get(memory_id))
             for memory_id in sorted(one.keys() | other.keys())
@@ -88,16 +94,18 @@ def extraction_differences(
     after: MemoryStore,
     tenant: str | None = None,
     conversations: Collection[str] | None = None,
+    erased: Erased = None,
 ) -> list[Difference]:
     """What two extractions of the same logs found differently, of all conversations or of these:
-    records of either that nobody saved explicitly, compared by what they say.
+    records of either that nobody saved explicitly, compared by what they say, without what
+    ``erased`` logs say.
     """
     found: list[Difference] = []
     for scope in compare(before.digests(), after.digests(), tenant).differing:
         one, other = (
             {
                 name: record
-                for name, record in _records(store, scope).items()
+                for name, record in _records(store, scope, erased).items()
                 if _is_extracted(record)
                 and (conversations is None or record.conversation in conversations)
             }
@@ -114,8 +122,8 @@ def _is_extracted(record: Record) -> bool:
     return record.origin != "explicit" and record.kind == "record" and record.stands
 
 
-def _records(store: MemoryStore, scope: Scope) -> dict[str, Record]:
-    only = Filter(scope.tenant, scope.user, scope.channel, kinds=KINDS, expired=True)
+def _records(store: MemoryStore, scope: Scope, erased: Erased) -> dict[str, Record]:
+    only = Filter(scope.tenant, scope.user, scope.channel, kinds=KINDS, expired=True, erased=erased)
     return {one.id: one for one in store.page(only, None, 1 << 62) if one.scope == scope}
 
 
@@ -145,4 +153,4 @@ async def differing_records(
             other = opened.enter_context(closing(SqliteMemories()))
             until = {partition: at + 1 for partition, at in one.checkpoints().items()}
             await feed_until(settings, seals, other, until, progress)
-        return await asyncio.to_thread(differences, one, other, tenant)
+        return await asyncio.to_thread(differences, one, other, tenant, erased_by(seals))

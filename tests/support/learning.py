@@ -59,6 +59,8 @@ class Learning:
         self.records = SqliteMemories()
         self.rules, self.metrics = Rules(policy), options.pop("metrics", None) or Metrics()
         self.late = False
+        self.erasing: set[Key] = set()
+        """The logs whose erasure has begun."""
         self.model = model
         self.requests: list[ExtractionRequest] = []
         self.partition = self._partition(Checkpoint())
@@ -73,7 +75,7 @@ class Learning:
                 lambda: self.store.reader,
                 rules,
                 lambda: 1,
-                Neighbours(self.records, self._has_all, embeddings),
+                Neighbours(self.records, self._has_all, embeddings, self.erasing.__contains__),
                 self.metrics,
                 **options,
             )

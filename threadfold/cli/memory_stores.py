@@ -22,6 +22,7 @@ from streams.log.retention import check_whole
 from streams.log.topics import lost_memories
 from streams.maintenance.extraction_preview import ByModel, extracted
 from streams.maintenance.republish import republish
+from streams.memory.erasures import erased_by
 from streams.memory.model_extraction import SpanExtraction
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import MemoryStore
@@ -234,7 +235,9 @@ async def _extraction_differences(
                 await extracted(log, control.state.rules(generation), other, meter, model)
         finally:
             await log.stop()
-        return await asyncio.to_thread(extraction_differences, one, other, tenant, only)
+        return await asyncio.to_thread(
+            extraction_differences, one, other, tenant, only, erased_by(keys)
+        )
 
 
 def _on_keys(data: Path | None, work: Callable[[Settings, Control, KeyRing], Awaitable[T]]) -> T:

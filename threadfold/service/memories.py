@@ -5,6 +5,7 @@ which is fed from the topic of memories.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,6 +26,7 @@ from projections.memory.resolution import Record
 from projections.names import Key, Position, make_key, one_line, users_log
 from projections.policy.policy import Policy
 from streams.log.history import event_of
+from streams.memory.erasures import erased_by
 from streams.memory.store import Filter, Stats
 from streams.memory.stores import open_store
 from streams.memory.turn_feed import TurnFeed
@@ -203,7 +205,7 @@ class Memories:
         await self._fed()
         found: dict[str, str] = {}
         for key, data in made:
-            only = Filter(key.tenant, data.user, data.channel, kinds=KINDS)
+            only = self._unerased(Filter(key.tenant, data.user, data.channel, kinds=KINDS))
             memory_id: str = data.memory_id  # type: ignore[attr-defined]
             record = await self.recall.apart(key.tenant, self.store.get, only, memory_id)
             if record is not None:
@@ -356,6 +358,7 @@ class Memories:
         """What fits a question, best first. The tenant's policy weighs it."""
         await self._fed()
         before, weights = self._emptied, self._policy(question.only.tenant).recall_weights
+        question = replace(question, only=self._unerased(question.only))
         return self._whole(await self.recall.ask(question, weights), before)
 
     def _policy(self, tenant: str) -> Policy:
@@ -368,8 +371,13 @@ class Memories:
 
     async def _read(self, work: Callable[..., T], only: Filter, *args: object) -> T:
         await self._fed()
-        before = self._emptied
+        before, only = self._emptied, self._unerased(only)
         return self._whole(await self.recall.apart(only.tenant, work, only, *args), before)
+
+    def _unerased(self, only: Filter) -> Filter:
+        """Without what logs say whose erasure has begun: the store may not know of it yet."""
+        keys = self._backend.keys
+        return replace(only, erased=erased_by(keys)) if keys.table.any_erased else only
 
     @property
     def _emptied(self) -> int:

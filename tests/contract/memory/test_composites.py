@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,21 @@ def test_a_composite_keeps_nothing_of_an_erased_or_deleted_source(
     for path in tmp_path.glob("memories.*"):
         for held in contents(path):
             assert b"armalade" not in held and b"irconium" not in held, path.name
+
+
+def test_a_composite_says_nothing_of_a_source_whose_erasure_has_begun(store: MemoryStore) -> None:
+    names = ("tea", "gin", "rum")
+    own = [saved(log, f"Likes {name}.") for name, log in zip(names, (C1, OWN, C2), strict=True)]
+    feed(store, fact(1, own[0]), fact(2, own[1], OWN), fact(3, own[2], C2))
+    feed(store, fact(9, fused(OWN, *own), OWN))
+    begun = replace(ACME, erased={C2}.__contains__)
+    assert composites(store) == ["Likes tea. Likes gin. Likes rum."]
+    assert composites(store, begun) == ["Likes tea. Likes gin."]
+    found = store.composites_of(begun, {own[0].memory_id})
+    assert [one.text for one in found] == ["Likes tea. Likes gin."]
+    assert store.composites_of(begun, {own[2].memory_id}) == []
+    assert composites(store, replace(begun, erased={C1, C2}.__contains__)) == []
+    assert composites(store, replace(begun, erased={OWN}.__contains__)) == []
 
 
 def test_a_deleted_composite_leaves_its_sources_turns_to_be_recalled(store: MemoryStore) -> None:

@@ -105,6 +105,16 @@ async def test_a_memory_that_is_not_up_to_date_lets_the_request_wait() -> None:
     assert BOTH in world.texts() and all(one.duplicates == 0 for one in world.known())
 
 
+async def test_nothing_is_fused_with_what_a_conversation_said_whose_erasure_has_begun() -> None:
+    for erasing, kinds in ((set[Key](), 3), ({KEY}, 2)):
+        world = Learning(SESSIONS)
+        for key, text in ((KEY, NEVER), (OTHER, NOR)):
+            await world.say(opened(), user(text), closed(), key=key)
+            await world.learn()
+            world.erasing |= erasing
+        assert len(world.known()) == kinds
+
+
 async def test_nothing_is_fused_across_users_and_channels() -> None:
     world = Learning(SESSIONS)
     for n, (whose, text) in enumerate(((opened(), NEVER), ({**opened(), "user": "bob"}, NOR))):

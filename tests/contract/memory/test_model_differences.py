@@ -7,6 +7,7 @@ from pathlib import Path
 from streams.encryption.payload_cipher import Unsealed
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store_differences import differing_records
+from tests.support.learning import KEY
 from tests.support.model_learning import BOAT, HOME, learning, session, settings_of, teaches
 
 
@@ -39,3 +40,12 @@ async def test_a_diff_of_two_models_names_what_the_other_would_add_remove_and_ch
     assert (before["task"], after["task"]) == ([], ["moving"])
     same = await differing_records(settings_of("http://unused"), seals, files["a"], files["a"])
     assert same == []
+
+    class Erasing(Unsealed):
+        def is_erased(self, conversation: bytes) -> bool:
+            return conversation == str(KEY).encode()
+
+    unseen = await differing_records(
+        settings_of("http://unused"), Erasing(), files["a"], files["b"]
+    )
+    assert unseen == [], "its erasure has begun"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,16 @@ def test_what_is_dropped_erased_or_private_leaves_nothing(turns: SqliteTurns) ->
     assert turns.search(Filter("acme"), ["tea"], 10) == [] and turns.count() == 0
     turns.drop()
     assert turns.checkpoints() == {}
+
+
+def test_turns_of_a_conversation_whose_erasure_has_begun_are_found_no_more(
+    turns: SqliteTurns,
+) -> None:
+    turns.apply([said(0, opened()), said(1, user("Likes tea."))], {})
+    assert texts(turns, "tea") == ["Likes tea."]
+    for only in (ANN, Filter("acme"), Filter("acme", conversation="c1"), Filter("acme", since=0)):
+        assert texts(turns, "tea", replace(only, erased={Key("acme", "c2")}.__contains__))
+        assert texts(turns, "tea", replace(only, erased={Key("acme", "c1")}.__contains__)) == []
 
 
 def test_a_file_goes_on_where_it_was_and_a_copy_goes_its_own_way(tmp_path: Path) -> None:

@@ -116,6 +116,18 @@ async def test_what_no_longer_stands_is_not_found_but_as_of_then(store: VectorSt
     await vectors.stop()
 
 
+async def test_what_a_log_says_whose_erasure_has_begun_is_not_found(store: VectorStore) -> None:
+    store.apply([said(1, "likes tea"), said(2, "takes the train"), said(3, "likes tea", C2)], {})
+    vectors = await indexed(store, words())
+    begun = replace(ACME, erased={C2}.__contains__)
+    assert (await texts(vectors, "beverage", begun))[0] == "likes tea"
+    begun = replace(ACME, erased={C1}.__contains__)
+    assert await texts(vectors, "beverage", begun) == ["likes tea"]
+    begun = replace(ACME, erased={C1, C2}.__contains__)
+    assert await texts(vectors, "beverage", begun) == []
+    await vectors.stop()
+
+
 async def test_an_erasure_reaches_vectors_and_their_cache(store: VectorStore) -> None:
     inner = words()
     store.apply([said(1, "likes tea"), said(2, "likes milk", C2)], {})

@@ -11,6 +11,7 @@ import msgspec
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
+from streams.encryption.key_table import Erasure
 from streams.log.clients import admin_client
 from streams.log.topic_copies import extents
 from streams.log.topics import create_topics
@@ -87,6 +88,11 @@ async def test_diff_shows_what_the_rules_would_find_in_the_logs(world: LocalStac
     assert (shown["text"], shown["user"]) == ("The user lives in Oslo.", "ann")
     both = await world.run("diff", "--rules", "--after", str(world.folder.live))
     assert both.code == 2 and "--rules and --after" in both.said
+    async with ConversationService(world.settings) as backend:
+        begun = Erasure("begun", "2026-01-31T12:00:00Z", "kept")
+        await backend.keys.put_erasure(b"rival/ruled", begun)
+    found = await world.run("diff", "--rules", "--tenant", "rival")
+    assert (found.code, found.lines) == (0, ["removed: 0, added: 0, changed: 0"])
 
 
 async def test_diff_shows_what_a_model_would_find_in_a_conversation(
