@@ -64,13 +64,9 @@ def enforce_limits(window: Window, n: int) -> None:
         _overflow(window, n)
 
 
-def _groups(window: Window, n: int) -> list[Group]:
-    return group_tail(window.unsettled(n))
-
-
 def _reduction(window: Window, n: int, groups: list[Group] | None = None) -> Reduction:
     return Reduction(
-        _groups(window, n) if groups is None else groups,
+        window.unsettled_groups(n) if groups is None else groups,
         window.policy,
         Variants.of(window),
         window.tail[n - 1].offset,
@@ -154,7 +150,7 @@ def _pass_mark(window: Window, n: int) -> None:
         and window.tail[n - 1].kind in (Kind.RESULT, Kind.ASSISTANT)
         and (_is_low(window, window.most_saved()) or _is_fair(window, window.most_saved()))
     ):
-        groups = [group.copy() if group.results else group for group in _groups(window, n)]
+        groups = [group.copy() if group.results else group for group in window.unsettled_groups(n)]
         trial = _reduction(window, n, groups)
         trial.shorten()
         saved, _ = trial.freed()
