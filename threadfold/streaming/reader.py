@@ -199,6 +199,8 @@ class Reader:
                 continue
             batch.append(event)
             size += len(event.data)
+        if not batch:
+            self._unsent.moved(self, holds=False)
         return batch
 
     def _sent(self) -> None:

@@ -168,3 +168,18 @@ async def test_a_conversations_past_does_not_wait_for_pages_of_summaries_that_ta
     assert page is not None
     never.set()
     await asyncio.gather(*slow)
+
+
+async def test_a_stream_of_which_all_that_waited_was_erased_holds_nothing() -> None:
+    erased, shared = set[bytes](), tenant(10)
+    idle, busy = Reader(tenant=shared, is_erased=erased.__contains__), reader(shared)
+    idle.joining = False
+    idle.put(SseEvent("summary", "1", b"12345", b"acme/a"))
+    erased.add(b"acme/a")
+    takes = asyncio.create_task(idle.take())
+    await asyncio.sleep(0)
+    for _ in range(4):
+        busy.put(event(5))
+    await asyncio.sleep(0)
+    assert idle.ended is None
+    takes.cancel()
