@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from itertools import islice
 
 from projections.events.provider_limits import call_ids
 from projections.window.bodies import result_call_id, with_call_id
-from projections.window.entry import EARLY, RENDERED, Entry, Kind
-from projections.window.groups import Group, Grouper
+from projections.window.entry import EARLY, Entry, Kind
+from projections.window.groups import Group
 from projections.window.tail_statistics import TailStatistics
+from projections.window.unsettled import Unsettled
 
 
 class Tail(TailStatistics):
@@ -21,11 +21,6 @@ class Tail(TailStatistics):
     __slots__ = (
         "_answered",
         "_early_of",
-        "_grouped",
-        "_grouper",
-        "_heads",
-        "_looked",
-        "_settles",
         "_trial",
         "_unsettled",
         "start",
@@ -45,43 +40,15 @@ class Tail(TailStatistics):
 
     def _zero(self) -> None:
         super()._zero()
-        self._unsettled: list[Entry] = []
-        self._heads: set[int] = set()
-        """The offsets of their messages with calls."""
-        self._looked = self._grouped = 0
-        self._grouper = Grouper()
-        self._settles = False
-        """Whether more is left out, or grouped in another way, since they were looked through."""
+        self._unsettled = Unsettled()
         self._trial: tuple[int, int] | None = None
         self._early_of = None
 
-    def unsettled(self, n: int) -> list[Entry]:
-        """Those of the first ``n`` entries, of which the statistics are, that a later cut depends
-        on, in their order: what is rendered, without groups that are left out as a whole; the last
-        message that the model said is always among them.
-
-        A long tail that stays over its limit, because nothing more of it may leave, is cut after
-        each event: this takes a time that grows with what is returned, not with the tail.
-        """
-        new = self._rendered_since(self._looked, n)
-        self._looked = n
-        self._heads.update(entry.offset for entry in new if entry.calls)
-        if any(e.link and e.link != EARLY and e.link[0] not in self._heads for e in new):
-            # A call whose message is left out is answered only now.
-            self._unsettled, new, self._settles = [], self._rendered_since(0, n), True
-        self._unsettled += new
-        if self._settles:
-            self._unsettled = _without_settled(self._unsettled)
-            self._heads = {entry.offset for entry in self._unsettled if entry.calls}
-            self._grouper, self._grouped, self._settles = Grouper(), 0, False
-        return self._unsettled
-
     def unsettled_groups(self, n: int) -> list[Group]:
-        """The groups of :meth:`unsettled`."""
-        for entry in islice(self.unsettled(n), self._grouped, None):
-            self._grouper.add(entry)
-        self._grouped = len(self._unsettled)
-        return self._grouper.groups
+        """Those groups of the first ``n`` entries, of which the statistics are, that a later cut
+        depends on.
+        """
+        return self._unsettled.groups(self.tail, n)
 
     def most_saved(self) -> int:
         """At most so many tokens do shortenings of tool results save now."""
@@ -101,7 +68,8 @@ class Tail(TailStatistics):
         and bytes that it had before.
         """
         self._trial = None
-        self._settles = self._settles or any(entry.out for entry, _, _ in shortened)
+        if any(entry.out for entry, _, _ in shortened):
+            self._unsettled.changed()
         first = dict[int, tuple[Entry, int, int]]()
         times = Counter(id(entry) for entry, _, _ in shortened)
         for entry, tokens, size in shortened:
@@ -110,11 +78,7 @@ class Tail(TailStatistics):
             self._count_again(entry, tokens, size, len(entry.variants) - times[id(entry)])
         texts = all(entry.kind == Kind.RESULT and not entry.out for entry, _, _ in shortened)
         if not (self.flat and texts):
-            self._follow_all(self.unsettled(n))
-
-    def _rendered_since(self, looked: int, n: int) -> list[Entry]:
-        kinds = (*RENDERED, Kind.HELD)
-        return [entry for entry in islice(self.tail, looked, n) if entry.kind in kinds]
+            self._follow_all(self._unsettled.entries(self.tail, n))
 
     def replace_entry(self, i: int, entry: Entry) -> None:
         """Put another entry in place of one of the tail; whoever calls has it derived or folded
@@ -178,23 +142,6 @@ class Tail(TailStatistics):
                 self.tail_bytes += len(entry.body)
             self._answered.add(entry.link)
             self._early -= 1
-            self._trial, self._settles = None, True
+            self._trial = None
+            self._unsettled.changed()
             self.tail_revision += 1
-
-
-def _without_settled(entries: list[Entry]) -> list[Entry]:
-    latest = next((entry for entry in reversed(entries) if entry.kind == Kind.ASSISTANT), None)
-    answered = {entry.link[0] for entry in entries if entry.body and entry.link}
-    whole = {
-        entry.offset
-        for entry in entries
-        if entry.calls and (entry.body or entry is latest or entry.offset in answered)
-    }
-    return [
-        entry
-        for entry in entries
-        if entry.body
-        or entry.kind == Kind.HELD
-        or entry is latest
-        or (entry.link[0] if entry.link else entry.offset) in whole
-    ]
