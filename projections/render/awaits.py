@@ -2,8 +2,8 @@
 
 A tool's result that comes late stands with its call, although others spoke since. Such a render may
 end with an assistant's message while it is the model's turn: some providers refuse that, and others
-take it for the begin of the answer. Where the call is not in sight the result is not shown at all:
-the model has to be told where it is, whoever spoke last.
+take it for the begin of the answer. Where the call is not in sight the result is not shown at all.
+Then the message says where the result stands, whoever spoke last.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Filter:
     ``tenant`` is always the credential's. ``as_of`` (microseconds) shows what was known then.
     ``expired`` shows those that no longer stand, too; ``conversations`` are all that may have
     taught them. ``scope``: of exactly this one. What ``erased`` logs say counts as if the store had
-    their erasure already; it is no part of what is asked for, so of no cursor.
+    their erasure already. It is not part of the question, so cursors do not depend on it.
     """
 
     tenant: str

@@ -318,7 +318,7 @@ def test_an_event_costs_no_more_where_shortenings_would_save_too_little(
 
 def grouped_by(window: Window, kind: str, monkeypatch: pytest.MonkeyPatch) -> float:
     """How many entries are grouped for each event, after some 600 of them."""
-    grouped, told, add = 0, 0, Grouper.add
+    grouped, sent, add = 0, 0, Grouper.add
 
     def counted(grouper: Grouper, entry: Entry) -> None:
         nonlocal grouped
@@ -326,18 +326,18 @@ def grouped_by(window: Window, kind: str, monkeypatch: pytest.MonkeyPatch) -> fl
         add(grouper, entry)
 
     def say(n: int) -> None:
-        nonlocal told
+        nonlocal sent
         for event in traffic(kind, n):
-            told += 1
-            apply(window, window.meta.position + 1, make_event(event, f"e{n}.{told}", 9))
+            sent += 1
+            apply(window, window.meta.position + 1, make_event(event, f"e{n}.{sent}", 9))
 
     for n in range(600):
         say(n)
     monkeypatch.setattr(Grouper, "add", counted)
-    told = 0
+    sent = 0
     for n in range(600, 700):
         say(n)
-    return grouped / told
+    return grouped / sent
 
 
 @pytest.mark.parametrize("policy", POLICIES)
