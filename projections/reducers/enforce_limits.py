@@ -197,13 +197,22 @@ def _overflow(window: Window, n: int) -> None:
     cut = _reduction(window, n)
     cut.shorten()
     low = int(window.policy.low_water * hold)
+    tokens, size = _left(window, cut)
     # Where shortening frees too little, the next cut would follow at once.
-    if sum(group.tokens for group in cut.groups) > (hold - hold // FAIR if cut.changed else low):
-        cut.leave_out_oldest(low)
-    while window.tail_bytes - cut.freed()[1] > MAX_TAIL_BYTES:
+    if tokens > (hold - hold // FAIR if cut.changed else low):
+        cut.leave_out_oldest(tokens, low)
+        tokens, size = _left(window, cut)
+    while size > MAX_TAIL_BYTES:
         cut.changed, changed = False, cut.changed
-        cut.leave_out_oldest(sum(group.tokens for group in cut.groups) // 2)
+        cut.leave_out_oldest(tokens, tokens // 2)
         if not cut.changed:
             cut.changed = changed
             break
+        tokens, size = _left(window, cut)
     _note(window, n, cut)
+
+
+def _left(window: Window, cut: Reduction) -> tuple[int, int]:
+    """The tail's tokens and bytes without what a cut took away."""
+    tokens, size = cut.freed()
+    return window.tail_tokens - tokens, window.tail_bytes - size

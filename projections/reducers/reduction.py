@@ -126,16 +126,15 @@ class Reduction:
             elif size > policy.soft_trim_chars:
                 self.shorten_result(result, f"soft:{policy.soft_trim_chars}", tool)
 
-    def leave_out_oldest(self, most: int) -> None:
-        """Leave out groups, the oldest first, until the rest has at most ``most`` tokens; the last
-        group, the newest user's and unread ones stay.
+    def leave_out_oldest(self, tokens: int, most: int) -> None:
+        """Leave out groups, the oldest first, until of all ``tokens`` at most ``most`` are left;
+        the last group, the newest user's and unread ones stay.
         """
-        tokens = sum([group.tokens for group in self.groups])
         stays = {id(group) for group in (*newest(self.groups), *unread(self.groups))}
         for group in self.groups:
             if tokens <= most:
                 return
-            if id(group) not in stays and not self.waits(group):
+            if id(group) not in stays and not group.paired and not self.waits(group):
                 before = group.tokens
                 self.leave_out(group, LEFT_OUT)
                 tokens -= before - group.tokens
@@ -144,10 +143,10 @@ class Reduction:
         """Leave a group out, but for its pinned results and the part of its message that calls for
         them.
         """
+        if group.held or group.paired:
+            return
         shown = group.shown_calls()
         pinned = [i for i, result in group.results.items() if result.pinned and i in shown]
-        if group.held or (pinned and group.head.variant.startswith("pair:")):
-            return
         for i, result in group.results.items():
             if i not in pinned:
                 self._leave_out(result, reducer)

@@ -8,6 +8,7 @@ the names and makes the bodies; here stands what follows from a name alone.
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -197,7 +198,12 @@ def shown_calls(variants: tuple[Variant, ...], count: int) -> list[int]:
 
 def calls_named(variant: str) -> list[int]:
     """The indexes of calls in the name of a variant, as in ``only:0,2``."""
-    return [int(i) for i in variant.split(":")[1].split(",") if i]
+    return list(_calls_named(variant))
+
+
+@lru_cache(1024)
+def _calls_named(variant: str) -> tuple[int, ...]:
+    return tuple(int(i) for i in variant.split(":")[1].split(",") if i)
 
 
 def reducer_of(variant: str) -> str:

@@ -48,6 +48,13 @@ class Group:
         return self.head.out
 
     @property
+    def paired(self) -> bool:
+        """Whether its message was left out but for the calls of pinned results."""
+        return self.head.variant.startswith("pair:") and any(
+            i in self.results and self.results[i].pinned for i in self.shown_calls()
+        )
+
+    @property
     def entries(self) -> list[Entry]:
         """Its message and its results, in the order of their calls."""
         return (

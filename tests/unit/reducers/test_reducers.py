@@ -323,12 +323,12 @@ def test_the_oldest_groups_go_until_the_rest_fits_and_the_newest_stay_whatever()
     asked(story, *["found"] * 4)
     made = cut(story)
     before = sum(group.tokens for group in made.groups)
-    made.leave_out_oldest(before // 2)
+    made.leave_out_oldest(before, before // 2)
     out = [e.offset for e in story.window.tail if e.out]
     assert (
         out == list(range(len(out))) and sum(group.tokens for group in made.groups) <= before // 2
     )
-    made.leave_out_oldest(0)
+    made.leave_out_oldest(story.window.tail_tokens, 0)
     assert [e.kind for e in story.window.tail if not e.out] == [
         Kind.USER,
         Kind.ASSISTANT,
@@ -343,7 +343,7 @@ def test_reasoning_leaves_with_its_message() -> None:
     asked(story, "found")
     assert story.entry(0).reasoning
     made = cut(story)
-    made.leave_out_oldest(0)
+    made.leave_out_oldest(story.window.tail_tokens, 0)
     assert not story.entry(0).reasoning and story.entry(0).out
 
 

@@ -16,10 +16,11 @@ from projections.fold.apply import Status, apply
 from projections.fold.summary_acceptance import why_not
 from projections.policy.policy import Rules
 from projections.reducers import enforce_limits
+from projections.reducers.reduction import Reduction
 from projections.render.render import render_openai
 from projections.window import window as tail_window
 from projections.window.entry import Entry, Kind
-from projections.window.groups import Grouper
+from projections.window.groups import Group, Grouper
 from projections.window.window import MAX_ENTRIES, MAX_HIDDEN, Window
 from streams.compaction.requests import piece_offsets, request_for
 from tests.support.histories import KEY, PARTITION, RULES, Writer, make_event
@@ -314,6 +315,26 @@ def test_an_event_costs_no_more_where_shortenings_would_save_too_little(
     assert grouped_by(talks.windows[KEY], "answered calls", monkeypatch) < 70
     assert not any(entry.out for entry in talks.windows[KEY].tail)
     assert talks.windows[KEY].tail_tokens > talks.windows[KEY].limits.mark
+
+
+def test_groups_of_pinned_results_are_not_left_out_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    talks, tries, leave_out = random_talks(0, 0, PARTITION, [KEY]), 0, Reduction.leave_out
+
+    def counted(reduction: Reduction, group: Group, reducer: str) -> None:
+        nonlocal tries
+        tries += 1
+        leave_out(reduction, group, reducer)
+
+    monkeypatch.setattr(Reduction, "leave_out", counted)
+    for n in range(200):
+        for event in pair(n, f"number {n}"):
+            if isinstance(event, events.ToolResult):
+                event.pinned = True
+            talks.say(KEY, event, tokens=20)
+    assert talks.windows[KEY].tail_tokens > talks.windows[KEY].limits.hold
+    assert tries < 2 * 200
 
 
 def grouped_by(window: Window, kind: str, monkeypatch: pytest.MonkeyPatch) -> float:
