@@ -204,6 +204,11 @@ class KeyTable:
         """Whether there is any erasure at all."""
         return bool(self._erasures)
 
+    @property
+    def any_begun(self) -> bool:
+        """Whether some erasure has begun and is not done."""
+        return bool(self._begun)
+
     def is_erased(self, conversation: bytes) -> bool:
         """Whether an erasure was begun."""
         return conversation in self._erasures

@@ -37,6 +37,13 @@ from streams.memory.store import Filter, Hit, Stats, by_log
 T = TypeVar("T")
 CANDIDATES = 300
 """Records that the engine ranks first, which are then scored."""
+MORE = 3_000
+"""The same while a log's erasure has begun: all of its records may be among them."""
+
+
+def candidates(only: Filter) -> int:
+    """How many records an engine ranks for a search."""
+    return MORE if only.erasing else CANDIDATES
 
 
 class Ranked(NamedTuple):
@@ -57,7 +64,7 @@ class KeyedMemories(RecordsByTime):
 
     @abstractmethod
     def _ranked(self, only: Filter, stems: Sequence[str]) -> Ranked:
-        """The :data:`CANDIDATES` that fit some of these stems best."""
+        """The :func:`candidates` that fit some of these stems best."""
 
     def checkpoints(self) -> dict[int, int]:
         return self._read(lambda there: there.checkpoints())

@@ -22,7 +22,7 @@ from projections.memory.news import News
 from streams.memory.key_changes import changes_of
 from streams.memory.key_reads import ReadsByKey
 from streams.memory.key_words import conditions, indexed_word
-from streams.memory.keyed_store import CANDIDATES, KeyedMemories, Ranked
+from streams.memory.keyed_store import KeyedMemories, Ranked, candidates
 from streams.memory.lance_rows import UNWIPED, row, rows_of, where
 from streams.memory.lance_tables import LanceTables, is_damage
 from streams.memory.lance_vectors import LanceVectors
@@ -183,9 +183,9 @@ class LanceMemories(KeyedMemories):
         asked, column = where(conditions(only)), "records" if only.as_of is None else "value"
         words = [indexed_word(stem) for stem in stems]
         with self._turn() as tables:
-            found = tables.having(" ".join(words), asked, column, CANDIDATES)
+            found = tables.having(" ".join(words), asked, column, candidates(only))
             having = None
-            if len(found) >= CANDIDATES:
+            if len(found) >= candidates(only):
                 having = {
                     stem: len(tables.having(word, asked, "key", COUNTED))
                     for stem, word in zip(stems, words, strict=True)

@@ -13,7 +13,7 @@ from projections.memory.news import News
 from streams.memory.key_changes import Changes, changes_of
 from streams.memory.key_reads import ReadsByKey
 from streams.memory.key_words import conditions, indexed_word
-from streams.memory.keyed_store import CANDIDATES, KeyedMemories, Ranked
+from streams.memory.keyed_store import KeyedMemories, Ranked, candidates
 from streams.memory.redis_keys import StoreKeys, tags_query, write
 from streams.memory.redis_place import StorePlace
 from streams.memory.redis_reads import ReadByKey
@@ -82,7 +82,7 @@ class RedisMemories(KeyedMemories):
         either = "|".join(map(indexed_word, stems))
         keys, field = self.place.keys, "records" if only.as_of is None else "kept"
         total, found = self.place.server.search(
-            keys.records, f"{asked} ({either})", "SCORER", "BM25", "LIMIT", 0, CANDIDATES,
+            keys.records, f"{asked} ({either})", "SCORER", "BM25", "LIMIT", 0, candidates(only),
             "RETURN", 1, field,
         )  # fmt: skip
         having = None if total <= len(found) else self._having(keys, asked, stems)

@@ -185,7 +185,7 @@ class SqliteMemories(SqliteIndex, RecordsByTime):
 def _admits(db: sqlite3.Connection, only: Filter) -> Admits | None:
     """Which texts a search may find; None where nearly all of the tenant's or user's may be."""
     plain = Filter(only.tenant, only.user, kinds=only.kinds, as_of=only.as_of, expired=only.expired)
-    if only == plain and "record" in only.kinds:
+    if only == plain and "record" in only.kinds and not only.erasing:
         return None
 
     def admits(texts: Mapping[int, tuple[Scope, str]]) -> Collection[int]:

@@ -30,6 +30,7 @@ class Filter:
     ``expired`` shows those that no longer stand, too; ``conversations`` are all that may have
     taught them. ``scope``: of exactly this one. What ``erased`` logs say counts as if the store had
     their erasure already. It is not part of the question, so cursors do not depend on it.
+    ``erasing``: the store may have many records of such logs.
     """
 
     tenant: str
@@ -46,6 +47,7 @@ class Filter:
     conversations: frozenset[str] | None = None
     scope: Scope | None = None
     erased: Erased = field(default=None, compare=False, repr=False)
+    erasing: bool = field(default=False, compare=False, repr=False)
 
     @property
     def within(self) -> Scope:

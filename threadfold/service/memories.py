@@ -377,7 +377,8 @@ class Memories:
     def _unerased(self, only: Filter) -> Filter:
         """Without what logs say whose erasure has begun: the store may not know of it yet."""
         keys = self._backend.keys
-        return replace(only, erased=erased_by(keys)) if keys.table.any_erased else only
+        some = keys.table.any_erased
+        return replace(only, erased=erased_by(keys), erasing=keys.table.any_begun) if some else only
 
     @property
     def _emptied(self) -> int:

@@ -72,3 +72,14 @@ def test_of_any_history_only_other_logs_statements_are_read_once_an_erasure_has_
             parts = {(one.scope, one.id): one.text for one in records if one.stands}
             for whole in (one for one in shown if one.kind == "composite"):
                 assert whole.text == " ".join(parts[whole.scope, one] for one in whole.sources)
+
+
+def test_a_search_finds_what_stands_beside_many_records_of_a_log_whose_erasure_has_begun(
+    store: MemoryStore,
+) -> None:
+    feed(store, *(said(n, f"Tea, tea, tea with lemon {n}.") for n in range(1, 500)))
+    feed(store, said(1, "The office of the harbour of Oslo serves cups of hot tea at noon.", C2))
+    begun = replace(ACME, erased={C1}.__contains__, erasing=True)
+    assert texts(store, "tea", begun) == [
+        "The office of the harbour of Oslo serves cups of hot tea at noon."
+    ]
