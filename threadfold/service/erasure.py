@@ -59,7 +59,7 @@ from threadfold.service.erasure_verdict import verdict_of
 from threadfold.service.lists import of_user
 
 USER_PAGE = 500
-AT_ONCE = 8
+AT_ONCE = 4
 """A user's conversations that are erased at a time: each waits for its worker and reads its log."""
 PASSES = 3
 """How often a user's conversations are listed: the user may open others meanwhile, without end."""
