@@ -76,7 +76,7 @@ def _reduction(window: Window, n: int, groups: list[Group] | None = None) -> Red
 
 def _note(window: Window, n: int, cut: Reduction) -> None:
     if cut.changed:
-        window.note_reductions(n, cut.shortened)
+        window.note_reductions(n, cut.shortened.values())
 
 
 def _pass_counts(window: Window, n: int) -> None:

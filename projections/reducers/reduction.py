@@ -31,6 +31,7 @@ from projections.reducers.variants import Variants
 from projections.window.bodies import result_text
 from projections.window.entry import LEFT_OUT, Entry, Kind
 from projections.window.groups import Group, Link
+from projections.window.tail import Shortened
 
 _COMPACT = "compact_tool_results"
 _decode = msgspec.json.decode
@@ -52,16 +53,14 @@ class Reduction:
     waiting: set[Link]
     exact: bool = False
     changed: bool = False
-    shortened: list[tuple[Entry, int, int]] = field(default_factory=list)
-    """What was shortened, and its tokens and bytes before."""
+    shortened: dict[int, Shortened] = field(default_factory=dict)
+    """What was shortened, as it was before, by the identity of the entry."""
 
     def freed(self) -> tuple[int, int]:
         """The tokens and the bytes of bodies that this run took away."""
-        before = dict[int, tuple[Entry, int, int]]()
-        for one in self.shortened:
-            before.setdefault(id(one[0]), one)
-        tokens = sum([tokens - entry.tokens for entry, tokens, _ in before.values()])
-        return tokens, sum([size - len(entry.body) for entry, _, size in before.values()])
+        before = self.shortened.values()
+        tokens = sum([tokens - entry.tokens for entry, tokens, _, _ in before])
+        return tokens, sum([size - len(entry.body) for entry, _, size, _ in before])
 
     def freed_later(self) -> int:
         """At most so many tokens of these groups can :meth:`shorten` take away later that it left:
@@ -260,7 +259,8 @@ class Reduction:
         body, chars = self.variants.make(entry.body, variant, entry, tool, entry.variants)
         tokens = min(entry.tokens, self.variants.tokens(body)) if body else 0
         if body != entry.body and (tokens < entry.tokens or always):
-            self.shortened.append((entry, entry.tokens, len(entry.body)))
+            before = Shortened(entry, entry.tokens, len(entry.body), len(entry.variants))
+            self.shortened.setdefault(id(entry), before)
             entry.shorten(self.at, variant, body, tokens, chars)
             self.changed = True
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Collection
+from typing import NamedTuple
 
 from projections.events.provider_limits import call_ids
 from projections.window.bodies import result_call_id, with_call_id
@@ -11,6 +12,17 @@ from projections.window.entry import EARLY, Entry, Kind
 from projections.window.groups import Group
 from projections.window.tail_statistics import TailStatistics
 from projections.window.unsettled import Unsettled
+
+
+class Shortened(NamedTuple):
+    """An entry that was shortened, and what it had before: its tokens, the bytes of its body, and
+    how many variants.
+    """
+
+    entry: Entry
+    tokens: int
+    size: int
+    variants: int
 
 
 class Tail(TailStatistics):
@@ -63,20 +75,14 @@ class Tail(TailStatistics):
         """
         self._trial = (most, self.tail_tokens)
 
-    def _count_shortened(self, n: int, shortened: Sequence[tuple[Entry, int, int]]) -> None:
-        """Count those of the first ``n`` entries again that were shortened, each with the tokens
-        and bytes that it had before.
-        """
+    def _count_shortened(self, n: int, shortened: Collection[Shortened]) -> None:
+        """Count those of the first ``n`` entries again that were shortened."""
         self._trial = None
-        if any(entry.out for entry, _, _ in shortened):
+        if any(before.entry.out for before in shortened):
             self._unsettled.changed()
-        first = dict[int, tuple[Entry, int, int]]()
-        times = Counter(id(entry) for entry, _, _ in shortened)
-        for entry, tokens, size in shortened:
-            first.setdefault(id(entry), (entry, tokens, size))
-        for entry, tokens, size in first.values():
-            self._count_again(entry, tokens, size, len(entry.variants) - times[id(entry)])
-        texts = all(entry.kind == Kind.RESULT and not entry.out for entry, _, _ in shortened)
+        for before in shortened:
+            self._count_again(*before)
+        texts = all(one.entry.kind == Kind.RESULT and not one.entry.out for one in shortened)
         if not (self.flat and texts):
             self._follow_all(self._unsettled.entries(self.tail, n))
 

@@ -8,7 +8,7 @@ shortenings in ``projections.reducers``. How one is stored stands in ``projectio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from hashlib import sha256
 from itertools import islice, takewhile
 
@@ -23,6 +23,7 @@ from projections.window.log_ranges import held_range, silent_end
 from projections.window.meta import ActiveSummary, Due, Meta
 from projections.window.recent_ids import RecentIds
 from projections.window.rendered_hash import RenderedHash
+from projections.window.tail import Shortened
 from projections.window.trace_steps import Cut, Step, chain
 
 MAX_TAIL_BYTES = 16 << 20
@@ -182,9 +183,9 @@ class Window(DerivedState):
         """Make a summary the active one; its span has left the tail (:meth:`cover`)."""
         self.meta.summary = summary
 
-    def note_reductions(self, n: int, shortened: Sequence[tuple[Entry, int, int]]) -> None:
-        """Note which entries among the first ``n`` were shortened, and what tokens and bytes they
-        had: statistics are of these ``n`` (and no others).
+    def note_reductions(self, n: int, shortened: Collection[Shortened]) -> None:
+        """Note which entries among the first ``n`` were shortened, each once: statistics are of
+        these ``n`` (and no others).
         """
         before = {name: (m, t) for name, (m, t) in self.gains.items()}
         tokens = self.tail_tokens

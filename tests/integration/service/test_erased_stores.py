@@ -281,8 +281,8 @@ async def test_a_slow_subscriber_gets_no_summary_of_a_conversation_that_was_eras
         got: list[tuple[str, str]] = []
         async with asyncio.timeout(30):
             async for batch in batches:
-                told = [(sse.event, json.loads(sse.data)) for sse in batch if sse.event]
-                got += [(kind, data["conversation"]) for kind, data in told]
+                events = [(sse.event, json.loads(sse.data)) for sse in batch if sse.event]
+                got += [(kind, data["conversation"]) for kind, data in events]
                 if ("erased", "erased") in got and ("summary", "stays") in got:
                     break
         subscription.close()
