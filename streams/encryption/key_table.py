@@ -204,10 +204,10 @@ class KeyTable:
         """Whether there is any erasure at all."""
         return bool(self._erasures)
 
-    @property
-    def any_begun(self) -> bool:
-        """Whether some erasure has begun and is not done."""
-        return bool(self._begun)
+    def any_begun(self, tenant: str) -> bool:
+        """Whether some erasure of the tenant has begun and is not done."""
+        begin = tenant.encode() + b"/"
+        return any(name.startswith(begin) for name in self._begun)
 
     def is_erased(self, conversation: bytes) -> bool:
         """Whether an erasure was begun."""

@@ -376,9 +376,9 @@ class Memories:
 
     def _unerased(self, only: Filter) -> Filter:
         """Without what logs say whose erasure has begun: the store may not know of it yet."""
-        keys = self._backend.keys
-        some = keys.table.any_erased
-        return replace(only, erased=erased_by(keys), erasing=keys.table.any_begun) if some else only
+        keys, table = self._backend.keys, self._backend.keys.table
+        begun = table.any_begun(only.tenant)
+        return replace(only, erased=erased_by(keys), erasing=begun) if table.any_erased else only
 
     @property
     def _emptied(self) -> int:
