@@ -115,6 +115,12 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether tool results are shortened: a cut can save tokens without a summary."""
         return self.trim_tool_results or any(isinstance(r, Shortening) for r in self.reducers)
 
+    @property
+    def spared(self) -> int:
+        """How many of the newest results in sight shortenings leave alone, at most."""
+        spared = [r.keep_last_n for r in self.reducers if isinstance(r, CompactResults)]
+        return max([self.protect_recent if self.trim_tool_results else 0, *spared])
+
     def budget(self, pinned: int) -> int:
         """The effective working budget of the verbatim tail beside a pinned lane of ``pinned``
         tokens; at least 1.

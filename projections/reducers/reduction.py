@@ -68,12 +68,11 @@ class Reduction:
         """
         policy = self.policy
         shortening = [one for one in policy.reducers if isinstance(one, Shortening)]
-        drops, spared = False, policy.protect_recent if policy.trim_tool_results else 0
-        for one in shortening:
-            if isinstance(one, CompactResults):
-                drops, spared = drops or one.replacement is None, max(spared, one.keep_last_n)
+        drops = any(
+            isinstance(one, CompactResults) and one.replacement is None for one in shortening
+        )
         short = 0 if shortening else min(policy.soft_trim_chars, policy.hard_clear_chars)
-        free = {id(result) for result, _ in self.results(spared)}
+        free = {id(result) for result, _ in self.results(policy.spared)}
         tokens = 0
         for group in self.groups:
             results = [group.results.get(i) for i in group.shown_calls()]

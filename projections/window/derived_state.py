@@ -59,6 +59,7 @@ class DerivedState(Tail):
         self.limits = Limits.of(
             self.policy, self.state.pinned_tokens, self.summary_tokens, self.usage_excess
         )
+        self._unsettled.follow(self.policy)
 
     def _step(self, entry: Entry) -> None:
         kind = entry.kind

@@ -78,7 +78,7 @@ class Tail(TailStatistics):
     def _count_shortened(self, n: int, shortened: Collection[Shortened]) -> None:
         """Count those of the first ``n`` entries again that were shortened."""
         self._trial = None
-        if any(before.entry.out for before in shortened):
+        if any(before.entry.kind != Kind.RESULT or before.entry.out for before in shortened):
             self._unsettled.changed()
         for before in shortened:
             self._count_again(*before)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
+from projections.policy.policy import Policy
+from projections.policy.profiles import KeepMessages
 from projections.window.entry import EARLY, RENDERED, Entry, Kind
 from projections.window.groups import Group, Grouper
 
@@ -18,13 +20,14 @@ _GROUPED = (*RENDERED, Kind.HELD)
 
 class Unsettled:
     """The entries at the front of a tail that a later cut depends on, in their order: what is
-    rendered, without groups that are left out as a whole. The last message that the model said is
-    always among them, and some that are left out may be.
+    rendered, without groups that are left out as a whole, and of those that stay for pinned results
+    alone only the newest. The last message that the model said is always among them, and some that
+    are left out may be.
 
     It follows one tail, of which nothing is replaced meanwhile.
     """
 
-    __slots__ = ("_entries", "_grouped", "_grouper", "_heads", "_looked", "_stale")
+    __slots__ = ("_entries", "_grouped", "_grouper", "_heads", "_looked", "_newest", "_stale")
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
@@ -34,6 +37,17 @@ class Unsettled:
         """How many of the tail were looked at."""
         self._grouper, self._grouped = Grouper(), 0
         self._stale = False
+        self._newest = 0
+        """Of groups that stay for pinned results a cut depends on so many, and on those of so many
+        results.
+        """
+
+    def follow(self, policy: Policy) -> None:
+        """Cuts are made by this policy now."""
+        limits = [limit.n for limit in policy.reducers if isinstance(limit, KeepMessages)]
+        newest = max(1, policy.spared, *limits)
+        if newest != self._newest:
+            self._newest, self._entries, self._looked, self._stale = newest, [], 0, True
 
     def changed(self) -> None:
         """More is left out, or other results belong to calls, than when they were looked at."""
@@ -50,6 +64,7 @@ class Unsettled:
         self._entries += new
         if self._stale:
             self._entries = _without_settled(self._entries)
+            self._entries = _without_pinned(self._entries, self._newest)
             self._heads = {entry.offset for entry in self._entries if entry.calls}
             self._grouper, self._grouped, self._stale = Grouper(), 0, False
         return self._entries
@@ -81,4 +96,24 @@ def _without_settled(entries: list[Entry]) -> list[Entry]:
         or entry.kind == Kind.HELD
         or entry is latest
         or (entry.link[0] if entry.link else entry.offset) in whole
+    ]
+
+
+def _without_pinned(entries: list[Entry], newest: int) -> list[Entry]:
+    """Without groups that stay for pinned results alone, but for the ``newest`` and those of the
+    ``newest`` results: nothing shortens the others, and no limit of messages reaches them.
+    """
+    paired = {entry.offset: entry for entry in entries if entry.variant.startswith("pair:")}
+    pinned = list[int]()
+    for entry in entries if paired else ():
+        head = paired.get(entry.link[0]) if entry.link and entry.body else None
+        if head is not None and entry.link is not None:
+            if entry.pinned and entry.link[1] in head.shown_calls():
+                pinned.append(head.offset)
+            else:
+                # It came later, and no cut has reached it yet.
+                del paired[head.offset]
+    settled = paired.keys() - {*list(paired)[-newest:], *pinned[-newest:]}
+    return [
+        entry for entry in entries if (entry.link[0] if entry.link else entry.offset) not in settled
     ]

@@ -5,6 +5,7 @@ log, and how summaries take both.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
@@ -21,6 +22,7 @@ from projections.render.render import render_openai
 from projections.window import window as tail_window
 from projections.window.entry import Entry, Kind
 from projections.window.groups import Group, Grouper
+from projections.window.unsettled import Unsettled
 from projections.window.window import MAX_ENTRIES, MAX_HIDDEN, Window
 from streams.compaction.requests import piece_offsets, request_for
 from tests.support.histories import KEY, PARTITION, RULES, Writer, make_event
@@ -286,6 +288,9 @@ def traffic(kind: str, n: int) -> list[events.Message | events.ToolResult]:
             return [events.Message("user" if n % 2 else "assistant", f"number {n}")]
         case "answered calls":
             return pair(n, f"number {n}")
+        case "pinned results":
+            call, result = pair(n, f"number {n}")
+            return [call, msgspec.structs.replace(result, pinned=True)]
         case "calls that nobody answers":
             return pair(n, "")[:1]
         case _:
@@ -303,6 +308,26 @@ def test_an_event_costs_no_more_in_a_long_tail_that_stays_over_its_limit(
     talks = over_its_limit(**policy)
     assert grouped_by(talks.windows[KEY], kind, monkeypatch) < 250, "the whole tail is looked at"
     assert sum(entry.out for entry in talks.windows[KEY].tail) > 600
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_cut_looks_at_few_groups_in_a_long_tail_of_pinned_results(
+    policy: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talks, looked, groups = over_its_limit(**policy), 0, Unsettled.groups
+    window = talks.windows[KEY]
+
+    def counted(unsettled: Unsettled, tail: Sequence[Entry], n: int) -> list[Group]:
+        nonlocal looked
+        looked = len(groups(unsettled, tail, n))
+        return groups(unsettled, tail, n)
+
+    monkeypatch.setattr(Unsettled, "groups", counted)
+    for n in range(600):
+        for event in traffic("pinned results", n):
+            talks.say(KEY, event, tokens=9)
+    assert 0 < looked < 20
+    assert sum(entry.pinned and not entry.out for entry in window.tail) == 600, "they stay"
 
 
 def test_an_event_costs_no_more_where_shortenings_would_save_too_little(
