@@ -132,7 +132,7 @@ class Reduction:
         for group in self.groups:
             if tokens <= most:
                 return
-            if id(group) not in stays and not group.paired and not self.waits(group):
+            if id(group) not in stays and not group.pinned and not self.waits(group):
                 before = group.tokens
                 self.leave_out(group, LEFT_OUT)
                 tokens -= before - group.tokens
@@ -141,7 +141,7 @@ class Reduction:
         """Leave a group out, but for its pinned results and the part of its message that calls for
         them.
         """
-        if group.held or group.paired:
+        if group.held or group.pinned:
             return
         shown = group.shown_calls()
         pinned = [i for i, result in group.results.items() if result.pinned and i in shown]

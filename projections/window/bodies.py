@@ -153,6 +153,11 @@ def result_text(message: dict[str, Any]) -> str:
     )
 
 
+def has_text(body: bytes) -> bool:
+    """Whether a message's body has text, or a part that stands for itself."""
+    return bool(result_text(_decode(body)))
+
+
 def with_calls(body: bytes, places: list[int], *, keep_text: bool) -> bytes:
     """A message's body with only the calls at ``places`` of those it has, with its text or
     without.

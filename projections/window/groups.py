@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from projections.events.provider_limits import call_ids
+from projections.window.bodies import has_text
 from projections.window.entry import RENDERED, Entry, Kind
 
 SYNTHETIC_TEXT = "[no result: the call was not answered]"
@@ -48,10 +49,15 @@ class Group:
         return self.head.out
 
     @property
-    def paired(self) -> bool:
-        """Whether its message was left out but for the calls of pinned results."""
-        return self.head.variant.startswith("pair:") and any(
-            i in self.results and self.results[i].pinned for i in self.shown_calls()
+    def pinned(self) -> bool:
+        """Whether it is nothing but calls of pinned results, or that is what a cut left of it: no
+        cut leaves out more.
+        """
+        shown = self.shown_calls()
+        return (
+            bool(shown)
+            and all(i in self.results and self.results[i].pinned for i in shown)
+            and not has_text(self.head.body)
         )
 
     @property

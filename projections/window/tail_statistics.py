@@ -128,7 +128,9 @@ class TailStatistics(LogProgress):
         """Note what an entry's variants from number ``since`` on save, and what follows from
         them.
         """
-        before, out, variant = entry.variants[since - 1][2] if since else entry.full, False, ""
+        before, out, name, variant = entry.full, False, "", ""
+        if since:
+            before = entry.variants[since - 1][2]
         for _, variant, tokens in entry.variants[since:]:
             name, out = _named(variant)
             gain = self.gains.get(name)
@@ -148,6 +150,9 @@ class TailStatistics(LogProgress):
                 self.left_out += 1
                 self.held_tokens += entry.full
                 self._joins = self.flat = False
+        elif variant.startswith("pair:") and omits(f"out:{name}"):
+            # Its pinned results stay; its text, or other calls of it, do not.
+            self._omit(entry)
 
     def _count_again(self, entry: Entry, tokens: int, size: int, since: int) -> None:
         """Count an entry again whose variants from number ``since`` on are new."""

@@ -13,9 +13,11 @@ from itertools import islice
 from projections.policy.policy import Policy
 from projections.policy.profiles import KeepMessages
 from projections.window.entry import EARLY, RENDERED, Entry, Kind
-from projections.window.groups import Group, Grouper
+from projections.window.groups import Group, Grouper, group_tail
 
 _GROUPED = (*RENDERED, Kind.HELD)
+LOOK_AFTER = 64
+"""Entries after which those that are settled are looked for."""
 
 
 class Unsettled:
@@ -27,7 +29,16 @@ class Unsettled:
     It follows one tail, of which nothing is replaced meanwhile.
     """
 
-    __slots__ = ("_entries", "_grouped", "_grouper", "_heads", "_looked", "_newest", "_stale")
+    __slots__ = (
+        "_entries",
+        "_grouped",
+        "_grouper",
+        "_heads",
+        "_looked",
+        "_many",
+        "_newest",
+        "_stale",
+    )
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
@@ -37,6 +48,8 @@ class Unsettled:
         """How many of the tail were looked at."""
         self._grouper, self._grouped = Grouper(), 0
         self._stale = False
+        self._many = LOOK_AFTER
+        """With more entries than these, some may be settled that no cut changed."""
         self._newest = 0
         """Of groups that stay for pinned results a cut depends on so many, and on those of so many
         results.
@@ -62,11 +75,12 @@ class Unsettled:
             # A call whose message is left out is answered only now.
             self._entries, new, self._stale = [], _groupable(tail, 0, n), True
         self._entries += new
-        if self._stale:
+        if self._stale or len(self._entries) > self._many:
             self._entries = _without_settled(self._entries)
             self._entries = _without_pinned(self._entries, self._newest)
             self._heads = {entry.offset for entry in self._entries if entry.calls}
             self._grouper, self._grouped, self._stale = Grouper(), 0, False
+            self._many = 2 * len(self._entries) + LOOK_AFTER
         return self._entries
 
     def groups(self, tail: Sequence[Entry], n: int) -> list[Group]:
@@ -103,17 +117,19 @@ def _without_pinned(entries: list[Entry], newest: int) -> list[Entry]:
     """Without groups that stay for pinned results alone, but for the ``newest`` and those of the
     ``newest`` results: nothing shortens the others, and no limit of messages reaches them.
     """
-    paired = {entry.offset: entry for entry in entries if entry.variant.startswith("pair:")}
-    pinned = list[int]()
-    for entry in entries if paired else ():
-        head = paired.get(entry.link[0]) if entry.link and entry.body else None
-        if head is not None and entry.link is not None:
-            if entry.pinned and entry.link[1] in head.shown_calls():
-                pinned.append(head.offset)
-            else:
-                # It came later, and no cut has reached it yet.
-                del paired[head.offset]
-    settled = paired.keys() - {*list(paired)[-newest:], *pinned[-newest:]}
+    if not any(entry.pinned for entry in entries):
+        return entries
+    alone = [group for group in group_tail(entries) if group.pinned and not _is_answered(group)]
+    shown = [(group, group.results[i]) for group in alone for i in group.shown_calls()]
+    shown.sort(key=lambda pair: pair[1].offset)
+    stay = {g.head.offset for g in alone[-newest:]}.union(g.head.offset for g, _ in shown[-newest:])
+    settled = {group.head.offset for group in alone} - stay
     return [
         entry for entry in entries if (entry.link[0] if entry.link else entry.offset) not in settled
     ]
+
+
+def _is_answered(group: Group) -> bool:
+    """Whether a call that is not shown any more was answered later."""
+    shown = group.shown_calls()
+    return any(i not in shown and not result.out for i, result in group.results.items())

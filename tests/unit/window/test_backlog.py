@@ -20,7 +20,7 @@ from projections.reducers import enforce_limits
 from projections.reducers.reduction import Reduction
 from projections.render.render import render_openai
 from projections.window import window as tail_window
-from projections.window.entry import Entry, Kind
+from projections.window.entry import Entry, Kind, Omitted
 from projections.window.groups import Group, Grouper
 from projections.window.unsettled import Unsettled
 from projections.window.window import MAX_ENTRIES, MAX_HIDDEN, Window
@@ -288,8 +288,9 @@ def traffic(kind: str, n: int) -> list[events.Message | events.ToolResult]:
             return [events.Message("user" if n % 2 else "assistant", f"number {n}")]
         case "answered calls":
             return pair(n, f"number {n}")
-        case "pinned results":
+        case "pinned results" | "pinned results without a word":
             call, result = pair(n, f"number {n}")
+            call.content = "" if kind.endswith("word") else call.content
             return [call, msgspec.structs.replace(result, pinned=True)]
         case "calls that nobody answers":
             return pair(n, "")[:1]
@@ -310,9 +311,10 @@ def test_an_event_costs_no_more_in_a_long_tail_that_stays_over_its_limit(
     assert sum(entry.out for entry in talks.windows[KEY].tail) > 600
 
 
+@pytest.mark.parametrize("kind", ["pinned results", "pinned results without a word"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_cut_looks_at_few_groups_in_a_long_tail_of_pinned_results(
-    policy: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    policy: dict[str, object], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talks, looked, groups = over_its_limit(**policy), 0, Unsettled.groups
     window = talks.windows[KEY]
@@ -324,9 +326,9 @@ def test_a_cut_looks_at_few_groups_in_a_long_tail_of_pinned_results(
 
     monkeypatch.setattr(Unsettled, "groups", counted)
     for n in range(600):
-        for event in traffic("pinned results", n):
+        for event in traffic(kind, n):
             talks.say(KEY, event, tokens=9)
-    assert 0 < looked < 20
+    assert 0 < looked < 70
     assert sum(entry.pinned and not entry.out for entry in window.tail) == 600, "they stay"
 
 
@@ -340,6 +342,25 @@ def test_an_event_costs_no_more_where_shortenings_would_save_too_little(
     assert grouped_by(talks.windows[KEY], "answered calls", monkeypatch) < 70
     assert not any(entry.out for entry in talks.windows[KEY].tail)
     assert talks.windows[KEY].tail_tokens > talks.windows[KEY].limits.mark
+
+
+def test_a_message_that_only_its_pinned_result_is_left_of_is_named() -> None:
+    talks = random_talks(0, 0, PARTITION, [KEY])
+    call = events.ToolCall("c", "find", "{}")
+    for text, tokens in ("I look for it, and say why. " * 5, 40), ("", 9):
+        talks.say(KEY, events.Message("assistant", text, tool_calls=[call]), tokens=tokens)
+        talks.say(KEY, events.ToolResult("c", "found", pinned=True), tokens=5)
+    talks.say(KEY, events.Message("assistant", "I found it."), tokens=5)
+    for _ in range(15):
+        user(talks)
+    window = talks.windows[KEY]
+    first, _, second, *_ = window.tail
+    assert (first.variant, second.variant) == ("pair:0:leave_out_oldest", "")
+    out = [entry for entry in window.tail if entry.out]
+    assert window.omitted == Omitted(1 + len(out), first.offset, out[-1].offset)
+    line = f"[{1 + len(out)} earlier messages left out: 3-0 to "
+    assert line in render_openai(window).bodies[0].decode()
+    assert statistics(window) == statistics(window.copy())
 
 
 def test_groups_of_pinned_results_are_not_left_out_again_and_again(
