@@ -142,15 +142,9 @@ class Eraser:
         """
         if not user:  # without a user it would be the tenant's own memory
             raise InvalidName("user: expected 1 or more characters")
-        backend, done = self._backend, dict[str, Receipt]()
+        done = dict[str, Receipt]()
         await self._keys.sync()
         late = await self._not_caught_up(tenant)
-        names = sorted(
-            {
-                *self._keys.table.erased_for(tenant, user_tag(tenant, user)),
-                *await of_user(backend, tenant, user, USER_PAGE),
-            }
-        )
         own = users_log(tenant, user)
         with suppress(UnknownConversation):
             done[own.conversation] = await self._erase(own, user)
@@ -167,16 +161,25 @@ class Eraser:
                 halted.add(name)
 
         for _ in range(PASSES):
-            names = [name for name in names if name not in done and name not in halted]
+            names = sorted(await self._names_of(tenant, user) - done.keys() - halted)
             if not names:
                 break
             await some_at_a_time(AT_ONCE, [partial(erase, name) for name in names])
-            names = await of_user(backend, tenant, user, USER_PAGE)
         if late is not None:
             raise late
         if not done:
             raise UnknownUser(f"user {one_line(user)} is not known: no conversation belongs to it")
         return [done[name] for name in sorted(done)]
+
+    async def _names_of(self, tenant: str, user: str) -> set[str]:
+        """The conversations of a user, and those that were erased on behalf of the user.
+
+        In this order: another request records an erasure before the conversation leaves the user's
+        list, so it is in one of both.
+        """
+        listed = await of_user(self._backend, tenant, user, USER_PAGE)
+        await self._keys.sync()
+        return {*listed, *self._keys.table.erased_for(tenant, user_tag(tenant, user))}
 
     async def _not_caught_up(self, tenant: str) -> WaitTimedOut | None:
         """Wait for all windows of a tenant. The error where some partition is halted: in the others

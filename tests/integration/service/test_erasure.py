@@ -20,10 +20,11 @@ from tests.support.erasure import SECRET, no_text, renders_body, say, stack, tal
 from tests.support.grep import raw_records
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
-from threadfold.service import erasure_verdict
+from threadfold.service import erasure, erasure_verdict
 from threadfold.service.conversations import ConversationService
 from threadfold.service.drafts import Conditions
 from threadfold.service.erasure import Eraser
+from threadfold.service.lists import of_user
 from threadfold.streaming import Live
 
 
@@ -288,6 +289,25 @@ async def test_all_conversations_of_a_user_are_erased_and_a_repeat_answers_the_s
     assert not any(
         b"bob/1" in (value or b"") + key for key, value in await raw_records(made, "keys")
     )
+
+
+async def test_what_another_request_erases_meanwhile_has_its_receipt_too(
+    made: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stack(made) as (_, backend):
+        for name in ("m1", "m2", "m3"):
+            opened = {"type": "conversation.opened", "user": "mia"}
+            await backend.append("sealed", [(name, opened), (name, talk(1)[1])])
+        eraser, others = Eraser(backend, no_text), ["m3", "m1"]
+
+        async def listed(*args: Any) -> list[str]:
+            if others:
+                await eraser.conversation("sealed", others.pop(), user="mia")
+            return await of_user(*args)
+
+        monkeypatch.setattr(erasure, "of_user", listed)
+        receipts = await eraser.user("sealed", "mia")
+        assert [receipt.conversation for receipt in receipts] == ["m1", "m2", "m3"]
 
 
 async def test_conversations_of_a_user_do_not_wait_for_each_other(made: Settings) -> None:
