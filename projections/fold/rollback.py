@@ -17,7 +17,8 @@ from projections.fold.summary_acceptance import why_not
 from projections.fold.summary_effects import Acceptance, active_summary
 from projections.fold.undone_cuts import made_since, replace_entries, undone
 from projections.names import parse_position
-from projections.window.entry import RANGES, Entry, Kind
+from projections.window.entry import RANGES, RENDERED, Entry, Kind
+from projections.window.groups import group_tail
 from projections.window.log_ranges import abandoned_range, abandoned_since
 from projections.window.meta import ActiveSummary
 from projections.window.window import Window
@@ -68,26 +69,23 @@ def _resolve(window: Window, to: str) -> int | None:
 
 
 def _index_at(window: Window, target: int) -> int | None:
-    """Where in the tail the target stands (the last before it, where a summary ends with it), or
-    None when only the log can tell.
+    """Where in the tail the target stands, or None when only the log can tell: also where a summary
+    that came later has taken the last message before it.
     """
     reached = window.covered_to
-    if target < reached:
-        return None
-    tail = window.tail
-    if target == reached:
-        kept = sum(entry.offset <= reached for entry in tail)
-        return (
-            None
-            if any(
-                entry.kind == Kind.HELD and entry.start <= target + 1 for entry in tail[: kept + 1]
-            )
-            else kept - 1
-        )
-    return next(
-        (i for i, entry in enumerate(tail) if entry.offset == target and entry.kind not in RANGES),
+    at = next(
+        (
+            i
+            for i, entry in enumerate(window.tail)
+            if entry.offset == target and entry.kind not in RANGES and target > reached
+        ),
         None,
     )
+    summary = window.meta.summary
+    if at is None or summary is None or summary.offset <= target:
+        return at
+    said = (entry.offset for entry in window.tail[: at + 1] if entry.kind in RENDERED)
+    return at if any(offset > reached for offset in said) else None
 
 
 def _restore(window: Window, offset: int, target: int, history: History) -> Outcome:
@@ -118,8 +116,8 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
 
 
 class LaterSummaries:
-    """Takes summaries that came after the target, and are of nothing but what was before it, into
-    the fold up to there.
+    """Takes summaries that came after the target, and are of nothing but what was before the last
+    group up to there, into the fold up to there: what is to be answered stays verbatim.
 
     Args:
         chain: accepted summaries, newest first (``projections.fold.replay.summary_chain``).
@@ -130,7 +128,8 @@ class LaterSummaries:
     ) -> None:
         self.window = restored
         self._rest = list(chain)
-        self._target = target
+        shown = [group for group in group_tail(restored.tail) if group.messages()]
+        self._end = min(entry.offset for entry in shown[-1].entries) if shown else target + 1
         self._acceptance: Acceptance | None = None
 
     def go_on(self, texts: KnownEvents) -> Window:
@@ -146,7 +145,7 @@ class LaterSummaries:
     def _acceptance_of(self, at: int, event: events.SummaryEvent) -> Acceptance | None:
         data = event.data
         tokens = trusted_tokens(data, event.tokens, self.window.policy.encoding)
-        fits = parse_position(data.span.to).offset <= self._target
+        fits = parse_position(data.span.to).offset < self._end
         if fits and why_not(self.window, data, restoring=True) is None:
             return Acceptance(self.window, at, data, tokens)
         return None

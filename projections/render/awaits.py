@@ -45,10 +45,10 @@ def awaits_of(window: Window) -> str:
         return USER
     # Results may come before their calls, and before decisions.
     answered = spoken is not None and _answered(window, spoken)
-    if last.kind == Kind.RESOLUTION:
-        return TOOL if state.calls else MODEL if asked or answered else USER
     if any(not call.dead for call in state.calls):
         return TOOL
+    if last.kind == Kind.RESOLUTION:
+        return MODEL if asked or answered else USER
     return MODEL if last.kind == Kind.RESULT or answered else USER
 
 

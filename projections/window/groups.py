@@ -121,9 +121,16 @@ class Grouper:
     """
 
     def __init__(self) -> None:
-        self.groups: list[Group] = []
+        self._groups: dict[int, Group] = {}
+        self._number = 0
         self._by_call: dict[int, Group] = {}
-        self._early: dict[Link, Group] = {}
+        self._early: dict[Link, int] = {}
+        """The numbers of results that came before their calls."""
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups so far, in the order of their messages."""
+        return list(self._groups.values())
 
     def add(self, entry: Entry) -> None:
         """Take the next entry of a tail in."""
@@ -132,16 +139,15 @@ class Grouper:
             self._add_result(entry)
         elif kind in RENDERED:
             group = Group(entry)
-            self.groups.append(group)
+            self._put(group)
             if entry.calls:
                 self._by_call[entry.offset] = group
                 for i in range(len(entry.calls)):
                     early = self._early.pop((entry.offset, i), None)
                     if early is not None:
-                        self.groups.remove(early)
-                        group.results[i] = early.head
+                        group.results[i] = self._groups.pop(early).head
         elif kind == Kind.HELD and entry.tokens:
-            self.groups.append(Group(entry))
+            self._put(Group(entry))
 
     def _add_result(self, entry: Entry) -> None:
         link = entry.link
@@ -149,11 +155,15 @@ class Grouper:
         if group is not None and link is not None and link[1] not in group.results:
             group.results[link[1]] = entry
             return
-        orphan = Group(entry)
-        self.groups.append(orphan)
+        number = self._put(Group(entry))
         if group is None and link is not None and link[0] > entry.offset:
             # It came before its call.
-            self._early.setdefault(link, orphan)
+            self._early.setdefault(link, number)
+
+    def _put(self, group: Group) -> int:
+        self._number += 1
+        self._groups[self._number] = group
+        return self._number
 
 
 def group_tail(tail: Iterable[Entry]) -> list[Group]:

@@ -16,6 +16,7 @@ from projections.events import types as events
 from projections.fold.apply import History, Outcome, Status, apply
 from projections.fold.known_events import KnownEvents
 from projections.fold.replay import apply_with_log, history_from, replay
+from projections.render.awaits import awaits_of
 from projections.render.render import render_openai
 from projections.window.entry import RENDERED
 from projections.window.window import Window
@@ -143,12 +144,32 @@ def test_a_rollback_into_a_summarised_span_reads_it_again_and_voids_the_summary(
 
 def test_a_rollback_behind_the_summary_keeps_it() -> None:
     talks = summarised()
-    for to in ("3-5", "3-6", "3-8"):
+    for to in ("3-6", "3-8"):
         outcome = last_outcome(talks, to)
         assert outcome.status is Status.APPLIED and not outcome.voided and not outcome.accepted, to
-    back(talks, "3-5")
-    assert talks.seen["history"] == 0, "the last event of the span is just before the tail"
-    assert len(texts(talks.windows[KEY])) == 1
+    back(talks, "3-6")
+    assert talks.seen["history"] == 0 and len(texts(talks.windows[KEY])) == 2
+
+
+def test_what_is_to_be_answered_stands_verbatim_after_a_rollback_to_it() -> None:
+    # It is the last message of a summary that came later.
+    talks = talk()
+    while not talks.requests[KEY]:
+        talks.say(
+            KEY, events.Message("user", f"text {talks.next_offset}" + " word" * 40), tokens=40
+        )
+        talks.say(KEY, events.TurnStarted(f"t{talks.next_offset}"))
+    request = talks.requests[KEY][-1]
+    assert talks.summarise(KEY) is Status.APPLIED and request.last % 2 == 0
+    for to in (request.last, request.last + 1):
+        outcome = last_outcome(talks, f"3-{to}")
+        assert outcome.voided == (request.request_id,)
+        window = replay(KEY, PARTITION, RULES, talks.logs[KEY])
+        before = replay(KEY, PARTITION, RULES, talks.logs[KEY][: to + 1])
+        apply_with_log(window, 99, event_for(KEY, events.Rollback(f"3-{to}"), "b"), talks.logs[KEY])
+        assert render_openai(window).bodies == render_openai(before).bodies
+        assert awaits_of(window) == "model"
+    assert last_outcome(talks, f"3-{request.last + 2}").voided == ()
 
 
 def test_a_summary_that_comes_back_by_a_rollback_of_a_rollback_is_announced_again() -> None:

@@ -162,6 +162,21 @@ def test_no_summary_covers_a_resolved_call_before_its_result() -> None:
     assert "refunded" in story.texts() and story.texts()[-1] == HAS_COME
 
 
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_decision_awaits_no_call_that_was_given_up_before(asks: bool) -> None:
+    story = Story(WIDE)
+    story.user("Look it up.")
+    story.call("a")
+    story.user("Never mind.")
+    story.assistant("Shall I close the order?")
+    story.say(events.Suspension("s", "approval", prompt="Close it?"))
+    if asks:
+        story.user("Which order?")
+    story.say(events.Resolution("s", "approved"))
+    assert context(story)["awaits"] == ("model" if asks else "user")
+    story.assert_replays()
+
+
 def test_an_answered_user_and_other_waits_end_as_they_are() -> None:
     story = waiting()
     story.user("How long?")
