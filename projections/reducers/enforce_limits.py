@@ -30,7 +30,11 @@ from projections.window.window import MAX_TAIL_BYTES, Window
 
 FAIR = 8
 """A free cut that does not reach the low-water mark is made when it saves one part in so many of
-the mark.
+the mark; and a summary is asked for, where what waits takes the room.
+"""
+LOOKED_AT = 64
+"""A tail of fewer entries that stays over its mark is looked at after each event, one of fewer than
+twice as many after every second one, and so on.
 """
 
 
@@ -141,13 +145,15 @@ def _empty(window: Window, n: int) -> None:
 
 def _pass_mark(window: Window, n: int) -> None:
     policy, limits = window.policy, window.limits
+    if not _is_looked_at(window, n):
+        return
     saved = 0
     # What may be saved changes with results, and with the answers to them: otherwise it need not be
     # looked at again.
     if (
         policy.cuts == "stable"
         and _can_save(window)
-        and window.tail[n - 1].kind in (Kind.RESULT, Kind.ASSISTANT)
+        and (n > LOOKED_AT or window.tail[n - 1].kind in (Kind.RESULT, Kind.ASSISTANT))
         and (_is_low(window, window.most_saved()) or _is_fair(window, window.most_saved()))
     ):
         groups = [group.copy() if group.results else group for group in window.unsettled_groups(n)]
@@ -162,9 +168,21 @@ def _pass_mark(window: Window, n: int) -> None:
         over = window.tail_tokens > limits.room or window.left_out > 0
         if window.tail_messages >= policy.min_messages or over:
             tail = window.tail if n == len(window.tail) else window.tail[:n]
-            window.mark_due(due_span(tail, window.state, policy, window.covered_to))
+            fair = limits.mark // FAIR
+            window.mark_due(due_span(tail, window.state, policy, window.covered_to, fair=fair))
     if window.meta.due is None and saved and _is_fair(window, saved):
         shorten(window, n)
+
+
+def _is_looked_at(window: Window, n: int) -> bool:
+    """Whether a tail that is over its mark is looked at after its entry number ``n``.
+
+    Where nothing could be done when the mark was passed, because groups overlap, wait or are
+    pinned, a long tail is not looked at again at each event: so an event takes a time that does not
+    grow with the tail.
+    """
+    passed = window.tail_tokens + window.held_tokens - window.limits.mark
+    return n % (n // LOOKED_AT + 1) == 0 or window.tail[n - 1].tokens >= passed
 
 
 def _is_low(window: Window, saved: int) -> bool:
