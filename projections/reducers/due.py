@@ -14,9 +14,11 @@ from itertools import chain, islice
 from projections.policy.policy import Policy
 from projections.reducers.reduction import newest
 from projections.window.conversation_state import ConversationState
-from projections.window.entry import MESSAGES, RENDERED, Entry, Kind
+from projections.window.entry import LEFT_OUT, MESSAGES, RENDERED, Entry, Kind
 from projections.window.groups import Group, group_tail
 from projections.window.meta import Due
+
+_LEFT_OUT = f"out:{LEFT_OUT}"
 
 
 def due_span(
@@ -116,12 +118,12 @@ def choose_cut(
     kept = kept_offsets(groups, state)
     limit = _index_of_last(tail, groups)
     ends = _ends(groups)
-    rest = sum([e.tokens for e in tail if e.kind in RENDERED])
+    rest = sum(map(_left, tail))
     gain, stays, far, best = 0, 0, -1, None
     for i in range(limit):
         entry = tail[i]
         offset = entry.offset
-        rest -= entry.tokens if entry.kind in RENDERED else 0
+        rest -= _left(entry)
         if offset in kept:
             stays += _weight(entry)
         else:
@@ -171,6 +173,15 @@ def _weight(entry: Entry) -> int:
     if entry.kind in RENDERED or entry.kind == Kind.HELD:
         return max(entry.tokens, entry.full)
     return 0
+
+
+def _left(entry: Entry) -> int:
+    """Tokens of an entry as it would stand behind a summary: what is left out of a tail over its
+    limit is shown again there.
+    """
+    if entry.kind not in RENDERED and entry.kind != Kind.HELD:
+        return 0
+    return entry.full if entry.variant == _LEFT_OUT else entry.tokens
 
 
 def _index_of_last(tail: Sequence[Entry], groups: list[Group]) -> int:

@@ -312,8 +312,11 @@ class KeyRing:
 
     async def put_erasure(self, conversation: bytes, erasure: Erasure) -> None:
         """Write an erasure's record, with a finished one the tombstones of all keys, too; returns
-        when it is known here.
+        when it is known here. On whose behalf an earlier record is, stays.
         """
+        before = self.table.erasure(conversation)
+        if before is not None and erasure.user is None:
+            erasure = msgspec.structs.replace(erasure, user=before.user)
         rows: dict[bytes, bytes | None] = {
             conversation + b"/" + ERASED: msgspec.json.encode(erasure)
         }

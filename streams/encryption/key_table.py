@@ -124,9 +124,15 @@ class KeyTable:
     def _put_erasure(self, conversation: bytes, value: bytes | None) -> bytes | None:
         if value is None:
             return None
-        erasure = _decode_erasure(value)
-        if self.is_done(conversation):
+        erasure, before = _decode_erasure(value), self.erasure(conversation)
+        if before is not None:
+            # A user's erasure may go on with one that was asked for by name.
+            erasure = msgspec.structs.replace(erasure, user=before.user or erasure.user)
+            value = msgspec.json.encode(erasure)
+        if before is not None and before.state == "done":
             # The first one that was done is the one that receipts are of.
+            done = msgspec.structs.replace(before, user=erasure.user)
+            self._erasures[conversation] = msgspec.json.encode(done)
             return None
         self._erasures[conversation] = value
         if erasure.state == "begun":

@@ -99,9 +99,12 @@ class Eraser:
         return await self._erase(make_key(tenant, conversation), user)
 
     async def _erase(self, key: Key, user: str | None) -> Receipt:
-        name = str(key).encode()
+        name, tag = str(key).encode(), None if user is None else user_tag(key.tenant, user)
         await self._keys.sync()
         erasure = self._keys.table.erasure(name)
+        if erasure is not None and erasure.user is None and tag is not None:
+            erasure = msgspec.structs.replace(erasure, user=tag)
+            await self._keys.put_erasure(name, erasure)
         if erasure is None:
             try:
                 verdict = await verdict_of(self._backend, key)
@@ -109,7 +112,6 @@ class Eraser:
                 # Its text in progress would become its first message.
                 await self._forget_text(key, erased=False)
                 raise
-            tag = None if user is None else user_tag(key.tenant, user)
             erasure = Erasure("begun", _now(), verdict, user=tag)
             await self._keys.put_erasure(name, erasure)
         if erasure.state == "begun":

@@ -310,6 +310,23 @@ async def test_what_another_request_erases_meanwhile_has_its_receipt_too(
         assert [receipt.conversation for receipt in receipts] == ["m1", "m2", "m3"]
 
 
+async def test_a_repeat_answers_also_what_another_request_has_begun_to_erase_by_name(
+    made: Settings,
+) -> None:
+    async with stack(made) as (_, backend):
+        for name in ("n1", "n2"):
+            opened = {"type": "conversation.opened", "user": "noa"}
+            await backend.append("sealed", [(name, opened), (name, talk(1)[1])])
+        begun = Erasure("begun", "2026-01-31T12:00:00.000Z", "kept")
+        key = str(make_key("sealed", "n1")).encode()
+        await backend.keys.put_erasure(key, begun)
+        eraser = Eraser(backend, no_text)
+        receipts = await eraser.user("sealed", "noa")
+        assert [receipt.conversation for receipt in receipts] == ["n1", "n2"]
+        await backend.keys.put_erasure(key, begun)  # of the other request, which knows no user
+        assert await eraser.user("sealed", "noa") == receipts
+
+
 async def test_conversations_of_a_user_do_not_wait_for_each_other(made: Settings) -> None:
     async with stack(made) as (_, backend):
         for name in ("s1", "s2", "s3"):

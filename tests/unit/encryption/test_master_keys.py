@@ -139,6 +139,11 @@ def test_keys_stay_while_an_erasure_has_only_begun_and_one_that_is_done_is_final
     found = table.erasure(NAME)
     assert found is not None
     assert (found.state, found.position) == ("done", "0-5")
+    table.put(NAME + b"/erased", BEGUN.replace(b"{", b'{"user":"u",', 1))
+    table.put(NAME + b"/erased", DONE)
+    found = table.erasure(NAME)
+    assert found is not None
+    assert (found.state, found.user) == ("done", "u"), "on whose behalf stays"
 
 
 def test_records_of_other_kinds_are_left_alone_and_broken_ones_are_reported() -> None:
