@@ -28,6 +28,7 @@ from threadfold.service.append_body import AppendBody, Place, RawBody, decode_ap
 from threadfold.service.append_result import Appended, Applied, applied_of, make_appended
 from threadfold.service.conversation_reader import ConversationReader, head_of
 from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter, Item, is_heavy, key_of
+from threadfold.service.erasure_receipt import Receipts
 from threadfold.service.spill import Drafts, append_drafts
 from threadfold.service.stored_windows import Owner
 
@@ -37,6 +38,10 @@ PROCESS_BYTES = 1 << 30
 """Processes that read large bodies, and what memory each may take."""
 AT_A_TIME = 1
 """Bodies of one tenant that are read at a time in each place, if they are not short."""
+ERASURES = 4
+"""Conversations of one tenant that are erased at a time: each waits for its worker and reads its
+log.
+"""
 SHORT = 2_048
 """Bytes of a body that is read at once."""
 TURN = 0.005
@@ -55,6 +60,8 @@ class ConversationService(ConversationReader):
         super().__init__(settings, processor)
         self._pool = ProcessPool(PROCESSES, PROCESS_BYTES, prepare)
         self._turns_to_read = KeyedLimit(AT_A_TIME)
+        self.turns_to_erase = KeyedLimit(ERASURES, settings.append_timeout)
+        self.receipts = Receipts(settings)
         self.on_appended: (
             Callable[[Sequence[Record], Sequence[Position]], Awaitable[None]] | None
         ) = None

@@ -53,14 +53,12 @@ from projections.storage.records import NOTHING, Checkpoint, Verdict, write_of
 from projections.window.window import Window
 from streams.encryption.key_table import Erasure
 from streams.runtime.tasks import some_at_a_time
-from threadfold.service.conversations import ConversationService
-from threadfold.service.erasure_receipt import Receipt, receipt_of
+from threadfold.service.conversations import ERASURES, ConversationService
+from threadfold.service.erasure_receipt import Receipt
 from threadfold.service.erasure_verdict import verdict_of
 from threadfold.service.lists import of_user
 
 USER_PAGE = 500
-AT_ONCE = 4
-"""A user's conversations that are erased at a time: each waits for its worker and reads its log."""
 PASSES = 3
 """How often a user's conversations are listed: the user may open others meanwhile, without end."""
 ATTEMPTS = 5
@@ -94,11 +92,16 @@ class Eraser:
             UnknownConversation: it has no events. Its text in progress is deleted.
             WaitTimedOut: the window did not include the erasure in time (does a worker run?). It
                 has begun, and the conversation is refused everywhere: repeat the call.
+            Overloaded: too many of the tenant wait for their turn.
             Healing, KafkaUnavailable, RedisUnavailable: repeat the call.
         """
         return await self._erase(make_key(tenant, conversation), user)
 
     async def _erase(self, key: Key, user: str | None) -> Receipt:
+        async with self._backend.turns_to_erase.of(key.tenant):
+            return await self._erased(key, user)
+
+    async def _erased(self, key: Key, user: str | None) -> Receipt:
         name, tag = str(key).encode(), None if user is None else user_tag(key.tenant, user)
         await self._keys.sync()
         erasure = self._keys.table.erasure(name)
@@ -125,7 +128,7 @@ class Eraser:
             await self._elsewhere(key, parse_position(erasure.position or str(NOWHERE)))
             await self._keys.wipe(name)
         await self._forget_text(key, erased=True)
-        return await receipt_of(self._backend.settings, key, erasure)
+        return await self._backend.receipts.of(key, erasure)
 
     async def user(self, tenant: str, user: str) -> list[Receipt]:
         """Erase all conversations that belong to a user now (``user`` of the last
@@ -138,9 +141,9 @@ class Eraser:
         Raises:
             InvalidName: the user has no character.
             UnknownUser: no conversation belongs to the user.
-            WaitTimedOut, Healing, KafkaUnavailable, RedisUnavailable: some conversations may be
-                erased; repeat the call. While a partition is halted, those that are known in the
-                others are.
+            WaitTimedOut, Overloaded, Healing, KafkaUnavailable, RedisUnavailable: some
+                conversations may be erased; repeat the call. While a partition is halted, those
+                that are known in the others are.
         """
         if not user:  # without a user it would be the tenant's own memory
             raise InvalidName("user: expected 1 or more characters")
@@ -166,7 +169,7 @@ class Eraser:
             names = sorted(await self._names_of(tenant, user) - done.keys() - halted)
             if not names:
                 break
-            await some_at_a_time(AT_ONCE, [partial(erase, name) for name in names])
+            await some_at_a_time(ERASURES, [partial(erase, name) for name in names])
         if late is not None:
             raise late
         if not done:

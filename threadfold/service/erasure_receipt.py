@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -16,6 +18,8 @@ from streams.settings.settings import Settings
 Outcome = Literal["deleted", "opaque", "kept"]
 CLEANER = timedelta(hours=1)
 """Added to ``max.compaction.lag.ms``, for the next segment to begin and the cleaner to run."""
+
+SETTINGS_HOLD = 60.0
 
 
 class Store(msgspec.Struct):
@@ -40,21 +44,37 @@ class Receipt(msgspec.Struct):
     stores: dict[str, Store]
 
 
-async def receipt_of(settings: Settings, key: Key, erasure: Erasure) -> Receipt:
-    """The receipt of an erasure that is done; its deadlines are those of the topics' settings.
-
-    Raises:
-        KafkaUnavailable: the settings cannot be read.
+class Receipts:
+    """Makes receipts. Their deadlines are those of the topics' settings, which are read again when
+    they are :data:`SETTINGS_HOLD` seconds old: each reading connects to the brokers anew.
     """
-    configs = await topic_configs(settings, ("keys", "renders", "compactions", "dead-letters"))
-    since = datetime.fromisoformat(erasure.done_at or erasure.erased_at)
-    return Receipt(
-        key.conversation,
-        erasure.position or "",
-        erasure.erased_at,
-        erasure.log,
-        _stores(erasure.log == "opaque", since, configs),
-    )
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._reading = asyncio.Lock()
+        self._read: tuple[float, dict[str, dict[str, str]]] | None = None
+
+    async def of(self, key: Key, erasure: Erasure) -> Receipt:
+        """The receipt of an erasure that is done.
+
+        Raises:
+            KafkaUnavailable: the settings cannot be read.
+        """
+        since = datetime.fromisoformat(erasure.done_at or erasure.erased_at)
+        return Receipt(
+            key.conversation,
+            erasure.position or "",
+            erasure.erased_at,
+            erasure.log,
+            _stores(erasure.log == "opaque", since, await self._configs()),
+        )
+
+    async def _configs(self) -> dict[str, dict[str, str]]:
+        async with self._reading:
+            if self._read is None or time.monotonic() - self._read[0] > SETTINGS_HOLD:
+                names = ("keys", "renders", "compactions", "dead-letters")
+                self._read = time.monotonic(), await topic_configs(self._settings, names)
+            return self._read[1]
 
 
 def _stores(opaque: bool, since: datetime, configs: dict[str, dict[str, str]]) -> dict[str, Store]:
