@@ -20,8 +20,8 @@ from tests.support.erasure import SECRET, no_text, renders_body, say, stack, tal
 from tests.support.grep import raw_records
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
-from threadfold.service import erasure, erasure_verdict
-from threadfold.service.conversations import ConversationService
+from threadfold.service import erasure, erasure_receipt, erasure_verdict
+from threadfold.service.conversations import ERASURES, ConversationService
 from threadfold.service.drafts import Conditions
 from threadfold.service.erasure import Eraser
 from threadfold.service.lists import of_user
@@ -325,6 +325,47 @@ async def test_a_repeat_answers_also_what_another_request_has_begun_to_erase_by_
         assert [receipt.conversation for receipt in receipts] == ["n1", "n2"]
         await backend.keys.put_erasure(key, begun)  # of the other request, which knows no user
         assert await eraser.user("sealed", "noa") == receipts
+
+
+async def test_a_tenants_erasures_are_few_at_a_time_and_read_the_topics_settings_once(
+    made: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = most = read = 0
+    configs = erasure_receipt.topic_configs
+
+    async def counted(*args: Any) -> dict[str, dict[str, str]]:
+        nonlocal read
+        read += 1
+        return await configs(*args)
+
+    async def forget(*_: object) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+
+    monkeypatch.setattr(erasure_receipt, "topic_configs", counted)
+    names = [f"f{n}" for n in range(12)]
+    async with stack(made) as (_, backend):
+        for name in names:
+            await say(backend, "sealed", name, talk(1))
+        at_once, verdict = asyncio.Barrier(ERASURES + 1), erasure.verdict_of
+
+        async def meet(*args: Any) -> Any:
+            await at_once.wait()
+            return await verdict(*args)
+
+        monkeypatch.setattr(erasure, "verdict_of", meet)
+        eraser = Eraser(backend, forget)
+        tasks = [asyncio.create_task(eraser.conversation("sealed", name)) for name in names]
+        for _ in range(3):
+            await until(lambda: asyncio.sleep(0, at_once.n_waiting >= ERASURES))
+            assert at_once.n_waiting == ERASURES, "the others wait for their turn"
+            await at_once.wait()
+        receipts = await asyncio.gather(*tasks)
+    assert [receipt.conversation for receipt in receipts] == names
+    assert 0 < most <= ERASURES and read == 1
 
 
 async def test_conversations_of_a_user_do_not_wait_for_each_other(made: Settings) -> None:

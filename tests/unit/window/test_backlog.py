@@ -82,6 +82,42 @@ def test_what_says_nothing_any_more_becomes_a_range_of_the_log() -> None:
     assert window.tail_messages == MANY
 
 
+def test_a_backlog_with_calls_that_stay_open_is_summarised_at_once() -> None:
+    talks = backlog(0)
+    for n in range(MANY):
+        call = events.ToolCall(f"c{n}", "find", "{}")
+        said = events.Message(
+            "assistant", f"number {n}", tool_calls=[call] if n % 20 == 0 else None
+        )
+        talks.say(KEY, said, tokens=20)
+    summaries = 0
+    while talks.windows[KEY].meta.due is not None:
+        assert talks.summarise(KEY) is Status.APPLIED
+        summaries += 1
+    assert summaries <= 6, "it is one for each passing of the mark"
+    window = talks.windows[KEY]
+    assert [call.offset for call in window.state.calls] == list(range(0, MANY, 20))
+    assert window.left_out == 0 and window.omitted is None
+
+
+@pytest.mark.parametrize("tokens", [4, 320, 900])
+def test_a_call_that_waits_and_takes_the_room_does_not_make_each_message_a_summary(
+    tokens: int,
+) -> None:
+    talks = backlog(0)
+    call = events.ToolCall("w", "write", "{}")
+    talks.say(KEY, events.Message("assistant", "I write", tool_calls=[call]), tokens=tokens)
+    talks.say(KEY, events.Suspension("s", "approval", tool_call_id="w"))
+    summaries = 0
+    for n in range(100):
+        talks.say(KEY, events.Message("user" if n % 2 else "assistant", f"number {n}"), tokens=9)
+        if talks.windows[KEY].meta.due is not None:
+            talks.summarise(KEY)
+            summaries += 1
+    assert summaries < 30
+    assert "I write" in render_openai(talks.windows[KEY]).messages.decode()
+
+
 @pytest.mark.parametrize("messages", [30, MANY])
 def test_the_trace_tells_of_all_that_was_left_out_held_or_not(messages: int) -> None:
     window = backlog(messages).windows[KEY]
@@ -292,6 +328,8 @@ def traffic(kind: str, n: int) -> list[events.Message | events.ToolResult]:
             call, result = pair(n, f"number {n}")
             call.content = "" if kind.endswith("word") else call.content
             return [call, msgspec.structs.replace(result, pinned=True)]
+        case "results before the calls before":
+            return [events.ToolResult(f"c{n + 1}", f"number {n + 1}"), *pair(n, "")[:1]]
         case "calls that nobody answers":
             return pair(n, "")[:1]
         case _:
@@ -330,6 +368,17 @@ def test_a_cut_looks_at_few_groups_in_a_long_tail_of_pinned_results(
             talks.say(KEY, event, tokens=9)
     assert 0 < looked < 70
     assert sum(entry.pinned and not entry.out for entry in window.tail) == 600, "they stay"
+
+
+@pytest.mark.parametrize("policy", POLICIES[:2])
+def test_an_event_costs_no_more_where_groups_overlap_so_that_no_span_can_end(
+    policy: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talks = random_talks(0, 0, PARTITION, [KEY])
+    talks.say(KEY, events.Opened(policy=policy))
+    window = talks.windows[KEY]
+    assert grouped_by(window, "results before the calls before", monkeypatch) < 150
+    assert window.meta.due is None and len(window.tail) > 1_400
 
 
 def test_an_event_costs_no_more_where_shortenings_would_save_too_little(
