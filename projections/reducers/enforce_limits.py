@@ -36,7 +36,7 @@ the mark; and a summary is asked for, where what waits takes the room.
 """
 LOOKED_AT = 64
 """A tail of fewer entries that stays over its mark is looked at after each event, one of fewer than
-twice as many after every second one, and so on.
+twice as many after every second one, and so on: at least after each of so many.
 """
 
 
@@ -192,6 +192,14 @@ def widen_due(window: Window) -> None:
         window.mark_due(msgspec.structs.replace(wide, at=due.at))
 
 
+def narrow_due(window: Window, target: int) -> None:
+    """Let the span that is due end within the tail, which went back to ``target``."""
+    due = window.meta.due
+    if due is not None and due.last > target:
+        span = _budget_span(window, len(window.tail))
+        window.mark_due(None if span is None else msgspec.structs.replace(span, at=due.at))
+
+
 def _is_looked_at(window: Window, n: int) -> bool:
     """Whether a tail that is over its mark is looked at after its entry number ``n``.
 
@@ -200,7 +208,7 @@ def _is_looked_at(window: Window, n: int) -> bool:
     grow with the tail.
     """
     passed = window.tail_tokens + window.held_tokens - window.limits.mark
-    return n % (n // LOOKED_AT + 1) == 0 or window.tail[n - 1].tokens >= passed
+    return n % min(n // LOOKED_AT + 1, LOOKED_AT) == 0 or window.tail[n - 1].tokens >= passed
 
 
 def _is_low(window: Window, saved: int) -> bool:

@@ -82,15 +82,32 @@ def test_what_says_nothing_any_more_becomes_a_range_of_the_log() -> None:
     assert window.tail_messages == MANY
 
 
-def test_a_backlog_with_calls_that_stay_open_is_summarised_at_once() -> None:
+def backlog_with_open_calls() -> Talks:
     talks = backlog(0)
-    for n in range(MANY):
-        call = events.ToolCall(f"c{n}", "find", "{}")
-        said = events.Message(
-            "assistant", f"number {n}", tool_calls=[call] if n % 20 == 0 else None
-        )
-        talks.say(KEY, said, tokens=20)
-    summaries = 0
+    for i in range(MANY):
+        calls = [events.ToolCall(f"c{i}", "find", "{}")] if i % 20 == 0 else None
+        talks.say(KEY, events.Message("assistant", f"number {i}", tool_calls=calls), tokens=20)
+    return talks
+
+
+@pytest.mark.parametrize("to", [60, 110, 300, 700, 790])
+def test_a_rollback_within_a_wide_span_that_is_due_leaves_one_within_the_tail(to: int) -> None:
+    talks = backlog_with_open_calls()
+    while not (due := talks.windows[KEY].meta.due) or due.last < to:
+        assert talks.summarise(KEY) is Status.APPLIED
+    assert due.at < to < due.last
+    talks.say(KEY, events.Rollback(f"3-{to}"))
+    window = talks.windows[KEY]
+    for i in range(70):
+        if window.meta.due is None:
+            talks.say(KEY, events.Message("assistant", f"after {i}"), tokens=20)
+    assert window.meta.due is not None and window.meta.due.last < talks.next_offset
+    assert talks.summarise(KEY) is Status.APPLIED
+    assert statistics(window) == statistics(window.copy())
+
+
+def test_a_backlog_with_calls_that_stay_open_is_summarised_at_once() -> None:
+    talks, summaries = backlog_with_open_calls(), 0
     while talks.windows[KEY].meta.due is not None:
         assert talks.summarise(KEY) is Status.APPLIED
         summaries += 1
