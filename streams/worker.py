@@ -257,12 +257,16 @@ class _Worker(faust.Worker):  # type: ignore[misc]
             write_json(logging.getLevelName(level))
 
     async def stop(self) -> None:
+        self.end_within()
+        await super().stop()
+
+    def end_within(self) -> None:
+        """See to it that the process ends: by itself, or at once after :data:`LONGEST_STOP`."""
         if self.ending is None:
             # A thread, as the loop itself may be what hangs.
             self.ending = threading.Timer(LONGEST_STOP, _end_now)
             self.ending.daemon = True
             self.ending.start()
-        await super().stop()
 
 
 def _end_now() -> None:
@@ -273,8 +277,8 @@ def _end_now() -> None:
 
 
 def run_worker(settings: Settings, parts: frozenset[str] = PARTS) -> int:
-    """Run a worker's parts until SIGTERM or SIGINT; returns its exit code: 2 when it could not end
-    in order within :data:`LONGEST_STOP`.
+    """Run a worker's parts until SIGTERM or SIGINT; returns its exit code. The process has to end
+    then: where it has not within :data:`LONGEST_STOP`, it is ended with code 2.
 
     Raises:
         ThreadfoldError: it could not start, or what it was ended by: an unusable master key.
@@ -295,8 +299,8 @@ def run_worker(settings: Settings, parts: frozenset[str] = PARTS) -> int:
             raise projector.runtime.failure.with_traceback(None) from None
         return int(end.code or 0)
     finally:
-        if worker.ending is not None:
-            worker.ending.cancel()
+        # The interpreter waits for threads, of which an error that ended the loop may leave some.
+        worker.end_within()
     return 0
 
 

@@ -17,6 +17,7 @@ from projections.fold.summary_acceptance import why_not
 from projections.fold.summary_effects import Acceptance, active_summary
 from projections.fold.undone_cuts import made_since, replace_entries, undone
 from projections.names import parse_position
+from projections.reducers.enforce_limits import narrow_due
 from projections.window.entry import RANGES, RENDERED, Entry, Kind
 from projections.window.groups import group_tail
 from projections.window.log_ranges import abandoned_range, abandoned_since
@@ -56,6 +57,7 @@ def _go_back(window: Window, offset: int, target: int, at: int, whole: Mapping[i
     replace_entries(window, whole)
     gone = window.detach(at + 1, target)
     window.end_rollback(offset, target, abandoned_range(gone, offset))
+    narrow_due(window, target)
 
 
 def _resolve(window: Window, to: str) -> int | None:

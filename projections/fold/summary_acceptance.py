@@ -19,7 +19,7 @@ from __future__ import annotations
 from projections.errors import InvalidPosition
 from projections.events.types import Summary, absolute, delta
 from projections.names import parse_position
-from projections.window.entry import RANGES, Entry, Kind
+from projections.window.entry import EARLY, RANGES, Entry, Kind
 from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 
@@ -72,8 +72,11 @@ def _why_not_span(window: Window, summary: Summary, first: int, last: int, end: 
     ):
         return "its kept events are not in its span"
     whole = {e.offset: e.offset in kept for e in span if e.calls}
+    parted = {entry.offset for entry in _parted(span, kept)}
     # What is kept may belong to a call further on: both stay.
-    links = [(e.link[0], e.offset in kept) for e in span if e.link is not None]
+    links = [
+        (e.link[0], e.offset in kept) for e in span if e.link is not None and e.offset not in parted
+    ]
     if any((head > last and not stays) or whole.get(head, stays) != stays for head, stays in links):
         return "its span separates a call from its result"
     if any(offset in whole and not whole[offset] for offset, _ in window.state.suspended()):
@@ -83,6 +86,21 @@ def _why_not_span(window: Window, summary: Summary, first: int, last: int, end: 
     ):
         return "its positions are not those of the events in its span"
     return None
+
+
+def _parted(span: list[Entry], kept: set[int]) -> list[Entry]:
+    """Results that came before calls which the summary kept, though it covers the results: under
+    the rules that asked for it they were left out before their calls came, and do not belong to
+    them.
+    """
+    return [
+        entry
+        for entry in span
+        if entry.link is not None
+        and entry.offset not in kept
+        and entry.link[0] > entry.offset
+        and entry.link[0] in kept
+    ]
 
 
 def _positions_hold(span: list[Entry], last: int, claimed: list[int]) -> bool:
@@ -123,6 +141,8 @@ def drop_span(window: Window, last: int, count: int, kept: set[int]) -> None:
     end = _find_end(window.tail, last)
     if end is None:
         raise ValueError(f"offset {last} is not in the tail")
+    for entry in _parted(window.tail[: end + 1], kept):
+        entry.link = EARLY
     held = window.tail[end]
     if held.offset == last:
         window.cover(end + 1, kept)

@@ -10,6 +10,7 @@ from projections.fold.summary_acceptance import drop_span
 from projections.fold.summary_length import fit_summary
 from projections.fold.undone_cuts import made_since, replace_entries, undone, whole_again
 from projections.names import parse_position
+from projections.reducers.enforce_limits import widen_due
 from projections.reducers.variants import Variants
 from projections.window.entry import RANGES, Entry
 from projections.window.groups import Link
@@ -82,6 +83,7 @@ class Acceptance:
             self._reach(self._done, texts)
             self._done += 1
         window = self.window
+        widen_due(window)
         messages, tokens = self._before
         step = Step("summarize", messages, window.shown_messages, tokens, window.tail_tokens)
         window.note_cut(self._offset, tokens, [step])

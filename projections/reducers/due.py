@@ -14,9 +14,11 @@ from itertools import chain, islice
 from projections.policy.policy import Policy
 from projections.reducers.reduction import newest
 from projections.window.conversation_state import ConversationState
-from projections.window.entry import MESSAGES, RENDERED, Entry, Kind
+from projections.window.entry import LEFT_OUT, MESSAGES, RENDERED, Entry, Kind
 from projections.window.groups import Group, group_tail
 from projections.window.meta import Due
+
+_LEFT_OUT = f"out:{LEFT_OUT}"
 
 
 def due_span(
@@ -26,19 +28,20 @@ def due_span(
     after: int = -1,
     *,
     asked: bool = False,
+    fair: int = 0,
 ) -> Due | None:
     """The span to summarise, None when nothing can leave this tail yet.
 
     ``state`` are as they stand after the tail; ``after`` is how far the active summary reaches: a
     span has to end beyond it. Where somebody ``asked`` for a summary, nothing stays but the last
-    group and what every span goes around.
+    group and what every span goes around. Where groups wait that hold much, a tail is over its mark
+    again at once: then a span has to be of ``fair`` tokens, or of as many as wait.
     """
     if _all_stays(tail, state):
         return None
     groups = group_tail(tail)
-    cut = choose_cut(
-        tail, groups, state, 0 if asked else policy.keep_recent(state.pinned_tokens), after
-    )
+    keep = 0 if asked else policy.keep_recent(state.pinned_tokens)
+    cut = choose_cut(tail, groups, state, keep, after, fair)
     return (
         None
         if cut is None
@@ -91,39 +94,61 @@ def kept_offsets(groups: list[Group], state: ConversationState) -> set[int]:
     """The offsets of entries that no span covers: groups that wait, and the newest user's
     message.
     """
-    waiting = state.waiting()
-    kept = {e.offset for g in groups if g.waits(waiting) for e in g.entries}
     users = [group.head.offset for group in newest(groups) if group.head.kind == Kind.USER]
-    return kept.union(users)
+    return _waiting_offsets(groups, state).union(users)
+
+
+def _waiting_offsets(groups: list[Group], state: ConversationState) -> set[int]:
+    calls = state.waiting()
+    return {e.offset for g in groups if g.waits(calls) for e in g.entries}
 
 
 def choose_cut(
-    tail: Sequence[Entry], groups: list[Group], state: ConversationState, keep: int, after: int = -1
+    tail: Sequence[Entry],
+    groups: list[Group],
+    state: ConversationState,
+    keep: int,
+    after: int = -1,
+    fair: int = 0,
 ) -> int | None:
     """The index of the last entry of the span: the earliest place between groups that leaves at
     most ``keep`` tokens.
 
     Where the last group leaves no place that far, the furthest place before it is taken. None when
-    nothing that was said could leave the tail. What is kept on the way counts neither as gained nor
-    as left.
+    nothing that was said could leave the tail, or less than ``fair`` tokens and than what waits on
+    the way. What is kept on the way counts neither as gained nor as left.
     """
-    kept = kept_offsets(groups, state)
+    kept, waiting = kept_offsets(groups, state), _waiting_offsets(groups, state)
     limit = _index_of_last(tail, groups)
-    reach = {g.head.offset: max(e.offset for e in g.entries) for g in groups if g.results}
-    early = {min(e.offset for e in g.entries): g.last for g in groups if g.results}
-    rest = sum(e.tokens for e in tail if e.kind in RENDERED)
-    gain, far, best = 0, -1, None
+    ends = _ends(groups)
+    left = _shown if waiting.isdisjoint(e.offset for e in tail[:limit]) else _left
+    rest = sum(map(left, tail))
+    gain, waits, far, best = 0, 0, -1, None
     for i in range(limit):
         entry = tail[i]
-        rest -= entry.tokens if entry.kind in RENDERED else 0
-        if entry.offset not in kept:
+        offset = entry.offset
+        rest -= left(entry)
+        if offset in waiting:
+            waits += _weight(entry)
+        if offset not in kept:
             gain += _weight(entry)
-            far = max(far, reach.get(entry.offset, -1), early.get(entry.offset, -1))
-        if far <= entry.offset and gain and entry.offset > after:
+            far = max(far, ends.get(offset, -1))
+        if far <= offset and gain >= max(1, min(fair, waits)) and offset > after:
             best = i
             if rest <= keep:
                 break
     return best
+
+
+def _ends(groups: list[Group]) -> dict[int, int]:
+    """Where groups of several entries end, by the offsets of their messages and first entries."""
+    ends = dict[int, int]()
+    for group in groups:
+        if group.results:
+            offsets = [result.offset for result in group.results.values()]
+            head = group.head.offset
+            ends[head] = ends[min(head, *offsets)] = max(head, *offsets)
+    return ends
 
 
 def places(tail: Sequence[Entry], due: Due, after: int) -> list[int]:
@@ -152,6 +177,19 @@ def _weight(entry: Entry) -> int:
     if entry.kind in RENDERED or entry.kind == Kind.HELD:
         return max(entry.tokens, entry.full)
     return 0
+
+
+def _shown(entry: Entry) -> int:
+    return entry.tokens if entry.kind in RENDERED else 0
+
+
+def _left(entry: Entry) -> int:
+    """Tokens of an entry as it would stand behind a summary: what is left out of a tail over its
+    limit is shown again there.
+    """
+    if entry.kind not in RENDERED and entry.kind != Kind.HELD:
+        return 0
+    return entry.full if entry.variant == _LEFT_OUT else entry.tokens
 
 
 def _index_of_last(tail: Sequence[Entry], groups: list[Group]) -> int:

@@ -20,6 +20,8 @@ Shortenings made while a summary is due are taken back when it is accepted
 
 from __future__ import annotations
 
+import msgspec
+
 from projections.reducers.due import due_span, kept_offsets, span_to
 from projections.reducers.reduction import Reduction
 from projections.reducers.variants import Variants
@@ -30,7 +32,7 @@ from projections.window.window import MAX_TAIL_BYTES, Window
 
 FAIR = 8
 """A free cut that does not reach the low-water mark is made when it saves one part in so many of
-the mark.
+the mark; and a summary is asked for, where what waits takes the room.
 """
 LOOKED_AT = 64
 """A tail of fewer entries that stays over its mark is looked at after each event, one of fewer than
@@ -167,10 +169,36 @@ def _pass_mark(window: Window, n: int) -> None:
     if policy.pays and window.tail_messages:
         over = window.tail_tokens > limits.room or window.left_out > 0
         if window.tail_messages >= policy.min_messages or over:
-            tail = window.tail if n == len(window.tail) else window.tail[:n]
-            window.mark_due(due_span(tail, window.state, policy, window.covered_to))
+            window.mark_due(_budget_span(window, n))
     if window.meta.due is None and saved and _is_fair(window, saved):
         shorten(window, n)
+
+
+def _budget_span(window: Window, n: int) -> Due | None:
+    tail = window.tail if n == len(window.tail) else window.tail[:n]
+    fair = window.limits.mark // FAIR
+    return due_span(tail, window.state, window.policy, window.covered_to, fair=fair)
+
+
+def widen_due(window: Window) -> None:
+    """Let the span that is due end where it would if it was found only now, where it then goes
+    around calls that wait: a backlog is then summarised at once, and not from one passing of the
+    mark to the next, which is close where such calls take the room.
+    """
+    due, calls = window.meta.due, window.state.waiting()
+    if due is None or due.reason != "budget" or not calls or window.policy.profile == "sliding":
+        return
+    wide = _budget_span(window, len(window.tail))
+    if wide and wide.last > due.last and any(at in wide.kept for at, _ in calls):
+        window.mark_due(msgspec.structs.replace(wide, at=due.at))
+
+
+def narrow_due(window: Window, target: int) -> None:
+    """Let the span that is due end within the tail, which went back to ``target``."""
+    due = window.meta.due
+    if due is not None and due.last > target:
+        span = _budget_span(window, len(window.tail))
+        window.mark_due(None if span is None else msgspec.structs.replace(span, at=due.at))
 
 
 def _is_looked_at(window: Window, n: int) -> bool:

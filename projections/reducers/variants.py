@@ -39,6 +39,8 @@ from projections.window.window import Window
 logger = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
+_ITS_OWN = (Exception, SystemExit, GeneratorExit)
+"""What a callable may raise: ``exit()`` in one ends no worker."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -134,7 +136,8 @@ class Variants:
             return None
         try:
             made = replace(tool, call_id, text)
-        except Exception as error:  # noqa: BLE001 (a deployment's own code must not stop a partition; the same input fails the same way)
+        except _ITS_OWN as error:
+            # A deployment's own code must not stop a partition; the same input fails the same way.
             logger.warning(
                 "callable %r failed for a result of tool %r, the default template is used: %r",
                 name,

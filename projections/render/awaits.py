@@ -48,7 +48,7 @@ def awaits_of(window: Window) -> str:
     if any(not call.dead for call in state.calls):
         return TOOL
     if last.kind == Kind.RESOLUTION:
-        return MODEL if asked or answered else USER
+        return MODEL if asked or answered or unread_results(window) else USER
     return MODEL if last.kind == Kind.RESULT or answered else USER
 
 
@@ -67,8 +67,8 @@ def closing_message(window: Window, groups: Sequence[Group]) -> bytes | None:
     if bare and results and results[-1] is last and last.offset not in tools and not unseen:
         unseen = [last]  # Its call may still come: there is nothing else to answer.
     texts = []
-    if bare and last is not None and last.offset in tools:
-        tool = tools[last.offset]
+    if bare and results and results[-1].offset in tools:
+        tool = tools[results[-1].offset]
         texts.append(f"[The result of the call of {tool} has come: it stands with the call]")
     if unseen:
         texts.append(_named(window, unseen))

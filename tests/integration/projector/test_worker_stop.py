@@ -13,6 +13,7 @@ from typing import Literal
 
 import pytest
 
+from projections.events.validation import make_record
 from projections.redis.store import RedisStore
 from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
@@ -22,7 +23,7 @@ from tests.conftest import fresh_settings
 from tests.support.generations import open_generation
 from tests.support.pipeline import POLICY
 from tests.support.worker import until
-from tests.support.worker_process import messages, worker
+from tests.support.worker_process import KEYS, WORKER, messages, worker
 from threadfold.embedded.stack import EmbeddedStack
 
 
@@ -84,3 +85,30 @@ async def test_a_worker_that_ends_under_load_logs_no_traceback(
     assert "Traceback" not in logged, logged[-6000:]
     await log.stop()
     await store.close()
+
+
+ENDED = f"""
+from streams import worker
+from streams.partition import partition
+
+def ended(window, offset, event, *rest):
+    raise KeyboardInterrupt
+
+partition.apply = ended
+worker.LONGEST_STOP = 3.0
+{WORKER}
+"""
+
+
+@pytest.mark.long
+async def test_a_worker_whose_loop_an_error_ended_leaves_no_process_that_does_nothing(
+    settings: Settings, tmp_path: Path
+) -> None:
+    log, path = KafkaLog(settings, settings.partitions), tmp_path / "worker.log"
+    process = worker(settings, path, "-c", ENDED)
+    found = {"type": "tool.result", "tool_call_id": "a", "content": "found"}
+    now = "2026-01-01T00:00:00Z"
+    await log.append([make_record(KEYS[0], found, where="event", now=now, new_id="r1")])
+    await until(lambda: asyncio.sleep(0.1, process.poll() is not None), 60)
+    assert process.poll() != 0, path.read_text()[-2000:]
+    await log.stop()

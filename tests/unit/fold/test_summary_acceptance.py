@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from projections.events import types as events
 from projections.fold.apply import Status
-from projections.fold.replay import apply_with_log
+from projections.fold.replay import apply_with_log, replay
 from projections.fold.summary_acceptance import why_not
 from projections.policy.policy import Rules
 from projections.reducers.due import choose_cut, due_span
@@ -305,6 +305,29 @@ def test_what_a_summary_keeps_is_checked(kept: list[int], reason: str | None) ->
         good, span=msgspec.structs.replace(good.span, kept=events.delta(kept), positions=[])
     )
     assert why_not(talks.windows[KEY], changed) == reason
+
+
+def test_a_summary_may_cover_a_result_that_was_left_out_before_its_call_came_and_keep_the_call() -> (
+    None
+):
+    """Other rules leave other results out: what asked for it did not pair the two."""
+    talks = talk()
+    user(talks)
+    result(talks, "a")
+    user(talks)
+    call(talks, "a", "b")
+    while talks.windows[KEY].meta.due is None:
+        talks.say(KEY, events.Message("assistant", LONG), tokens=40)
+    good = summary(talks)
+    assert events.absolute(good.span.kept) == [1, 2, 3]
+    span = msgspec.structs.replace(good.span, kept=events.delta([2, 3]), positions=[])
+    talks.say(KEY, msgspec.structs.replace(good, span=span))
+    window = talks.windows[KEY]
+    assert window.meta.summary is not None
+    assert [found.id for found in window.state.calls] == ["a", "b"], "both wait for results"
+    assert window.image() == replay(KEY, PARTITION, RULES, talks.logs[KEY]).image()
+    result(talks, "a")
+    assert [found.id for found in window.state.calls] == ["b"]
 
 
 def test_an_accepted_summary_takes_its_span_out_of_the_tail_and_clears_the_mark() -> None:

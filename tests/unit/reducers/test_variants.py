@@ -37,10 +37,15 @@ def numeric(tool: str, call_id: str, text: str) -> str:
     return 7  # type: ignore[return-value]
 
 
+def quits(tool: str, call_id: str, text: str) -> str:
+    raise SystemExit(3)
+
+
 CALLABLES = {
     "upper": upper,
     "broken": broken,
     "numeric": numeric,
+    "quits": quits,
     "empty": lambda tool, call_id, text: "",
 }
 
@@ -95,7 +100,7 @@ def test_a_callable_gets_tool_id_and_text() -> None:
     assert shaped("call:upper", "abcdef")["content"] == "look c1 ABCD"
 
 
-@pytest.mark.parametrize("name", ["broken", "numeric", "empty", "nobody"])
+@pytest.mark.parametrize("name", ["broken", "numeric", "empty", "nobody", "quits"])
 def test_a_callable_that_fails_or_is_not_there_gives_the_default_template(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -74,6 +74,26 @@ def test_a_users_message_is_to_be_answered_also_if_a_resolution_without_a_call_c
     story.assert_replays()
 
 
+@pytest.mark.parametrize("suspended", ["c", None])
+@pytest.mark.parametrize("kind", ["approval", "input", "external"])
+def test_a_result_that_came_before_a_decision_and_was_not_read_is_to_be_answered_after_it(
+    kind: str, suspended: str | None
+) -> None:
+    story = Story(WIDE)
+    story.user("Look it up.")
+    story.call("c", tool="refund")
+    story.say(events.Suspension("s", kind, tool_call_id=suspended))
+    story.user("How long?")
+    story.assistant("A minute.")
+    story.result("c", "found")
+    story.say(events.Resolution("s", "approved"))
+    found = context(story)
+    assert found["awaits"] == "model" and HAS_COME in found["messages"][-1]["content"]
+    story.assistant("Found.")
+    assert context(story)["awaits"] == "user"
+    story.assert_replays()
+
+
 def test_a_call_whose_result_came_before_it_is_to_be_answered_by_the_model() -> None:
     story = Story(WIDE)
     story.user("Look it up.")

@@ -223,7 +223,7 @@ def test_documents_hold_the_messages_that_were_checked() -> None:
 def test_the_stories_reach_what_they_are_for() -> None:
     """Without this, all of the above could hold over conversations in which nothing happens."""
     seen: Counter[str] = Counter()
-    for seed in range(12):
+    for seed in range(20):
         story = Story(seed, rules_of("bounded/stable", "tiny")).play(150)
         story.close()
         seen.update(story.seen)

@@ -82,6 +82,59 @@ def test_what_says_nothing_any_more_becomes_a_range_of_the_log() -> None:
     assert window.tail_messages == MANY
 
 
+def backlog_with_open_calls() -> Talks:
+    talks = backlog(0)
+    for i in range(MANY):
+        calls = [events.ToolCall(f"c{i}", "find", "{}")] if i % 20 == 0 else None
+        talks.say(KEY, events.Message("assistant", f"number {i}", tool_calls=calls), tokens=20)
+    return talks
+
+
+@pytest.mark.parametrize("to", [60, 110, 300, 700, 790])
+def test_a_rollback_within_a_wide_span_that_is_due_leaves_one_within_the_tail(to: int) -> None:
+    talks = backlog_with_open_calls()
+    while not (due := talks.windows[KEY].meta.due) or due.last < to:
+        assert talks.summarise(KEY) is Status.APPLIED
+    assert due.at < to < due.last
+    talks.say(KEY, events.Rollback(f"3-{to}"))
+    window = talks.windows[KEY]
+    for i in range(70):
+        if window.meta.due is None:
+            talks.say(KEY, events.Message("assistant", f"after {i}"), tokens=20)
+    assert window.meta.due is not None and window.meta.due.last < talks.next_offset
+    assert talks.summarise(KEY) is Status.APPLIED
+    assert statistics(window) == statistics(window.copy())
+
+
+def test_a_backlog_with_calls_that_stay_open_is_summarised_at_once() -> None:
+    talks, summaries = backlog_with_open_calls(), 0
+    while talks.windows[KEY].meta.due is not None:
+        assert talks.summarise(KEY) is Status.APPLIED
+        summaries += 1
+    assert summaries <= 6, "it is one for each passing of the mark"
+    window = talks.windows[KEY]
+    assert [call.offset for call in window.state.calls] == list(range(0, MANY, 20))
+    assert window.left_out == 0 and window.omitted is None
+
+
+@pytest.mark.parametrize("words", [310, 900])
+def test_a_call_that_waits_and_takes_the_room_does_not_make_each_message_a_summary(
+    words: int,
+) -> None:
+    talks = backlog(0)
+    call = events.ToolCall("w", "write", msgspec.json.encode({"text": "word " * words}).decode())
+    talks.say(KEY, events.Message("assistant", "I write", tool_calls=[call]), tokens=words + 20)
+    talks.say(KEY, events.Suspension("s", "approval", tool_call_id="w"))
+    summaries = 0
+    for n in range(100):
+        talks.say(KEY, events.Message("user" if n % 2 else "assistant", f"number {n}"), tokens=9)
+        if talks.windows[KEY].meta.due is not None:
+            talks.summarise(KEY)
+            summaries += 1
+    assert summaries < 30
+    assert "I write" in render_openai(talks.windows[KEY]).messages.decode()
+
+
 @pytest.mark.parametrize("messages", [30, MANY])
 def test_the_trace_tells_of_all_that_was_left_out_held_or_not(messages: int) -> None:
     window = backlog(messages).windows[KEY]
