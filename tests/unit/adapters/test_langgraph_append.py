@@ -129,3 +129,14 @@ async def test_other_ids_stay_in_the_events_ids() -> None:
     longest = "y" * 246
     await memory_of(log).append("t", [HumanMessage("a", id="1"), HumanMessage("b", id=longest)])
     assert [event["id"] for event in log.events] == ["langgraph-1", f"langgraph-{longest}"]
+
+
+async def test_messages_without_ids_get_them_and_are_appended_once() -> None:
+    log = Log()
+    memory = memory_of(log)
+    messages: list[BaseMessage] = [HumanMessage("a"), HumanMessage("a")]
+    await memory.append("t", messages)
+    messages.append(HumanMessage("b"))
+    await memory.append("t", messages)
+    await memory_of(log).append("t", messages)
+    assert log.contents == ["a", "a", "b"]

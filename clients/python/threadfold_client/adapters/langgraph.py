@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from threadfold_client.adapters.extras import needs_asynchronous, require
 
@@ -88,15 +89,16 @@ class ThreadfoldMemory:
 
     async def append(self, conversation: str, messages: Sequence[BaseMessage]) -> str | None:
         """Append a state's new messages, at most 500 in one list; returns the last known position,
-        None without any.
+        None without any. A message without an id gets one, as in a graph's ``add_messages``.
         """
         own = [m for m in messages if not (m.id or "").startswith(_WINDOW)]
+        for message in own:
+            message.id = message.id or str(uuid4())
         fresh = await self._unsent(conversation, own)
         for begin in range(0, len(fresh), MAX_MESSAGES):
             part = fresh[begin : begin + MAX_MESSAGES]
             answer = await self._client.append(conversation, [_with_id(m) for m in part])
-            known, _ = self._last.get(conversation, ("", None))
-            self._last[conversation] = part[-1].id or known, answer.position
+            self._last[conversation] = part[-1].id or "", answer.position
             self._last.move_to_end(conversation)
             if len(self._last) > MAX_THREADS:
                 self._last.popitem(last=False)
@@ -152,8 +154,7 @@ def _thread(config: RunnableConfig) -> str:
 
 
 def _with_id(message: BaseMessage) -> dict[str, Any]:
-    event = to_event(message)
-    return {**event, "id": _event_id(message.id)} if message.id else event
+    return {**to_event(message), "id": _event_id(message.id or "")}
 
 
 def _event_id(message_id: str) -> str:
