@@ -60,24 +60,25 @@ class TopicFeed(ABC):
         await end_tasks([self._task])
         await self._close()
 
-    async def ready(self, timeout: float = 10.0) -> None:  # noqa: ASYNC109
+    async def ready(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Wait until the store has what was on the topic when the feed began.
 
         Raises:
-            WaitTimedOut: it does not within ``timeout`` seconds.
+            WaitTimedOut: it does not within ``timeout`` seconds (None: 10, and at most the append
+                time-out).
         """
         if not self.is_ready:
-            await self._wait(lambda: self.is_ready, timeout)
+            await self._wait(lambda: self.is_ready, self._patience(timeout))
 
     async def caught_up(
         self,
         partitions: Iterable[int] | None = None,
-        timeout: float = 10.0,  # noqa: ASYNC109
+        timeout: float | None = None,  # noqa: ASYNC109
     ) -> None:
         """Wait until the store has everything that is now in these partitions (None: in all).
 
         Raises:
-            WaitTimedOut: it does not within ``timeout`` seconds.
+            WaitTimedOut: it does not within ``timeout`` seconds (None: as :meth:`ready`).
             KafkaUnavailable: the topic cannot be read now.
         """
         await self.ready(timeout)
@@ -88,7 +89,10 @@ class TopicFeed(ABC):
         async with reading_kafka(self._settings, f"reading topic {self._topic}"):
             found = await asyncio.gather(*(end_offset(consumer, place) for place in places))
         ends = {place.partition: end for place, end in zip(places, found, strict=True)}
-        await self._wait(lambda: self._reached(ends), timeout)
+        await self._wait(lambda: self._reached(ends), self._patience(timeout))
+
+    def _patience(self, timeout: float | None) -> float:
+        return min(10.0, self._settings.append_timeout) if timeout is None else timeout
 
     @property
     def is_ready(self) -> bool:

@@ -91,7 +91,7 @@ class TurnFeed(TopicFeed):
             await self._go_on(self._consumer)
         await super()._step()
 
-    async def has_all_of(self, key: Key | None, timeout: float = 10.0) -> None:  # noqa: ASYNC109
+    async def has_all_of(self, key: Key | None, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Wait until the index has all that is in a conversation's log now (None: in every log);
         raises as :meth:`caught_up` says.
         """

@@ -5,10 +5,13 @@ in their log, to the user's key; and what a rollback and an erasure mean.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import msgspec
+import pytest
 
+from projections.errors import WaitTimedOut
 from projections.events.codec import full_type
 from projections.events.types import MemorySaved
 from projections.memory.identity import Scope
@@ -17,13 +20,14 @@ from projections.names import Key, parse_key, users_log
 from streams.control.control_topic import Control
 from streams.control.state import Generation
 from streams.encryption.master_keys import new_master
-from streams.encryption.payload_cipher import is_sealed, kid_in, open_value
+from streams.encryption.payload_cipher import Unsealed, is_sealed, kid_in, open_value
 from streams.memory.feed import MemoryFeed
 from streams.memory.sqlite_store import SqliteMemories
 from streams.settings.settings import Settings
 from tests.support.erasure import no_text
 from tests.support.grep import raw_records
 from tests.support.memories import saved
+from tests.support.ports import closed_port
 from tests.support.worker import running_worker, until
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
@@ -169,3 +173,14 @@ async def test_accepted_events_reach_the_users_key_and_an_erasure_takes_their_te
         assert not any(scope.tenant == "sealed" for scope in left_in_a_store)
         kind = full_type("memory.saved").encode()
         assert sum(kind in (value or b"") for _, value in await sealed_records(made)) == 2
+
+
+async def test_a_read_waits_for_a_memory_that_is_not_fed_no_longer_than_for_an_append() -> None:
+    settings = Settings(kafka=f"127.0.0.1:{closed_port()}", append_timeout=0.3)
+    feed = MemoryFeed(settings, Unsealed(), SqliteMemories())
+    feed.start()
+    begun = time.monotonic()
+    with pytest.raises(WaitTimedOut):
+        await feed.has_all_of("acme", ANN)
+    assert time.monotonic() - begun < 5
+    await feed.stop()
