@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any, Literal
@@ -30,6 +31,10 @@ from threadfold.gateway.handshakes import after_handshake, report
 from threadfold.gateway.receiving import received
 from threadfold.gateway.tls import Certificate, certificate_of
 
+SWITCH = 0.0005
+"""Seconds for which a thread that reads a body holds up the event loop at each of its calls that
+release the interpreter's lock; Python's own are ten times as long.
+"""
 GRACE = 10
 """Seconds that requests under way may take after SIGTERM."""
 
@@ -89,6 +94,7 @@ def serve(settings: Settings) -> None:
     """
     check_exposure(settings)
     return_memory()  # of large bodies and answers
+    sys.setswitchinterval(SWITCH)
     connections = connections_of(settings)
     limits = limits_within(connections.most)
     serve_app(create_gateway(settings, tune_gc, limits), settings, connections=connections)
