@@ -19,7 +19,7 @@ from __future__ import annotations
 from projections.errors import InvalidPosition
 from projections.events.types import Summary, absolute, delta
 from projections.names import parse_position
-from projections.window.entry import EARLY, RANGES, Entry, Kind
+from projections.window.entry import RANGES, Entry, Kind
 from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 
@@ -141,8 +141,7 @@ def drop_span(window: Window, last: int, count: int, kept: set[int]) -> None:
     end = _find_end(window.tail, last)
     if end is None:
         raise ValueError(f"offset {last} is not in the tail")
-    for entry in _parted(window.tail[: end + 1], kept):
-        entry.link = EARLY
+    window.part({entry.offset for entry in _parted(window.tail[: end + 1], kept)})
     held = window.tail[end]
     if held.offset == last:
         window.cover(end + 1, kept)

@@ -103,23 +103,31 @@ def _shown(groups: Sequence[Group]) -> dict[int, str]:
 
 
 def _late(results: Sequence[Entry], groups: Sequence[Group]) -> list[Entry]:
-    """Those of the results whose calls have been: not one that waits for its call, and not one more
-    of a call in sight, which has its result.
+    """Those of the results whose calls have been: not one that waits for its call, and none that
+    repeats what stands with a call in sight. Of a reused id another call may have been.
     """
     if not results:
         return []
-    ids = {
-        (group.head.calls or ())[i][0]
-        for group in groups
-        if group.head.calls
-        for i in group.shown_calls()
-    }
+    shown: dict[str, list[Entry | None]] = {}
+    for group in groups:
+        for i in group.shown_calls():
+            call_id = (group.head.calls or ())[i][0]
+            shown.setdefault(call_id, []).append(group.results.get(i))
     return [
         entry
         for entry in results
         if entry.link != EARLY
-        and (entry.link or not entry.body or result_call_id(entry.body) not in ids)
+        and (
+            entry.link
+            or not entry.body
+            or not _repeats(entry, shown.get(result_call_id(entry.body), []))
+        )
     ]
+
+
+def _repeats(entry: Entry, others: Sequence[Entry | None]) -> bool:
+    """Whether one of the results in sight may have been the same; None: a call that has none."""
+    return any(one is None or one.variants or one.body == entry.body for one in others)
 
 
 def _named(window: Window, results: Sequence[Entry]) -> str:

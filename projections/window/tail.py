@@ -118,6 +118,14 @@ class Tail(TailStatistics):
             entry.link = EARLY
             self.tail_revision += 1
 
+    def part(self, results: Collection[int]) -> None:
+        """Results at these offsets, which came before their calls, do not belong to them."""
+        for entry in self.tail if results else ():
+            if entry.offset in results:
+                entry.link = EARLY
+                self._early_of = None
+                self.tail_revision += 1
+
     def _wait(self, result: Entry) -> None:
         """Note a result that came before its call."""
         if self._early_of is not None:

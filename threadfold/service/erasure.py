@@ -148,7 +148,6 @@ class Eraser:
         if not user:  # without a user it would be the tenant's own memory
             raise InvalidName("user: expected 1 or more characters")
         done = dict[str, Receipt]()
-        await self._keys.sync()
         late = await self._not_caught_up(tenant)
         own = users_log(tenant, user)
         with suppress(UnknownConversation):

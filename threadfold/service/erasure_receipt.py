@@ -20,6 +20,7 @@ CLEANER = timedelta(hours=1)
 """Added to ``max.compaction.lag.ms``, for the next segment to begin and the cleaner to run."""
 
 SETTINGS_HOLD = 60.0
+"""Seconds for which the settings of topics are used that were read."""
 
 
 class Store(msgspec.Struct):

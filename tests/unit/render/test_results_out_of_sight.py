@@ -106,6 +106,27 @@ def test_a_result_of_a_call_that_a_summary_covers_is_named_behind_a_users_messag
     assert_named_until_answered(story, "is it paid?", story.result("a", "refunded"))
 
 
+def test_a_result_of_a_covered_call_is_named_though_a_call_in_sight_has_its_id() -> None:
+    story = Story({"working_budget": 100, "keep_recent_tokens": 20, "min_messages": 2})
+    story.user("Refund both.")
+    story.call("b", "k", tool="refund")
+    story.say(events.Suspension("s", "approval", tool_call_id="k"))
+    story.result("b", "first")
+    story.user("And the other one.")
+    story.call("b", tool="refund")
+    story.user("Never mind.")
+    while story.window.covered_to < 6:
+        spoken(story, 1)
+        if story.window.meta.due is not None:
+            story.summarise()
+    story.user("is it paid?")
+    assert "first" in story.texts()
+    assert_named_until_answered(story, "is it paid?", story.result("b", "refunded"))
+    story.user("and now?")
+    story.result("b", "first")
+    assert context(story)["messages"][-1]["content"] == "and now?", "that repeats the one in sight"
+
+
 @pytest.mark.parametrize("name", STABLE)
 def test_a_result_is_named_whose_call_was_out_of_sight_before_its_approval(name: str) -> None:
     story = Story({**WIDE, **LIMITS[name]})
