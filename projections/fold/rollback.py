@@ -119,7 +119,8 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
 
 class LaterSummaries:
     """Takes summaries that came after the target, and are of nothing but what was before the last
-    group up to there, into the fold up to there: what is to be answered stays verbatim.
+    group up to there, into the fold up to there: what is to be answered stays verbatim, and so do
+    calls that wait there.
 
     Args:
         chain: accepted summaries, newest first (``projections.fold.replay.summary_chain``).
@@ -147,7 +148,9 @@ class LaterSummaries:
     def _acceptance_of(self, at: int, event: events.SummaryEvent) -> Acceptance | None:
         data = event.data
         tokens = trusted_tokens(data, event.tokens, self.window.policy.encoding)
-        fits = parse_position(data.span.to).offset < self._end
+        last, kept = parse_position(data.span.to).offset, set(events.absolute(data.span.kept))
+        waits = any(at <= last and at not in kept for at, _ in self.window.state.waiting())
+        fits = last < self._end and not waits
         if fits and why_not(self.window, data, restoring=True) is None:
             return Acceptance(self.window, at, data, tokens)
         return None

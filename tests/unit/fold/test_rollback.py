@@ -385,3 +385,33 @@ def test_the_tails_path_and_the_logs_path_give_the_same_render(
         local.state.suspensions == restored.state.suspensions
         and local.state.calls == restored.state.calls
     )
+
+
+def test_a_call_that_waited_at_the_target_waits_again_though_a_later_summary_covers_it() -> None:
+    talks = talk()
+
+    def chat(count: int) -> None:
+        for _ in range(count):
+            talks.say(KEY, events.Message("assistant", "word " * 20), tokens=40)
+
+    talks.say(KEY, events.Message("user", "Look it up."), tokens=10)
+    for name in "ab":
+        call = events.ToolCall(name, "look", "{}")
+        talks.say(KEY, events.Message("assistant", f"I look {name}.", tool_calls=[call]), tokens=20)
+    talks.say(KEY, events.Suspension("s", "approval", tool_call_id="b"))
+    chat(25)
+    target = talks.next_offset - 1
+    talks.say(KEY, events.Message("user", "Never mind."), tokens=10)  # "a" is given up
+    while talks.windows[KEY].meta.due is not None:
+        assert talks.summarise(KEY) is Status.APPLIED
+    window = talks.windows[KEY]
+    assert 1 not in {entry.offset for entry in window.tail} and 10 < window.covered_to < target
+    while talks.windows[KEY].covered_to <= target:
+        chat(1)
+        if talks.windows[KEY].meta.due is not None:
+            assert talks.summarise(KEY) is Status.APPLIED
+    assert back(talks, f"{PARTITION}-{target}") is Status.APPLIED
+    window = talks.windows[KEY]
+    assert [found.id for found in window.state.calls] == ["a", "b"]
+    assert 1 in {entry.offset for entry in window.tail}
+    assert window.image() == replay(KEY, PARTITION, RULES, talks.logs[KEY]).image()
