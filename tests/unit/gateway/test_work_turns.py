@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 
 import pytest
 
@@ -43,26 +42,6 @@ async def test_work_that_took_longer_is_made_up_for_by_some_later_steps() -> Non
     # A second one begins before it is known how long the first takes.
     pauses = [third - first for first, third in zip(begun, begun[2:], strict=False)]
     assert all(MOST_OWED <= pause <= 3 * MOST_OWED for pause in pauses)
-
-
-async def test_those_that_took_long_do_not_all_go_on_in_one_step() -> None:
-    turns, step, parts = WorkTurns(0.001), 0, list[int]()
-    come = asyncio.Event()
-
-    async def work() -> None:
-        busy(0.002)
-        await come.wait()
-        parts.append(step)
-        busy(0.002)
-
-    tasks = [asyncio.create_task(turns.work("a", work)) for _ in range(8)]
-    for _ in range(100):
-        await asyncio.sleep(0)
-    come.set()
-    while not all(task.done() for task in tasks):
-        step += 1
-        await asyncio.sleep(0)
-    assert len(parts) == 8 and max(Counter(parts).values()) == 1
 
 
 async def test_time_is_counted_but_not_that_of_waiting() -> None:
