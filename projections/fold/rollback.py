@@ -148,9 +148,7 @@ class LaterSummaries:
     def _acceptance_of(self, at: int, event: events.SummaryEvent) -> Acceptance | None:
         data = event.data
         tokens = trusted_tokens(data, event.tokens, self.window.policy.encoding)
-        last, kept = parse_position(data.span.to).offset, set(events.absolute(data.span.kept))
-        waits = any(at <= last and at not in kept for at, _ in self.window.state.waiting())
-        fits = last < self._end and not waits
+        fits = parse_position(data.span.to).offset < self._end
         if fits and why_not(self.window, data, restoring=True) is None:
             return Acceptance(self.window, at, data, tokens)
         return None

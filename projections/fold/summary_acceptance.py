@@ -20,13 +20,15 @@ from projections.errors import InvalidPosition
 from projections.events.types import Summary, absolute, delta
 from projections.names import parse_position
 from projections.window.entry import RANGES, Entry, Kind
+from projections.window.groups import Link
 from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 
 
 def why_not(window: Window, summary: Summary, *, restoring: bool = False) -> str | None:
     """Why the window does not take this summary, or None when it does. Where a rollback is
-    ``restoring`` an earlier window, only the summaries that knew its last rollback come back.
+    ``restoring`` an earlier window, only the summaries that knew its last rollback come back, and
+    none that covers a call which may still be answered there.
     """
     meta = window.meta
     if summary.previous != (meta.summary.summary_id if meta.summary else None):
@@ -53,7 +55,8 @@ def why_not(window: Window, summary: Summary, *, restoring: bool = False) -> str
         return "its span does not end at an event of the window"
     if not known and not _names_all(window.tail[: end + 1], summary):
         return "it does not know the latest rollback, nor name all events of its span"
-    return _why_not_span(window, summary, first.offset, last.offset, end)
+    calls = window.state.waiting() if restoring else window.state.suspended()
+    return _why_not_span(window, summary, first.offset, last.offset, end, calls)
 
 
 def _names_all(span: list[Entry], summary: Summary) -> bool:
@@ -61,7 +64,9 @@ def _names_all(span: list[Entry], summary: Summary) -> bool:
     return bool(summary.span.positions) and all(entry.offsets() is not None for entry in span)
 
 
-def _why_not_span(window: Window, summary: Summary, first: int, last: int, end: int) -> str | None:
+def _why_not_span(
+    window: Window, summary: Summary, first: int, last: int, end: int, calls: set[Link]
+) -> str | None:
     kept = set(absolute(summary.span.kept))
     span = window.tail[: end + 1]
     covered = [entry for entry in span if entry.offset not in kept]
@@ -79,7 +84,7 @@ def _why_not_span(window: Window, summary: Summary, first: int, last: int, end: 
     ]
     if any((head > last and not stays) or whole.get(head, stays) != stays for head, stays in links):
         return "its span separates a call from its result"
-    if any(offset in whole and not whole[offset] for offset, _ in window.state.suspended()):
+    if any(offset in whole and not whole[offset] for offset, _ in calls):
         return "its span covers a call that waits for an answer"
     if summary.span.positions and not _positions_hold(
         covered, last, absolute(summary.span.positions)
