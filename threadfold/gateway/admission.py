@@ -36,6 +36,7 @@ from threadfold.gateway.connections import client_of, on_left, tell_keyed
 from threadfold.gateway.credentials import bearer, stream_token
 from threadfold.gateway.declaration import Cost, Route
 from threadfold.gateway.end_users import reach
+from threadfold.gateway.long_turns import is_long
 from threadfold.gateway.loop_turns import Turns
 from threadfold.gateway.origins import Origins
 from threadfold.gateway.problems import problem_of
@@ -242,7 +243,9 @@ class Admission:
         with slot:
             counted = slot.counted(receive)
             response = await self._work_turns.work(
-                tenant or "", partial(self._held, route, parts, scope, counted)
+                tenant or "",
+                partial(self._held, route, parts, scope, counted),
+                long=route.cost is Cost.APPEND and is_long(scope),
             )
             if route.streams:
                 send = in_turns(send, self._turns_to_send, tenant)

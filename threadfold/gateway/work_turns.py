@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Generator
 from types import coroutine
 from typing import Any, TypeVar
 
+from threadfold.gateway.long_turns import LongTurns
 from threadfold.gateway.loop_turns import Turns
 
 Answer = TypeVar("Answer")
@@ -28,9 +29,21 @@ class WorkTurns:
     def __init__(self, most: float = WORK_SECONDS) -> None:
         self._turns = Turns(most)
         self._guess = FIRST_GUESS
+        self._long = LongTurns()
 
-    async def work(self, tenant: str, begin: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
-        """What the coroutine of ``begin`` returns, which begins when it is the tenant's turn."""
+    async def work(
+        self,
+        tenant: str,
+        begin: Callable[[], Coroutine[Any, Any, Answer]],
+        long: bool = False,
+    ) -> Answer:
+        """What the coroutine of ``begin`` returns, which begins when it is the tenant's turn (none
+        of a caller in this process); raises :class:`QuotaExceeded` if it is ``long`` and would wait
+        too long for it.
+        """
+        if tenant:
+            self._long.note(tenant)
+        end = await self._long.take(tenant) if tenant and long else None
         took, counted = 0.0, min(self._guess, self._turns.most)
 
         def count(seconds: float) -> None:
@@ -45,6 +58,8 @@ class WorkTurns:
         try:
             return await timed(begin(), count)
         finally:
+            if end is not None:
+                end(took)
             self._turns.charge(took - counted)
             self._guess = max(took, FADES * self._guess)
 

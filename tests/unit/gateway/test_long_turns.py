@@ -1,0 +1,118 @@
+"""A tenant's long requests have a pace while other tenants have requests, and none alone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from projections.errors import QuotaExceeded
+from tests.support.busy import busy
+from threadfold.gateway.long_turns import FIRST_GUESS, LONG, MOST, SHARE, LongTurns, is_long
+from threadfold.gateway.work_turns import WorkTurns
+
+STEP = FIRST_GUESS * SHARE
+
+
+async def begun(turns: LongTurns, count: int, tenant: str = "many") -> list[float]:
+    """Seconds after which each of so many requests of a tenant begins, that come at once."""
+    since, found = time.monotonic(), list[float]()
+
+    async def take() -> None:
+        turns.note(tenant)
+        await turns.take(tenant)
+        found.append(time.monotonic() - since)
+
+    await asyncio.gather(*(take() for _ in range(count)))
+    return found
+
+
+async def test_long_requests_begin_one_after_the_other_while_others_have_requests() -> None:
+    turns = LongTurns()
+    turns.note("other")
+    found = await begun(turns, 6)
+    assert all(at >= i * STEP * 0.9 for i, at in enumerate(found))
+
+
+async def test_a_tenant_that_is_alone_is_not_held_back() -> None:
+    now = 0.0
+    turns = LongTurns(lambda: now)
+    turns.note("other")
+    now = 2.0
+    turns.note("many")
+    ends = [await turns.take("many") for _ in range(1000)]
+    for end in ends:
+        end(FIRST_GUESS)
+    assert max(await begun(turns, 1000)) < STEP * 500
+
+
+async def test_what_took_longer_than_it_was_guessed_leaves_others_as_much_more_time() -> None:
+    now = 0.0
+    turns = LongTurns(lambda: now)
+    turns.note("other")
+    end = await turns.take("many")
+    end(0.05)
+    now = 0.05 * SHARE - 0.1
+    turns.note("other")
+    since = time.monotonic()
+    await turns.take("many")
+    assert time.monotonic() - since >= 0.09
+
+
+async def test_an_event_loop_that_stood_still_holds_nobody_back_for_long() -> None:
+    now = 0.0
+    turns = LongTurns(lambda: now)
+    turns.note("other")
+    (await turns.take("many"))(3600.0)
+    now = MOST * SHARE
+    turns.note("other")
+    async with asyncio.timeout(0.5):
+        await turns.take("many")
+
+
+async def test_one_that_would_wait_too_long_is_refused_and_other_tenants_are_not() -> None:
+    turns = LongTurns(lambda: 0.0)
+    turns.note("other")
+    waiting = [asyncio.create_task(turns.take("many")) for _ in range(400)]
+    await asyncio.sleep(0)
+    try:
+        with pytest.raises(QuotaExceeded, match="tenant many has as many long requests"):
+            await turns.take("many")
+        async with asyncio.timeout(1):
+            turns.note("many")
+            await turns.take("other")
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_short_requests_of_a_tenant_pass_its_long_ones() -> None:
+    turns, done = WorkTurns(), list[str]()
+
+    async def work(name: str) -> None:
+        busy(FIRST_GUESS if name == "long" else 0)
+        done.append(name)
+
+    await turns.work("other", lambda: work("other"))
+    long = [
+        asyncio.create_task(turns.work("many", lambda: work("long"), long=True)) for _ in range(3)
+    ]
+    await asyncio.sleep(0)
+    await turns.work("many", lambda: work("short"))
+    await asyncio.gather(*long)
+    assert done == ["other", "long", "short", "long", "long"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "long"),
+    [
+        (b"content-length", str(LONG).encode(), True),
+        (b"content-length", str(LONG - 1).encode(), False),
+        (b"transfer-encoding", b"chunked", True),
+        (b"accept", b"*/*", False),
+    ],
+)
+def test_a_request_is_long_by_its_body(name: bytes, value: bytes, long: bool) -> None:
+    assert is_long({"headers": [(name, value)]}) is long

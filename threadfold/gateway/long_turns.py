@@ -1,0 +1,107 @@
+"""The pace of a tenant's long requests. While other tenants have requests, too, they begin one
+after the other, and the event loop has time for others in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.types import Scope
+
+from projections.errors import QuotaExceeded
+from threadfold.gateway.request import announced_length
+
+LONG = 8 << 10
+"""Bytes of a body from which on a request is a long one."""
+SHARE = 4
+"""A tenant's long requests have one of so many parts of the event loop's time at most."""
+ACTIVE = 1.0
+"""For so many seconds after its last request a tenant counts as one that has requests."""
+PATIENCE = 5.0
+"""Seconds that a long request may wait."""
+FIRST_GUESS = 0.005
+MOST = 0.25
+"""Seconds that the first long request of a tenant is guessed to take, and that any counts at
+most: the event loop may have stood still for another reason.
+"""
+TENANTS = 1_000
+"""The pace of so many tenants is kept: of those whose long requests came last."""
+
+
+def is_long(scope: Scope) -> bool:
+    """Whether a request's body is a long one, or may be."""
+    if announced_length(scope) >= LONG:
+        return True
+    return any(name == b"transfer-encoding" for name, _ in scope["headers"])
+
+
+@dataclass(slots=True)
+class _Pace:
+    """When a tenant's next long request may begin, and how long it is guessed to take."""
+
+    next: float = 0.0
+    guess: float = FIRST_GUESS
+
+    def took(self, seconds: float, guessed: float) -> None:
+        """One that was guessed has ended."""
+        seconds = min(seconds, MOST)
+        self.guess += (seconds - self.guess) / SHARE
+        self.next += (seconds - guessed) * SHARE
+
+
+class LongTurns:
+    """The pace of the long requests of one event loop. A tenant that is alone is not held back."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._paces: OrderedDict[str, _Pace] = OrderedDict()
+        self._last = self._before = ("", float("-inf"))
+
+    def note(self, tenant: str) -> None:
+        """A request of this tenant has come."""
+        if self._last[0] != tenant:
+            self._before = self._last
+        self._last = tenant, self._clock()
+
+    async def take(self, tenant: str) -> Callable[[float], None]:
+        """Wait until the tenant's next long request may begin. Returns what has to be called at its
+        end, with the seconds of the event loop that it took.
+
+        Raises:
+            QuotaExceeded: so many of the tenant's wait that this one would for more than
+                :data:`PATIENCE`.
+        """
+        pace, now = self._pace_of(tenant), self._clock()
+        guess, wait = pace.guess, pace.next - now
+
+        def end(seconds: float) -> None:
+            pace.took(seconds, guess)
+
+        if not self._others_than(tenant, now):
+            pace.next = now
+            return end
+        if wait > PATIENCE:
+            raise QuotaExceeded(
+                f"tenant {tenant} has as many long requests under way as it may have beside other"
+                f" tenants: this one would wait for {wait:.0f} s; send fewer at a time"
+            )
+        pace.next = max(now, pace.next) + guess * SHARE
+        if wait > 0:
+            await asyncio.sleep(wait)
+        return end
+
+    def _others_than(self, tenant: str, now: float) -> bool:
+        """Whether other tenants have requests."""
+        _, at = self._before if self._last[0] == tenant else self._last
+        return now - at < ACTIVE
+
+    def _pace_of(self, tenant: str) -> _Pace:
+        pace = self._paces.setdefault(tenant, _Pace())
+        self._paces.move_to_end(tenant)
+        if len(self._paces) > TENANTS:
+            self._paces.popitem(last=False)
+        return pace
