@@ -72,7 +72,7 @@ def _resolve(window: Window, to: str) -> int | None:
 
 def _index_at(window: Window, target: int) -> int | None:
     """Where in the tail the target stands, or None when only the log can tell: also where a summary
-    that came later has taken the last message before it.
+    that came later has taken the last message before it, or a call that may have waited there.
     """
     reached = window.covered_to
     at = next(
@@ -86,6 +86,8 @@ def _index_at(window: Window, target: int) -> int | None:
     summary = window.meta.summary
     if at is None or summary is None or summary.offset <= target:
         return at
+    if summary.unanswered is not None and summary.unanswered > target:
+        return None
     said = (entry.offset for entry in window.tail[: at + 1] if entry.kind in RENDERED)
     return at if any(offset > reached for offset in said) else None
 

@@ -139,6 +139,20 @@ def _find_end(tail: list[Entry], last: int) -> int | None:
     return None
 
 
+def covers_unanswered(window: Window, last: int, kept: set[int]) -> bool:
+    """Whether a valid span (as of :func:`drop_span`) covers a call without its result, or may."""
+    calls, answered = set[Link](), set[Link]()
+    for entry in window.tail:
+        if entry.start > last:
+            break
+        if entry.kind == Kind.HELD and entry.tokens:
+            return True
+        if entry.offset not in kept:
+            calls.update((entry.offset, i) for i in range(len(entry.calls or ())))
+            answered.update([entry.link] if entry.link is not None else [])
+    return not calls <= answered
+
+
 def drop_span(window: Window, last: int, count: int, kept: set[int]) -> None:
     """Take what a span covers out of the tail (``why_not`` has found it valid): up to offset
     ``last``, but for the ``kept`` offsets.

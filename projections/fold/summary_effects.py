@@ -6,7 +6,7 @@ from projections.events import types as events
 from projections.fold.append import fold_again
 from projections.fold.known_events import KnownEvents, NotRead
 from projections.fold.rehydration import tools_of
-from projections.fold.summary_acceptance import drop_span
+from projections.fold.summary_acceptance import covers_unanswered, drop_span
 from projections.fold.summary_length import fit_summary
 from projections.fold.undone_cuts import made_since, replace_entries, undone, whole_again
 from projections.names import parse_position
@@ -95,8 +95,12 @@ class Acceptance:
             self._tools = tools_of(window.tail)
         inside = [offset for offset in self.late if offset <= self._last]
         replace_entries(window, undone(window, inside, self._at, texts))
-        drop_span(window, self._last, data.span.count, self._kept)
         summary = active_summary(window, data, self._offset, self._tokens)
+        if covers_unanswered(window, self._last, self._kept):
+            summary.unanswered = self._offset
+        elif window.meta.summary is not None:
+            summary.unanswered = window.meta.summary.unanswered
+        drop_span(window, self._last, data.span.count, self._kept)
         window.activate_summary(summary)
         window.begin_refold()
         return summary

@@ -415,3 +415,33 @@ def test_a_call_that_waited_at_the_target_waits_again_though_a_later_summary_cov
     assert [found.id for found in window.state.calls] == ["a", "b"]
     assert 1 in {entry.offset for entry in window.tail}
     assert window.image() == replay(KEY, PARTITION, RULES, talks.logs[KEY]).image()
+
+
+def test_a_call_that_a_later_summary_took_waits_again_at_a_target_in_the_tail() -> None:
+    def given_up(count: int) -> tuple[Talks, int]:
+        """A talk whose call is given up after so many messages, at the target, and summarised."""
+        talks = talk()
+        talks.say(KEY, events.Message("user", "Look it up."), tokens=10)
+        call = events.ToolCall("a", "look", "{}")
+        talks.say(KEY, events.Message("assistant", "I look.", tool_calls=[call]), tokens=20)
+        said = 0
+        while 1 in {entry.offset for entry in talks.windows[KEY].tail}:
+            talks.say(KEY, events.Message("assistant", "word " * 20), tokens=40)
+            said += 1
+            if said == count:
+                target = talks.next_offset - 1
+                talks.say(KEY, events.Message("user", "Never mind."), tokens=10)
+            if talks.windows[KEY].meta.due is not None:
+                assert talks.summarise(KEY) is Status.APPLIED
+        return talks, target
+
+    talks, target = next(
+        (talks, target)
+        for talks, target in map(given_up, range(15, 60))
+        if talks.windows[KEY].covered_to < target
+    )
+    assert back(talks, f"{PARTITION}-{target}") is Status.APPLIED
+    window = talks.windows[KEY]
+    assert [found.id for found in window.state.calls] == ["a"]
+    assert 1 in {entry.offset for entry in window.tail}
+    assert window.image() == replay(KEY, PARTITION, RULES, talks.logs[KEY]).image()
