@@ -12,7 +12,14 @@ from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INVALID_PARAMS,
+    CallToolResult,
+    GetPromptResult,
+    InputRequiredResult,
+    ToolAnnotations,
+)
 from pydantic import Field, ValidationError
 
 from projections.names import one_line
@@ -100,6 +107,17 @@ class _Server(MCPServer[Any]):
             if isinstance(error.__cause__, ToolError):
                 raise error.__cause__ from None  # without what the SDK puts before the line
             raise
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        context: Context[Any, Any] | None = None,
+    ) -> GetPromptResult | InputRequiredResult:
+        raise MCPError(
+            code=INVALID_PARAMS,
+            message=f"prompt {one_line(name)} is not known: this server has tools only",
+        )
 
 
 class _Tools:

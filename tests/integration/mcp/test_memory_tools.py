@@ -154,6 +154,13 @@ async def test_what_is_no_argument_and_no_id_is_refused_by_name(world: World, us
         assert len(await refused(client, "x" * 50_000)) < 250  # its name is a header, too
 
 
+async def test_a_prompt_is_refused_by_name(world: World, user: str) -> None:
+    async with world.over_http(await world.token(user)) as client:
+        with pytest.raises(MCPError, match="prompt hello is not known") as refused:
+            await client.get_prompt("hello")
+        assert refused.value.error.code == -32602
+
+
 async def test_heads_are_limited_as_at_the_gateway(world: World) -> None:
     async with httpx2.AsyncClient() as http:
         many = {f"X-{n}": "x" for n in range(300)}  # few bytes: the answer comes after all of them
