@@ -16,24 +16,23 @@ from projections.errors import QuotaExceeded
 from threadfold.gateway.request import announced_length
 
 LONG = 8 << 10
-"""Bytes of a body from which on a request is a long one."""
+"""Bytes of a body from which on a request may be a long one."""
 SHARE = 4
 """A tenant's long requests have one of so many parts of the event loop's time at most."""
 ACTIVE = 1.0
 """For so many seconds after its last request a tenant counts as one that has requests."""
 PATIENCE = 5.0
 """Seconds that a long request may wait."""
-FIRST_GUESS = 0.005
-MOST = 0.25
-"""Seconds that the first long request of a tenant is guessed to take, and that any counts at
-most: the event loop may have stood still for another reason.
+LEAST, MOST = 0.003, 0.25
+"""Seconds of the event loop: a request that takes less counts nothing (one large message does), and
+none counts more, because the event loop may have stood still for another reason.
 """
 TENANTS = 1_000
 """The pace of so many tenants is kept: of those whose long requests came last."""
 
 
 def is_long(scope: Scope) -> bool:
-    """Whether a request's body is a long one, or may be."""
+    """Whether a request may be a long one, as far as its head says."""
     if announced_length(scope) >= LONG:
         return True
     return any(name == b"transfer-encoding" for name, _ in scope["headers"])
@@ -41,14 +40,16 @@ def is_long(scope: Scope) -> bool:
 
 @dataclass(slots=True)
 class _Pace:
-    """When a tenant's next long request may begin, and how long it is guessed to take."""
+    """When a tenant's next long request may begin, and how long it is guessed to take: nothing, as
+    long as none has ended.
+    """
 
     next: float = 0.0
-    guess: float = FIRST_GUESS
+    guess: float = 0.0
 
     def took(self, seconds: float, guessed: float) -> None:
         """One that was guessed has ended."""
-        seconds = min(seconds, MOST)
+        seconds = min(seconds, MOST) if seconds >= LEAST else 0.0
         self.guess += (seconds - self.guess) / SHARE
         self.next += (seconds - guessed) * SHARE
 
