@@ -15,15 +15,15 @@ from starlette.types import Scope
 from projections.errors import QuotaExceeded
 from threadfold.gateway.request import announced_length
 
-LONG = 8 << 10
+LONG = 1 << 10
 """Bytes of a body from which on a request may be a long one."""
 SHARE = 4
 """A tenant's long requests have one of so many parts of the event loop's time at most."""
 ACTIVE = 1.0
 """For so many seconds after its last request a tenant counts as one that has requests."""
-PATIENCE = 5.0
+PATIENCE = 10.0
 """Seconds that a long request may wait."""
-LEAST, MOST = 0.003, 0.25
+LEAST, MOST = 0.001, 0.25
 """Seconds of the event loop: a request that takes less counts nothing (one large message does), and
 none counts more, because the event loop may have stood still for another reason.
 """

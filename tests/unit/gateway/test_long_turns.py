@@ -89,7 +89,9 @@ async def test_one_that_would_wait_too_long_is_refused_and_other_tenants_are_not
     turns = LongTurns(lambda: 0.0)
     await learnt(turns, TOOK)
     turns.note("other")
-    waiting = [asyncio.create_task(turns.take("many")) for _ in range(400)]
+    waiting = [
+        asyncio.create_task(turns.take("many")) for _ in range(int(2 * PATIENCE / (TOOK * SHARE)))
+    ]
     await asyncio.sleep(0)
     try:
         with pytest.raises(QuotaExceeded, match="tenant many has as many long requests"):
