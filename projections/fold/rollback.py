@@ -86,7 +86,7 @@ def _index_at(window: Window, target: int) -> int | None:
     summary = window.meta.summary
     if at is None or summary is None or summary.offset <= target:
         return at
-    if summary.unanswered is not None and summary.unanswered > target:
+    if summary.waited is not None and summary.waited > target:
         return None
     said = (entry.offset for entry in window.tail[: at + 1] if entry.kind in RENDERED)
     return at if any(offset > reached for offset in said) else None

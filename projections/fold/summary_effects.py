@@ -96,11 +96,13 @@ class Acceptance:
         inside = [offset for offset in self.late if offset <= self._last]
         replace_entries(window, undone(window, inside, self._at, texts))
         summary = active_summary(window, data, self._offset, self._tokens)
-        if covers_unanswered(window, self._last, self._kept):
-            summary.unanswered = self._offset
-        elif window.meta.summary is not None:
-            summary.unanswered = window.meta.summary.unanswered
+        waited = covers_unanswered(window, self._last, self._kept)
         drop_span(window, self._last, data.span.count, self._kept)
+        held = [each.call[0] for each in window.meta.base.suspensions if each.call is not None]
+        if waited or any(head <= self._last and head not in self._kept for head in held):
+            summary.waited = self._offset
+        elif window.meta.summary is not None:
+            summary.waited = window.meta.summary.waited
         window.activate_summary(summary)
         window.begin_refold()
         return summary

@@ -31,8 +31,8 @@ class Due(Struct, array_like=True, frozen=True):
 
 class ActiveSummary(Struct, array_like=True):
     """The accepted summary a window stands on. ``offset`` is the summary event's own, ``to`` the
-    last one it covers; ``unanswered`` is where the latest stands, of this one and those before it,
-    that covers a call without its result.
+    last one it covers; ``waited`` is where the latest stands, of this one and those before it, that
+    covers a call which may have waited at the end of its span.
     """
 
     summary_id: str
@@ -43,7 +43,7 @@ class ActiveSummary(Struct, array_like=True):
     trust: str
     previous: str | None = None
     previous_offset: int | None = None
-    unanswered: int | None = None
+    waited: int | None = None
 
 
 class Quarantine(Struct, array_like=True):
