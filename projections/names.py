@@ -17,6 +17,8 @@ NAME_PATTERN = r"[A-Za-z0-9._:-]{1,128}"
 USERS_LOG_PATTERN = r"~[0-9a-f]{32}"
 LOG_PATTERN = rf"(?:{NAME_PATTERN}|{USERS_LOG_PATTERN})"
 """The part of a record's key after the tenant: a conversation, or a user's own log."""
+LONGEST_KEY = 257
+"""Bytes of a record's key: two names, and the slash between them."""
 _NAME = re.compile(NAME_PATTERN, re.ASCII)
 _LOG = re.compile(LOG_PATTERN, re.ASCII)
 POSITION_PATTERN = r"([0-9]{1,9})-([0-9]{1,18})"
@@ -113,9 +115,14 @@ def users_log(tenant: str, user: str | None) -> Key:
     return Key(tenant, "~" + user_tag(tenant, user))
 
 
-@lru_cache(maxsize=65536)
 def parse_key(raw: bytes) -> Key | None:
     """Read a record's key, or None when it is not one (such a record belongs to nobody)."""
+    # Other producers may send keys of a megabyte: the cache would hold them.
+    return None if len(raw) > LONGEST_KEY else _parse_key(raw)
+
+
+@lru_cache(maxsize=65536)
+def _parse_key(raw: bytes) -> Key | None:
     try:
         tenant, slash, conversation = raw.decode("ascii").partition("/")
     except UnicodeDecodeError:

@@ -9,7 +9,7 @@ from typing import Protocol
 from projections.events.types import AnyEvent, LoopDetected, SummaryEvent
 from projections.fold.extraction_due import Extraction
 from projections.fold.outcomes import Outcome, Status, Taught
-from projections.names import Key, Position
+from projections.names import LONGEST_KEY, Key, Position
 from projections.window.trace_steps import Cut
 from streams.log.log import Raw
 from streams.partition.failure_share import Failing
@@ -40,6 +40,13 @@ class DeadLetter:
     key: bytes | None
     cause: str
     kind: str = RECORD
+
+
+def letter_key(key: bytes | None) -> bytes:
+    """The key of a letter about a record with this key. One that is too long to be a key is cut,
+    and still is: a producer hashes keys, byte by byte.
+    """
+    return (key or b"")[: LONGEST_KEY + 1]
 
 
 @dataclass(slots=True)

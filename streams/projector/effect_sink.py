@@ -30,7 +30,7 @@ from streams.log.log import Log, Raw
 from streams.memory.extraction_requests import request_of
 from streams.metrics.declared import ASKED, CUT_UTILIZATION, DEAD_LETTERS, SUMMARIES
 from streams.metrics.metrics import Metrics
-from streams.partition.effects import Effects
+from streams.partition.effects import Effects, letter_key
 from streams.partition.step import RECORD
 from streams.projector.memory_announcements import announcement, memories_key
 from streams.projector.tracing import compaction_span
@@ -112,7 +112,8 @@ class Publisher:
                 letter = msgspec.json.encode(
                     {"position": str(dead.position), "cause": dead.cause, "kind": dead.kind}
                 )
-                messages.append((dead.position.offset, "dead-letters", dead.key or b"", letter, []))
+                named = letter_key(dead.key)
+                messages.append((dead.position.offset, "dead-letters", named, letter, []))
         for key, offset, loop in effects.loops:
             said = not new(offset) or self._copied(key.tenant, partition, offset)
             record = None if said else _loop(key, Position(partition, offset), loop)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,3 +143,15 @@ def test_murmur2_gives_the_values_of_kafkas_own_test(data: bytes, signed: int) -
 @given(NAMES, st.integers(1, 1_000))
 def test_a_partition_is_one_of_those_there_are(name: str, partitions: int) -> None:
     assert 0 <= partition_of(Key("acme", name), partitions) < partitions
+
+
+def test_keys_that_are_too_long_are_nobodys_and_are_not_kept() -> None:
+    assert parse_key(f"{'t' * 128}/{'c' * 128}".encode()) == Key("t" * 128, "c" * 128)
+    tracemalloc.start()
+    try:
+        for i in range(50):
+            assert parse_key(b"t/" + b"x" * 100_000 + str(i).encode()) is None
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1_000_000

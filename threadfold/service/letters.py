@@ -17,6 +17,7 @@ from streams.log.kafka_log import KafkaLog
 from streams.log.log import Raw
 from streams.log.topics import partition_count
 from streams.maintenance.dead_letters import DeadLetters, closing, decoded
+from streams.partition.effects import letter_key
 from streams.partition.step import POISON, RECORD, read_row
 from streams.projector.effect_sink import Publisher
 from streams.settings.settings import Settings
@@ -132,7 +133,7 @@ async def close_record(settings: Settings, at: Position, raw: Raw) -> None:
         async with kafka_errors(settings, "writing a letter"):
             producer = await shared.get()
             await producer.send_and_wait(
-                settings.topic("dead-letters"), closing(at), raw.key or b""
+                settings.topic("dead-letters"), closing(at), letter_key(raw.key)
             )
     finally:
         await shared.stop()

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pytest
 
 from projections.events.validation import make_record
-from projections.names import Key, Position
+from projections.names import Key, Position, parse_key
 from projections.window.trace_steps import Cut
 from streams.log.log import Raw
 from streams.metrics.metrics import Metrics
@@ -31,11 +31,13 @@ class Heard(Publisher):
         settings = Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
         super().__init__(settings, log, self.metrics)
         self.sent: list[tuple[str, bytes]] = []
+        self.keys: list[bytes] = []
 
     async def _send(
         self, messages: list[tuple[str, bytes, bytes, list[tuple[str, bytes]]]]
     ) -> None:
         self.sent += [(topic, value) for topic, _, value, _ in messages]
+        self.keys += [key for _, key, _, _ in messages]
 
 
 class CountedLog(MemoryLog):
@@ -114,3 +116,11 @@ async def test_what_is_published_is_counted_and_what_was_published_before_is_not
     buckets = found["threadfold_cut_utilization_ratio_bucket"]
     assert buckets["1.0",] == 0 and buckets["1.25",] == 1 and buckets["4.0",] == 2
     assert publisher.take_set_aside() == {0: 1}
+
+
+@pytest.mark.parametrize("first", [b"acme/", b"\xff\xfe/", b""])
+async def test_a_letter_has_the_beginning_of_a_key_that_is_too_long(first: bytes) -> None:
+    publisher, key = Heard(MemoryLog(1)), first + b"x" * 900_000
+    await publisher.publish(0, Effects(dead=[DeadLetter(Position(0, 1), key, "why")]), [])
+    (kept,) = publisher.keys
+    assert len(kept) < 1_000 and key.startswith(kept) and parse_key(kept) is None
