@@ -245,7 +245,7 @@ class Admission:
             response = await self._work_turns.work(
                 tenant or "",
                 partial(self._held, route, parts, scope, counted),
-                long=route.cost is Cost.APPEND and is_long(scope),
+                long=route.cost.appends and is_long(scope),
             )
             if route.streams:
                 send = in_turns(send, self._turns_to_send, tenant)

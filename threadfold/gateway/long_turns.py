@@ -40,12 +40,12 @@ def is_long(scope: Scope) -> bool:
 
 @dataclass(slots=True)
 class _Pace:
-    """When a tenant's next long request may begin, and how long it is guessed to take: nothing, as
+    """When a tenant's next long request may begin, and how long it is guessed to take: little, as
     long as none has ended.
     """
 
     next: float = 0.0
-    guess: float = 0.0
+    guess: float = LEAST
 
     def took(self, seconds: float, guessed: float) -> None:
         """One that was guessed has ended."""

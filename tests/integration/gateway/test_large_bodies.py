@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.support.gateway import Client, is_problem, say
+from threadfold.gateway import long_turns
 
 
 def lists(size: int) -> bytes:
@@ -62,3 +63,25 @@ async def test_large_bodies_of_other_routes_than_appends_are_taken_or_refused_by
     wrong = await call("POST", path, {"turn_id": "t", "delta": [large]})
     is_problem(wrong, 422, "field delta")
     is_problem(await call("POST", path, b'{"turn_id":"t","delta":"' + large.encode()), 400, "JSON")
+
+
+async def test_a_tenants_lists_have_a_pace_while_another_tenant_has_requests(
+    call: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_turns, "PATIENCE", 0.001)
+    lists = [[say(f"{n} {i}") for i in range(500)] for n in range(12)]
+
+    async def many() -> list[int]:
+        path = "/v1/conversations/many/events"
+        found = await asyncio.gather(*(call("POST", path, one) for one in lists))
+        for answer in found:
+            if answer.status_code != 202:
+                assert "as many long requests under way as it may have" in answer.text
+        return [answer.status_code for answer in found]
+
+    await asyncio.sleep(long_turns.ACTIVE)
+    assert set(await many()) == {202}
+    path = "/v1/conversations/here/context"
+    assert (await call("GET", path, tenant="rival")).status_code in (200, 404)
+    assert set(await many()) == {202, 429}
+    assert (await call("GET", path)).status_code in (200, 404)
