@@ -60,6 +60,10 @@ MAX_REQUEST = 16 << 20
 
 OWN_CODEC = "zstd"
 """Compresses the records that only threadfold has to read."""
+READ_SHARE = 0.65
+"""The part of the append time-out in which a read is answered. In the rest a request may wait for
+its turn: whoever asked has the answer within the time-out.
+"""
 REQUEST_SHARE = 0.2
 """The part of the append time-out that one request may take: a broker that hangs, or whose machine
 is lost, does not say so, and what was sent to it has to go to the partition's next leader within
@@ -358,10 +362,10 @@ async def _cut_off(client: Any) -> None:
 
 @asynccontextmanager
 async def reading_kafka(settings: Settings, what: str) -> AsyncIterator[None]:
-    """A read that ends within the append time-out, with its failures named by cause: a broker that
-    hangs would hold it for as long as a client's own time-outs add up to.
+    """A read that ends within :data:`READ_SHARE` of the append time-out, with its failures named by
+    cause: a broker that hangs would hold it for as long as a client's own time-outs add up to.
     """
-    limit = settings.append_timeout
+    limit = settings.append_timeout * READ_SHARE
     async with kafka_errors(settings, what):
         try:
             async with asyncio.timeout(limit):

@@ -405,7 +405,8 @@ async def test_kafka_frozen_what_needs_it_answers_within_the_append_timeout_and_
                     )
                 ]
                 took = await asyncio.gather(*(seconds(read, fails=True) for read in slow))
-                assert max(took) < made.append_timeout + 5
+                # Some wait for their turn first, for 5 s at most.
+                assert min(took) < made.append_timeout and max(took) < made.append_timeout + 5
                 for name in ("seen", "awake"):
                     read = backend.context("acme", name)
                     assert await seconds(read, fails=False) < made.append_timeout
