@@ -24,8 +24,8 @@ ACTIVE = 1.0
 PATIENCE = 10.0
 """Seconds that a long request may wait."""
 LEAST, MOST = 0.001, 0.25
-"""Seconds of the event loop: a request that takes less counts nothing (one large message does), and
-none counts more, because the event loop may have stood still for another reason.
+"""Seconds of the event loop: so much of a request does not count (one large message takes less),
+and none counts more, because the event loop may have stood still for another reason.
 """
 TENANTS = 1_000
 """The pace of so many tenants is kept: of those whose long requests came last."""
@@ -49,7 +49,7 @@ class _Pace:
 
     def took(self, seconds: float, guessed: float) -> None:
         """One that was guessed has ended."""
-        seconds = min(seconds, MOST) if seconds >= LEAST else 0.0
+        seconds = max(0.0, min(seconds, MOST) - LEAST)
         self.guess += (seconds - self.guess) / SHARE
         self.next += (seconds - guessed) * SHARE
 

@@ -39,7 +39,7 @@ async def test_long_requests_begin_one_after_the_other_while_others_have_request
     await learnt(turns, TOOK)
     turns.note("other")
     found = await begun(turns, 6)
-    assert all(at >= i * TOOK * SHARE * 0.9 for i, at in enumerate(found))
+    assert all(at >= i * (TOOK - LEAST) * SHARE * 0.9 for i, at in enumerate(found))
 
 
 async def test_requests_that_take_little_do_not_wait_for_one_another() -> None:
@@ -67,7 +67,7 @@ async def test_what_took_longer_than_it_was_guessed_leaves_others_as_much_more_t
     turns.note("other")
     end = await turns.take("many")
     end(0.05)
-    now = 0.05 * SHARE - 0.1
+    now = (0.05 - LEAST) * SHARE - 0.1
     turns.note("other")
     since = time.monotonic()
     await turns.take("many")
@@ -90,7 +90,8 @@ async def test_one_that_would_wait_too_long_is_refused_and_other_tenants_are_not
     await learnt(turns, TOOK)
     turns.note("other")
     waiting = [
-        asyncio.create_task(turns.take("many")) for _ in range(int(2 * PATIENCE / (TOOK * SHARE)))
+        asyncio.create_task(turns.take("many"))
+        for _ in range(int(2 * PATIENCE / ((TOOK - LEAST) * SHARE)))
     ]
     await asyncio.sleep(0)
     try:
