@@ -33,7 +33,7 @@ MASTER_KEYS = "master.keys"
 MEMORIES = "memories"
 END = 20.0
 """Seconds from SIGTERM to the end of everything."""
-KILLING = 3.0
+KILLING = 5.0
 """Of those, seconds for what is killed to end and for this process to exit, on a busy machine."""
 LEAST_GRACE = 1.0
 SERVICES_END = END - KILLING - LEAST_GRACE

@@ -23,6 +23,8 @@ ACTIVE = 1.0
 """For so many seconds after its last request a tenant counts as one that has requests."""
 PATIENCE = 10.0
 """Seconds that a long request may wait."""
+OF_LAST = 0.25
+"""How much the last one counts in the guess of the next."""
 LEAST, MOST = 0.001, 0.25
 """Seconds of the event loop: so much of a request does not count (one large message takes less),
 and none counts more, because the event loop may have stood still for another reason.
@@ -50,7 +52,7 @@ class _Pace:
     def took(self, seconds: float, guessed: float) -> None:
         """One that was guessed has ended."""
         seconds = max(0.0, min(seconds, MOST) - LEAST)
-        self.guess += (seconds - self.guess) / SHARE
+        self.guess += (seconds - self.guess) * OF_LAST
         self.next += (seconds - guessed) * SHARE
 
 

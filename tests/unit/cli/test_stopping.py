@@ -14,7 +14,7 @@ from threadfold.cli.fleet import Fleet
 from threadfold.cli.up import END, SERVICES_END, grace_after
 from threadfold.embedded.server import EmbeddedServer
 
-MARGIN = 1.5
+MARGIN = 3.5
 """Seconds that killing and exiting may take on a busy machine."""
 STUBBORN = """\
 import signal, sys, time
