@@ -91,12 +91,14 @@ class State:
 @dataclass
 class Conversation:
     """The events of one conversation, in the log's order, gone through once. ``taken`` are the ids
-    of summaries that were accepted; ``rules`` the policy of the last one that threadfold made.
+    of summaries that were accepted; ``rules`` the policy of the last one that threadfold made;
+    ``voids`` those that were said to be void, with the offset of the rollback.
     """
 
     partition: int
     taken: frozenset[str]
     rules: str = ""
+    voids: frozenset[tuple[str, int]] = frozenset()
     events: dict[int, Logged] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)
     """Where each id counted first, by id."""
@@ -283,7 +285,7 @@ class Conversation:
         if target is None or target not in self._after or target >= event.offset:
             return False
         then = self._after[target]
-        force = self._active_at(target, then)
+        force = self._active_at(target, then, event.offset)
         old, stood = self.chain(), set(self._reached())
         self.state = State(then.last, force, event.offset)
         self.abandoned |= stood - set(self._reached())
@@ -299,19 +301,30 @@ class Conversation:
             return int(offset) if int(partition) == self.partition else None
         return self._recent.get(to)
 
-    def _active_at(self, target: int, then: State) -> Summed | None:
-        """The summary a rollback leaves in force: of the present chain as much as covers nothing
-        behind the target.
+    def _active_at(self, target: int, then: State, at: int) -> Summed | None:
+        """The summary that a rollback leaves in force: of the present chain as much as covers
+        nothing behind the target.
+
+        One that came after the target may lose its force although it covers nothing behind it:
+        calls that waited there stay verbatim, and so does what is to be answered. This model does
+        not follow calls, so what was announced counts for these.
         """
         now = self.state.force
         reach = -1 if now is None else now.to
-        if target == reach or (target > reach and target in self._reached()):
+        left = {
+            made.summary_id
+            for made in self.chain()
+            if made.offset > target and (made.summary_id, at) in self.voids
+        }
+        reached = target == reach or (target > reach and target in self._reached())
+        if reached and not left:
             return now
         force = then.force
         for made in reversed(self.chain()):
             if (
                 made.offset > target >= made.to
                 and made.rollback == then.rollback
+                and made.summary_id not in left
                 and self._stands_on(made, force)
             ):
                 force = made

@@ -29,13 +29,17 @@ def judge(evidence: Evidence) -> Findings:
     findings = Findings(len({(ack.key, ack.id) for ack in evidence.acks}))
     rows = {(row.partition, row.offset): row for row in evidence.log}
     taken, rules = _summaries_topic(evidence, findings), _last_rules(evidence)
+    voids = _voids(evidence)
     conversations: dict[str, Conversation] = {}
     for row in sorted(evidence.log, key=lambda row: (row.partition, row.offset)):
         if is_garbage(row):
             continue
         if row.key not in conversations:
             conversations[row.key] = Conversation(
-                row.partition, taken.get(row.key, frozenset()), rules.get(row.key, "")
+                row.partition,
+                taken.get(row.key, frozenset()),
+                rules.get(row.key, ""),
+                voids.get(row.key, frozenset()),
             )
         conversations[row.key].add(row)
     _acknowledged(evidence.acks, rows, conversations, findings)
@@ -65,6 +69,19 @@ def _last_rules(evidence: Evidence) -> dict[str, str]:
         if not is_garbage(row) and (event := logged(row)).type == "summary":
             found[row.key] = event.data.get("policy") or found.get(row.key, "")
     return found
+
+
+def _voids(evidence: Evidence) -> dict[str, frozenset[tuple[str, int]]]:
+    """The summaries that were said to be void, by conversation, each with the offset of the
+    rollback.
+    """
+    found: dict[str, set[tuple[str, int]]] = {}
+    for row in evidence.summaries:
+        event = json.loads(row.value)
+        if _WORDS.get(event["type"]):
+            data = event["data"]
+            found.setdefault(row.key, set()).add((data["summary_id"], offset_of(data["by"])))
+    return {key: frozenset(said) for key, said in found.items()}
 
 
 def _acknowledged(
