@@ -304,3 +304,15 @@ def test_a_summary_that_another_policy_refuses_is_no_fault(policy: str, reported
     evidence.summaries = []
     found = [one for one in judge(evidence).differing if "could be taken and was not" in one]
     assert bool(found) == reported, found
+
+
+@pytest.mark.parametrize(("by", "reported"), [("0-10", False), ("0-7", True)])
+def test_a_rollback_to_the_end_of_a_later_summary_may_put_it_out_of_force(
+    by: str, reported: bool
+) -> None:
+    evidence = honest()
+    evidence.log.append(row(10, "far-back", "rollback", {"to": "e1"}))
+    said = {"summary_id": "s1", "by": by}
+    evidence.summaries.append(row(5, "voided-s1", "summary.voided", said))
+    found = judge(evidence).differing
+    assert any("no rollback made them so" in one for one in found) is reported
