@@ -95,17 +95,23 @@ class Acceptance:
             self._tools = tools_of(window.tail)
         inside = [offset for offset in self.late if offset <= self._last]
         replace_entries(window, undone(window, inside, self._at, texts))
-        summary = active_summary(window, data, self._offset, self._tokens)
-        waited = covers_unanswered(window, self._last, self._kept)
+        unanswered = covers_unanswered(window, self._last, self._kept)
         drop_span(window, self._last, data.span.count, self._kept)
-        held = [each.call[0] for each in window.meta.base.suspensions if each.call is not None]
-        if waited or any(head <= self._last and head not in self._kept for head in held):
-            summary.waited = self._offset
-        elif window.meta.summary is not None:
-            summary.waited = window.meta.summary.waited
+        summary = active_summary(window, data, self._offset, self._tokens)
+        summary.waited = self._waited(unanswered)
         window.activate_summary(summary)
         window.begin_refold()
         return summary
+
+    def _waited(self, unanswered: bool) -> int | None:
+        """Where the latest summary stands that covers a call which may have waited at the end of
+        its span: this one, if it covers an ``unanswered`` call, or one that is suspended there.
+        """
+        meta = self.window.meta
+        held = (each.call[0] for each in meta.base.suspensions if each.call is not None)
+        if unanswered or any(at <= self._last and at not in self._kept for at in held):
+            return self._offset
+        return None if meta.summary is None else meta.summary.waited
 
     def _reach(self, i: int, texts: KnownEvents) -> None:
         entry = self.window.tail[i]

@@ -122,8 +122,8 @@ class RandomReads:
         """The same; None: they are more than ``most_bytes``.
 
         Raises:
-            KafkaUnavailable, TopicMismatch: as named, after ``append_timeout`` seconds without an
-                answer.
+            KafkaUnavailable, TopicMismatch: as named; the former where no answer comes in time
+                (``reading_kafka``).
         """
         found: dict[int, Raw] = {}
         runs = _runs(sorted(set(offsets)), self._gap)

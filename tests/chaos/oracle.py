@@ -155,19 +155,16 @@ def _voided(evidence: Evidence, conversations: dict[str, Conversation], findings
     rollback put it out.
     """
     words: dict[str, dict[str, bool]] = {}
-    said: dict[str, set[str]] = {}
     for row in sorted(evidence.summaries, key=lambda row: (row.partition, row.offset)):
         event = json.loads(row.value)
         if event["type"] in _WORDS:
-            name, void = event["data"]["summary_id"], _WORDS[event["type"]]
-            words.setdefault(row.key, {})[name] = void
-            if void:
-                said.setdefault(row.key, set()).add(name)
+            words.setdefault(row.key, {})[event["data"]["summary_id"]] = _WORDS[event["type"]]
     for key, conversation in conversations.items():
         void, standing = conversation.voided, {made.summary_id for made in conversation.chain()}
         last = words.get(key, {})
         unsaid = {name for name in void - standing if not last.get(name)}
-        untrue = {name for name in standing if last.get(name)} | (said.get(key, set()) - void)
+        said = {name for name, _ in conversation.voids}
+        untrue = {name for name in standing if last.get(name)} | (said - void)
         if unsaid:
             findings.differing.append(
                 f"{key}: summaries {sorted(unsaid)[:3]} lost their force, and that is not the last"

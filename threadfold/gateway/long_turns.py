@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from starlette.types import Scope
 
 from projections.errors import QuotaExceeded
+from threadfold.gateway.origins import header
 from threadfold.gateway.request import announced_length
 
 LONG = 1 << 10
@@ -35,9 +36,7 @@ TENANTS = 1_000
 
 def is_long(scope: Scope) -> bool:
     """Whether a request may be a long one, as far as its head says."""
-    if announced_length(scope) >= LONG:
-        return True
-    return any(name == b"transfer-encoding" for name, _ in scope["headers"])
+    return announced_length(scope) >= LONG or header(scope, b"transfer-encoding") is not None
 
 
 @dataclass(slots=True)
