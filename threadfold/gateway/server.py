@@ -38,6 +38,9 @@ release the interpreter's lock; Python's own are ten times as long.
 GRACE = 10
 """Seconds that requests under way may take after SIGTERM."""
 
+CLOSING = 2.0
+"""Seconds that closing the connections to Kafka and Redis may take after a second signal."""
+
 KEEP_ALIVE = 75
 """Seconds that a connection may wait for its next request. Clients and load balancers have to be
 the first to close (balancers after 60 s, often): a request that is sent while the server closes is
@@ -79,6 +82,17 @@ class Server(uvicorn.Server):
         if isinstance(self.config.app, Gateway):
             self.config.app.end_streams()
         await super().shutdown(sockets)
+        if self.force_exit:
+            await self._close_at_once()
+
+    async def _close_at_once(self) -> None:
+        """Cut off what is under way, and let the application close. uvicorn leaves that out after a
+        second signal, and then logs a traceback.
+        """
+        for request in self.server_state.tasks:
+            request.cancel()
+        closing = asyncio.ensure_future(self.lifespan.shutdown())
+        await asyncio.wait([closing], timeout=CLOSING)
 
 
 def serve(settings: Settings) -> None:

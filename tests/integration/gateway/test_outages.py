@@ -168,6 +168,19 @@ async def test_the_process_says_where_it_listens_serves_and_exits_0_on_a_signal(
     assert "Traceback" not in errors
 
 
+def test_two_signals_end_it_at_once_and_without_a_traceback(
+    settings: Settings, processes: list[Process]
+) -> None:
+    process = Process(settings)
+    processes.append(process)
+    process.url()
+    process.child.send_signal(signal.SIGINT)
+    code, errors = process.end(signal.SIGTERM)
+    assert code == 0, errors
+    assert "Finished server process" in errors
+    assert "Traceback" not in errors
+
+
 def test_a_port_in_use_is_one_clear_error(settings: Settings, processes: list[Process]) -> None:
     first = Process(settings)
     processes.append(first)
