@@ -87,6 +87,17 @@ class State:
     force: Summed | None = None
     rollback: int = -1
 
+    def reached(self) -> list[int]:
+        """The offsets of all events that no rollback had abandoned, ascending, skipped ones among
+        them.
+        """
+        found: list[int] = []
+        node = self.last
+        while node is not None:
+            found.append(node.offset)
+            node = node.before
+        return found[::-1]
+
 
 @dataclass
 class Conversation:
@@ -286,9 +297,9 @@ class Conversation:
             return False
         then = self._after[target]
         force = self._active_at(target, then, event.offset)
-        old, stood = self.chain(), set(self._reached())
+        old, stood = self.chain(), set(self.state.reached())
         self.state = State(then.last, force, event.offset)
-        self.abandoned |= stood - set(self._reached())
+        self.abandoned |= stood - set(self.state.reached())
         self.rollbacks[event.offset] = target
         self.voided |= {made.summary_id for made in old} - {
             made.summary_id for made in self.chain()
@@ -307,16 +318,18 @@ class Conversation:
 
         One that came after the target may lose its force although it covers nothing behind it:
         calls that waited there stay verbatim, and so does what is to be answered. This model does
-        not follow calls, so what was announced counts for these.
+        not follow calls, so what was announced counts where one of these is covered.
         """
         now = self.state.force
         reach = -1 if now is None else now.to
         left = {
             made.summary_id
             for made in self.chain()
-            if made.offset > target and (made.summary_id, at) in self.voids
+            if made.offset > target
+            and (made.summary_id, at) in self.voids
+            and self._may_stay_verbatim(made, then)
         }
-        reached = target == reach or (target > reach and target in self._reached())
+        reached = target == reach or (target > reach and target in self.state.reached())
         if reached and not left:
             return now
         force = then.force
@@ -330,6 +343,14 @@ class Conversation:
                 force = made
         return force
 
+    def _may_stay_verbatim(self, made: Summed, then: State) -> bool:
+        """Whether a summary covers a call, a suspension, or what was said last at a target."""
+        covered = [self.events[offset] for offset in made.covers if offset in self.events]
+        spoken = (o for o in self._standing_at(then) if self.events[o].type in SPEAKING)
+        return max(spoken, default=-1) in made.covers or any(
+            event.type == "suspension" or event.data.get("tool_calls") for event in covered
+        )
+
     # -- what stands
     # ------------------------------------------------------------------------------------------
 
@@ -337,22 +358,14 @@ class Conversation:
         """The offsets of the events that stand, ascending: applied, not rolled back, neither
         summaries nor rollbacks.
         """
+        return self._standing_at(self.state)
+
+    def _standing_at(self, state: State) -> list[int]:
         return [
             offset
-            for offset in self._reached()
+            for offset in state.reached()
             if self.events[offset].type != "summary" and offset not in self._refused
         ]
-
-    def _reached(self) -> list[int]:
-        """The offsets of all events that no rollback abandoned, ascending, skipped ones among
-        them.
-        """
-        found: list[int] = []
-        node = self.state.last
-        while node is not None:
-            found.append(node.offset)
-            node = node.before
-        return found[::-1]
 
     def accepted(self, offset: int) -> bool:
         """Whether an event was taken when it came."""

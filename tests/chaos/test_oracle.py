@@ -306,12 +306,14 @@ def test_a_summary_that_another_policy_refuses_is_no_fault(policy: str, reported
     assert bool(found) == reported, found
 
 
-@pytest.mark.parametrize(("by", "reported"), [("0-10", False), ("0-7", True)])
-def test_a_rollback_to_the_end_of_a_later_summary_may_put_it_out_of_force(
-    by: str, reported: bool
+@pytest.mark.parametrize(
+    ("to", "by", "reported"), [("e1", "0-10", False), ("e1", "0-7", True), ("e2", "0-10", True)]
+)
+def test_a_rollback_to_the_end_of_a_later_summary_may_put_it_out_of_force_and_one_behind_it_not(
+    to: str, by: str, reported: bool
 ) -> None:
     evidence = honest()
-    evidence.log.append(row(10, "far-back", "rollback", {"to": "e1"}))
+    evidence.log.append(row(10, "far-back", "rollback", {"to": to}))
     said = {"summary_id": "s1", "by": by}
     evidence.summaries.append(row(5, "voided-s1", "summary.voided", said))
     found = judge(evidence).differing
