@@ -21,6 +21,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -39,7 +40,7 @@ from threadfold.gateway.end_users import reach
 from threadfold.gateway.long_turns import is_long
 from threadfold.gateway.loop_turns import Turns
 from threadfold.gateway.origins import Origins
-from threadfold.gateway.problems import problem_of
+from threadfold.gateway.problems import disconnected, problem_of
 from threadfold.gateway.request import announced_length
 from threadfold.gateway.tokens import Principal
 from threadfold.gateway.user_share import UserShare
@@ -242,11 +243,15 @@ class Admission:
             return
         with slot:
             counted = slot.counted(receive)
-            response = await self._work_turns.work(
-                tenant or "",
-                partial(self._held, route, parts, scope, counted),
-                long=route.cost.appends and is_long(scope),
-            )
+            try:
+                response = await self._work_turns.work(
+                    tenant or "",
+                    partial(self._held, route, parts, scope, counted),
+                    long=route.cost.appends and is_long(scope),
+                    on_left=partial(on_left, scope),
+                )
+            except ClientDisconnect:
+                response = disconnected()
             if route.streams:
                 send = in_turns(send, self._turns_to_send, tenant)
             size = len(response.body) if hasattr(response, "body") else 0

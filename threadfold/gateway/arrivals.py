@@ -15,7 +15,7 @@ from threadfold.gateway.loop_turns import Turns
 
 logger = logging.getLogger(__name__)
 
-READ_SECONDS = 0.003
+READ_SECONDS = 0.001
 """Of each step of the event loop, so many are spent on what arrives on connections that have shown
 a valid key, and as many on the others.
 """
@@ -27,7 +27,7 @@ changes of keys, a millisecond of work.
 
 class ReadingTurns:
     """The turns of one server in which it reads what has arrived. Who has shown a valid key does
-    not wait for those who have not.
+    not wait for those who have not, and tenants take turns: behind a balancer all have one address.
     """
 
     def __init__(self, most: float = READ_SECONDS) -> None:
@@ -39,7 +39,7 @@ class Arrivals:
     pauses and resumes it here instead of at the transport.
 
     Args:
-        keyed: whether it has shown a valid key.
+        whose: returns the tenant whose valid key it has shown; empty: none.
         read: gets the bytes, in order.
     """
 
@@ -48,13 +48,13 @@ class Arrivals:
         turns: ReadingTurns,
         address: str,
         transport: asyncio.Transport,
-        keyed: Callable[[], bool],
+        whose: Callable[[], str],
         read: Callable[[memoryview], None],
     ) -> None:
         self._turns = turns
         self._address = address
         self._transport = transport
-        self.keyed = keyed
+        self._whose = whose
         self._read = read
         self._held = memoryview(b"")
         self._stopped = self._waits = self._paused = False
@@ -62,6 +62,10 @@ class Arrivals:
     def go_through(self, transport: asyncio.Transport, read: Callable[[memoryview], None]) -> None:
         """From now on what arrives comes from another transport, and somebody else reads it."""
         self._transport, self._read = transport, read
+
+    def keyed(self) -> bool:
+        """Whether it has shown a valid key."""
+        return self._whose() != ""
 
     def add(self, data: bytes) -> None:
         """Read these bytes, after those that came before."""
@@ -92,13 +96,15 @@ class Arrivals:
     def end(self) -> None:
         """The connection is gone. Nothing refers to who reads it any more."""
         self.forget()
-        self.keyed, self._read = bool, _pass_over
+        self._whose, self._read = str, _pass_over
 
     def _wait(self) -> None:
         if self._held and not self._waits and not self._stopped:
             self._waits = True
-            turns = self._turns.keyed if self.keyed() else self._turns.others
-            turns.run(self._address, self._take_turn)
+            if tenant := self._whose():
+                self._turns.keyed.run(tenant, self._take_turn)
+            else:
+                self._turns.others.run(self._address, self._take_turn)
 
     def _take_turn(self) -> float:
         since = time.perf_counter()

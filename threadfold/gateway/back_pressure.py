@@ -12,6 +12,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from threadfold.gateway.loop_turns import OnLeft
+
 LEAST = 0.1
 """Seconds that a refusal is held back at least."""
 PACE = 100
@@ -36,9 +38,7 @@ class BackPressure:
         self._next: dict[str, float] = {}
         self._all = 0
 
-    async def hold(
-        self, tenant: str, on_left: Callable[[Callable[[], None]], None] = lambda _: None
-    ) -> bool:
+    async def hold(self, tenant: str, on_left: OnLeft = lambda _: None) -> bool:
         """Wait for this refusal's turn, or until its client leaves; return False, at once, if too
         many wait: then close the connection.
 
@@ -54,10 +54,11 @@ class BackPressure:
         self._all += 1
         done, gone = asyncio.Event(), False
 
-        def leave() -> None:
+        def leave() -> bool:
             nonlocal gone
-            gone = True
+            gone = not done.is_set()
             done.set()
+            return gone
 
         timer = asyncio.get_running_loop().call_later(at - now, done.set)
         on_left(leave)

@@ -24,6 +24,7 @@ from typing import Protocol
 from starlette.types import Scope
 
 from threadfold.gateway.arrivals import ReadingTurns
+from threadfold.gateway.loop_turns import OnLeft
 from threadfold.gateway.who_has_most import WhoHasMost
 
 RESERVED = 256
@@ -314,9 +315,11 @@ def tell_keyed(
         tell(tenant, user, refused)
 
 
-def on_left(scope: Scope, call: Callable[[], None]) -> None:
-    """Have something called when a request's client leaves before it is answered."""
-    tell: Callable[[Callable[[], None]], None] | None = scope.get(ON_LEFT)
+def on_left(scope: Scope, call: Callable[[], bool]) -> None:
+    """Have something called when a request's client leaves before it is answered, or now if it has
+    left; ``call`` returns whether somebody waited.
+    """
+    tell: OnLeft | None = scope.get(ON_LEFT)
     if tell is not None:
         tell(call)
 

@@ -31,7 +31,8 @@ class CountedProtocol(HttpToolsProtocol):
     _shown = ""
     """Whose key it has shown, as the server knows."""
     _waiting = 0
-    _on_left: Callable[[], None] | None = None
+    _on_left: Callable[[], bool] | None = None
+    _has_left = False
 
     @abstractmethod
     def make_way(self) -> None:
@@ -41,6 +42,10 @@ class CountedProtocol(HttpToolsProtocol):
         """Whether its last request had a valid key."""
         return self._keyed is True
 
+    def whose_key(self) -> str:
+        """The tenant of that key; empty: it had none."""
+        return self._tenant or ""
+
     def _come(self) -> bool:
         """Be counted. False: there is no room, and it is gone."""
         self.address = address_of(self.client[0]) if self.client else ""
@@ -49,8 +54,8 @@ class CountedProtocol(HttpToolsProtocol):
 
     def _leave(self) -> None:
         """Be counted no more, and give up what waits."""
-        if self._on_left is not None:
-            self._on_left()
+        self._has_left = True
+        self._gives_up()
         if self._shown:
             self.open_connections.shows_key(self.address, self._shown)
         if self._counted:
@@ -107,5 +112,12 @@ class CountedProtocol(HttpToolsProtocol):
                 self.open_connections.shows_key(self.address, whose)
         self._place()
 
-    def _set_on_left(self, call: Callable[[], None]) -> None:
-        self._on_left = call
+    def _gives_up(self) -> bool:
+        """Let whoever waits for its turn give up, as the client leaves; False: nobody waits."""
+        return self._on_left is not None and self._on_left()
+
+    def _set_on_left(self, call: Callable[[], bool]) -> None:
+        if self._has_left:
+            call()
+        else:
+            self._on_left = call

@@ -10,9 +10,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
 from projections.errors import QuotaExceeded
+from threadfold.gateway.loop_turns import OnLeft
 from threadfold.gateway.origins import header
 from threadfold.gateway.request import announced_length
 
@@ -69,13 +71,16 @@ class LongTurns:
             self._before = self._last
         self._last = tenant, self._clock()
 
-    async def take(self, tenant: str) -> Callable[[float], None]:
+    async def take(self, tenant: str, on_left: OnLeft = lambda _: None) -> Callable[[float], None]:
         """Wait until the tenant's next long request may begin. Returns what has to be called at its
         end, with the seconds of the event loop that it took.
+
+        Args: ``on_left`` is given what to call when the client leaves.
 
         Raises:
             QuotaExceeded: so many of the tenant's wait that this one would for more than
                 :data:`PATIENCE`.
+            ClientDisconnect: its client left before.
         """
         pace, now = self._pace_of(tenant), self._clock()
         guess, wait = pace.guess, pace.next - now
@@ -92,8 +97,9 @@ class LongTurns:
                 f" tenants: this one would wait for {wait:.0f} s; send fewer at a time"
             )
         pace.next = max(now, pace.next) + guess * SHARE
-        if wait > 0:
-            await asyncio.sleep(wait)
+        if wait > 0 and await _leaves_within(wait, on_left):
+            pace.next -= guess * SHARE  # those who come later wait less
+            raise ClientDisconnect
         return end
 
     def _others_than(self, tenant: str, now: float) -> bool:
@@ -107,3 +113,21 @@ class LongTurns:
         if len(self._paces) > TENANTS:
             self._paces.popitem(last=False)
         return pace
+
+
+async def _leaves_within(seconds: float, on_left: OnLeft) -> bool:
+    """Wait so long; return True at once when the client leaves."""
+    left: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def end(has_left: bool) -> bool:
+        waits = not left.done()
+        if waits:
+            left.set_result(has_left)
+        return waits
+
+    timer = asyncio.get_running_loop().call_later(seconds, end, False)
+    on_left(lambda: end(True))
+    try:
+        return await left
+    finally:
+        timer.cancel()

@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 from threadfold.gateway.address_queue import AddressQueue
 
+OnLeft = Callable[[Callable[[], bool]], None]
+"""Is given what to call when a request's client leaves. That returns whether somebody waited."""
 IN_A_STEP = 4
 """Requests without a key, or their answers, that begin in one step: less than a millisecond of
 work.
@@ -43,7 +45,7 @@ class Turns:
     async def take(
         self,
         address: str,
-        on_left: Callable[[Callable[[], None]], None] | None = None,
+        on_left: OnLeft | None = None,
         amount: float = 1,
         group: str | None = None,
     ) -> bool:
@@ -60,9 +62,11 @@ class Turns:
             return True
         turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        def leave() -> None:
-            if not turn.done():
+        def leave() -> bool:
+            waits = not turn.done()
+            if waits:
                 turn.set_result(False)
+            return waits
 
         def begin() -> float:
             if turn.done():

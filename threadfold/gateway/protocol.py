@@ -80,7 +80,7 @@ class BoundedProtocol(CountedProtocol):
         self._unread = Unread(self.loop, transport)
         here = self._come()
         self._arrivals = Arrivals(
-            self.open_connections.reading, self.address, transport, self.has_key, self._read
+            self.open_connections.reading, self.address, transport, self.whose_key, self._read
         )
         self.flow = FlowControl(cast("asyncio.Transport", self._arrivals))
         if not here:
@@ -92,14 +92,19 @@ class BoundedProtocol(CountedProtocol):
         self._in_time()
         self._unread.forget()
         self._arrivals.end()
-        if self._answered is not None and self._answered is not self.cycle:
-            self._answered.disconnected = True
-            self._answered.message_event.set()
+        self._disconnected()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         self._leave()
         # What refers to itself would stay until the collector looks, which it does seldom.
         self.scope = self.cycle = self._answered = self._coming = self._on_left = None  # type: ignore[assignment]
+
+    def _disconnected(self) -> None:
+        """Tell the requests under way that nobody is there to be answered."""
+        for cycle in (self._answered, self.cycle):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
     def make_way(self) -> None:
         self._counted = False
@@ -194,8 +199,9 @@ class BoundedProtocol(CountedProtocol):
             self._close()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Answer what has come whole, and close after that. After the end of TLS nothing can be
-        answered, and nobody is thought to read a stream on, whose place the client may want again.
+        """Answer what has come whole, and close after that, but not what waits for its turn: it is
+        cheap to give up, and most have left. After the end of TLS nothing can be answered, and
+        nobody is thought to read a stream on, whose place the client may want again.
         """
         if self.scheme == "https":
             return False
@@ -204,6 +210,9 @@ class BoundedProtocol(CountedProtocol):
             if self._in_head or self._in_body:
                 self._read_no_more(b"")
             elif self.cycle is None or self.cycle.response_complete or self.cycle.chunked_encoding:
+                return False
+            elif self._gives_up():
+                self._disconnected()
                 return False
             else:
                 self.cycle.keep_alive = False

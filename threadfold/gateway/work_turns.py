@@ -9,11 +9,13 @@ from collections.abc import Callable, Coroutine, Generator
 from types import coroutine
 from typing import Any, TypeVar
 
+from starlette.requests import ClientDisconnect
+
 from threadfold.gateway.long_turns import LongTurns
-from threadfold.gateway.loop_turns import Turns
+from threadfold.gateway.loop_turns import OnLeft, Turns
 
 Answer = TypeVar("Answer")
-WORK_SECONDS = 0.003
+WORK_SECONDS = 0.001
 """So much work on requests begins in one step."""
 FIRST_GUESS = 0.0005
 """Seconds that a request is guessed to take of the event loop until the first was worked on."""
@@ -36,14 +38,20 @@ class WorkTurns:
         tenant: str,
         begin: Callable[[], Coroutine[Any, Any, Answer]],
         long: bool = False,
+        on_left: OnLeft = lambda _: None,
     ) -> Answer:
         """What the coroutine of ``begin`` returns, which begins when it is the tenant's turn (none
-        of a caller in this process); raises :class:`QuotaExceeded` if it is ``long`` and would wait
-        too long for it.
+        of a caller in this process).
+
+        Args: ``on_left`` is given what to call when the client leaves.
+
+        Raises:
+            QuotaExceeded: it is ``long`` and would wait too long for its turn.
+            ClientDisconnect: its client left before its turn; nothing of it was begun.
         """
         if tenant:
             self._long.note(tenant)
-        end = await self._long.take(tenant) if tenant and long else None
+        end = await self._long.take(tenant, on_left) if tenant and long else None
         took, counted = 0.0, min(self._guess, self._turns.most)
 
         def count(seconds: float) -> None:
@@ -54,7 +62,8 @@ class WorkTurns:
                 counted = took
                 self._guess = max(self._guess, took)
 
-        await self._turns.take(tenant, amount=counted)
+        if not await self._turns.take(tenant, on_left, counted):
+            raise ClientDisconnect
         try:
             return await timed(begin(), count)
         finally:

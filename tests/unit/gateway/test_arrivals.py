@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,16 +16,21 @@ from threadfold.gateway.connections import (
     MAX_WAITING,
     RESERVED,
     Connections,
+    on_left,
     tell_keyed,
 )
+from threadfold.gateway.loop_turns import Turns
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"
 
 
+TENANTS = {"/keyed": "acme", "/rival": "rival"}
+
+
 class Server:
-    """An application whose requests have a valid key if their path is ``/keyed``. It keeps the
-    paths in the order in which they came.
+    """An application whose requests have a valid key if their path is one of ``TENANTS``. It keeps
+    the paths in the order in which they came.
     """
 
     def __init__(self) -> None:
@@ -35,7 +41,7 @@ class Server:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.came.append(scope["path"])
-        tell_keyed(scope, "acme" if scope["path"] == "/keyed" else None)
+        tell_keyed(scope, TENANTS.get(scope["path"]))
         await self.go_on.wait()
         await answer_empty(send)
 
@@ -113,6 +119,21 @@ async def test_of_clients_with_a_key_none_is_read_at_once_either() -> None:
     assert all(transport.bytes.count(b"HTTP/1.1 200 ") == 2 for _, transport in ends)
 
 
+async def test_of_tenants_behind_one_address_none_waits_for_all_that_arrives_for_another() -> None:
+    server = Server()
+    one_in_a_step(server)
+    ends = [server.connect() for _ in range(21)]
+    gets = [GET.replace(b"/ ", b"/keyed ")] * 20 + [GET.replace(b"/ ", b"/rival ")]
+    for (connection, _), get in zip(ends, gets, strict=True):
+        connection.data_received(get)
+        await steps(5)
+    server.came.clear()
+    for (connection, _), get in zip(ends, gets, strict=True):
+        connection.data_received(get)
+    await steps(5)
+    assert "/rival" in server.came and len(server.came) < 15
+
+
 async def test_who_reads_slowly_what_arrives_pauses_it_and_nothing_is_lost() -> None:
     took, go_on = bytearray(), asyncio.Event()
 
@@ -155,7 +176,7 @@ async def test_what_cannot_be_read_ends_its_own_connection_alone(
     ends = [Written() for _ in range(4)]
     readers = [lambda piece: read.append(bytes(piece)), fail] * 2
     for number, (transport, reader) in enumerate(zip(ends, readers, strict=True)):
-        Arrivals(turns, "10.0.0.1", transport, bool, reader).add(b"%d" % number)
+        Arrivals(turns, "10.0.0.1", transport, str, reader).add(b"%d" % number)
     await steps(10)
     assert [transport.aborted for transport in ends] == [False, True] * 2
     assert read == [b"0", b"2"] and len(caplog.records) == 2
@@ -208,6 +229,26 @@ async def test_what_waits_is_answered_although_its_client_sends_no_more() -> Non
     assert second.eof_received()
     await steps(5)
     assert heard.bytes.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_what_waits_for_a_turn_gives_up_when_its_client_sends_no_more() -> None:
+    turns, gave_up = Turns(1e-9), list[bool]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        gave_up.append(not await turns.take("acme", partial(on_left, scope)))
+        await answer_empty(send)
+
+    ends = [connected(app) for _ in range(3)]
+    for connection, _ in ends:
+        connection.data_received(GET)
+    turns.charge(1.0)
+    await steps(2)
+    second, heard = ends[1]
+    assert not second.eof_received(), "its transport is to be closed"
+    await steps(20)
+    assert gave_up == [False, True, False]
+    assert not heard.bytes
+    assert all(transport.bytes.startswith(b"HTTP/1.1 200 ") for _, transport in ends[::2])
 
 
 async def test_of_a_client_that_has_left_nothing_is_read() -> None:

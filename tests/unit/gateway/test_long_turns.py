@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import pytest
+from starlette.requests import ClientDisconnect
 
 from projections.errors import QuotaExceeded
 from tests.support.busy import busy
@@ -135,3 +137,22 @@ async def test_short_requests_of_a_tenant_pass_its_long_ones() -> None:
 )
 def test_a_request_is_long_by_its_body(name: bytes, value: bytes, long: bool) -> None:
     assert is_long({"headers": [(name, value)]}) is long
+
+
+async def test_one_whose_client_leaves_gives_up_at_once_and_others_of_its_tenant_wait_less() -> (
+    None
+):
+    turns, leaves = LongTurns(lambda: 0.0), list[Callable[[], bool]]()
+    await learnt(turns, TOOK)
+    turns.note("other")
+    await turns.take("many")
+    first = asyncio.create_task(turns.take("many", leaves.append))
+    waiting = [asyncio.create_task(turns.take("many", leaves.append)) for _ in range(200)]
+    await asyncio.sleep(0)
+    assert [leave() for leave in leaves[1:]] == [True] * 200
+    async with asyncio.timeout(1):
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+        assert {type(end) for end in ends} == {ClientDisconnect}
+        await first
+        await turns.take("many")
+    assert not any(leave() for leave in leaves), "nobody waits any more"

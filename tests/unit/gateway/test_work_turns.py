@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
+from starlette.requests import ClientDisconnect
 
 from tests.support.busy import busy
 from threadfold.gateway.loop_turns import MOST_OWED
@@ -42,6 +44,24 @@ async def test_work_that_took_longer_is_made_up_for_by_some_later_steps() -> Non
     # A second one begins before it is known how long the first takes.
     pauses = [third - first for first, third in zip(begun, begun[2:], strict=False)]
     assert all(MOST_OWED <= pause <= 3 * MOST_OWED for pause in pauses)
+
+
+async def test_work_whose_client_leaves_before_its_turn_is_not_begun() -> None:
+    turns, begun, leaves = WorkTurns(), list[str](), list[Callable[[], bool]]()
+
+    async def work(name: str) -> None:
+        begun.append(name)
+        busy(0.003)
+
+    tasks = [asyncio.create_task(turns.work("a", lambda: work("a"))) for _ in range(20)]
+    await asyncio.sleep(0)
+    late = asyncio.create_task(turns.work("a", lambda: work("late"), on_left=leaves.append))
+    await asyncio.sleep(0)
+    assert leaves.pop()()
+    with pytest.raises(ClientDisconnect):
+        await late
+    await asyncio.gather(*tasks)
+    assert begun == ["a"] * 20
 
 
 async def test_time_is_counted_but_not_that_of_waiting() -> None:
