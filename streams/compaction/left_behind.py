@@ -22,6 +22,14 @@ KNOWN, MOST = 100, 4_096
 """Conversations whose offsets without a summary are remembered, and how many of each."""
 
 
+def _may_stand_in(data: events.Summary, asked: str) -> bool:
+    """Whether an earlier answer does for the summariser that is asked now. Others' do for the
+    extractive one, and its own for a model whose answers were paid for and could not be used.
+    """
+    paid_for = data.summarizer == EXTRACTIVE and data.cost is not None
+    return asked in (data.summarizer, EXTRACTIVE) or paid_for
+
+
 class LeftBehind:
     """Finds them in the log. Of the conversations that it was asked for last it knows which events
     are no summaries: each span of one is asked for, and the events behind it may be large.
@@ -51,8 +59,7 @@ class LeftBehind:
                     others.add(offset)
                 elif (
                     (data := event.data).policy == request.policy
-                    # Extractive ones stand in for others, and not the other way round.
-                    and request.summarizer in (data.summarizer, EXTRACTIVE)
+                    and _may_stand_in(data, request.summarizer)
                     # What an operator took out since does not stand any more.
                     and standing_of(data.span.positions, data.span.stands) == standing
                     and await self._stood_on(data, request, key, previous)

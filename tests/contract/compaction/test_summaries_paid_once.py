@@ -8,6 +8,7 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
 from projections.events.types import delta
 from projections.events.validation import make_record
@@ -309,3 +310,28 @@ async def test_what_another_summariser_left_behind_is_used_where_an_extractive_o
     assert await compactor.answer_if_due(request) is not None
     _, event = await last(log)
     assert event.data.summarizer in ("cheap", "other") and models["extractive"].calls == 0
+
+
+@pytest.mark.parametrize(("cost", "calls"), [(0.5, 1), (None, 2)])
+async def test_what_stands_in_for_an_answer_that_was_paid_for_and_refused_is_used_again(
+    cost: float | None, calls: int
+) -> None:
+    class Refused(Counted):
+        async def summarize(self, request: SummaryInput) -> SummaryText:
+            answer = await super().summarize(request)
+            return msgspec.structs.replace(answer, summarizer="extractive", cost=cost)
+
+    log, model = MemoryLog(3), Refused()
+    compactor = Compactor(SETTINGS, log, lambda _: model)
+    await append(log, talk(40))
+    asked = request_for(await fold(log, RULES), 1)
+    assert asked is not None
+    end = (await log.end_offsets())[asked.partition] - 1
+    assert await compactor.answer_if_due(msgspec.structs.replace(asked, summarizer="m")) is not None
+    await roll_back(log, asked.first, end)
+    again = request_for(await fold(log, RULES), 1)
+    assert again is not None
+    assert await compactor.answer_if_due(msgspec.structs.replace(again, summarizer="m")) is not None
+    _, event = await last(log)
+    assert event.data.summarizer == "extractive"
+    assert (model.calls, event.data.cost) == (calls, None if cost is None else 0.0)
