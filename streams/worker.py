@@ -19,7 +19,7 @@ from faust.transport.drivers import aiokafka as driver
 
 from projections.errors import ThreadfoldError
 from streams.compaction.deliveries import Deliveries
-from streams.log.clients import stop_client
+from streams.log.clients import KafkaError, kafka_errors, stop_client
 from streams.log.login import connection
 from streams.runtime.json_logs import write_json
 from streams.runtime.throttle_logs import throttle_logs
@@ -240,20 +240,27 @@ class _Worker(faust.Worker):  # type: ignore[misc]
     ending: threading.Timer | None = None
     failure: ThreadfoldError | None = None
     """Why it could not start, where that has a name."""
-    log_format = "text"
+    settings: Settings
 
     async def start(self) -> None:
         try:
-            await super().start()
+            await self._start()
         except ThreadfoldError as error:
             # Faust would log it with a traceback; what it ends in silence is a start that was
             # cancelled. Whoever runs the worker says it in one line.
             self.failure = error
             raise asyncio.CancelledError from None
 
+    async def _start(self) -> None:
+        try:
+            await super().start()
+        except KafkaError:
+            async with kafka_errors(self.settings):
+                raise
+
     def on_setup_root_logger(self, logger: logging.Logger, level: int) -> None:
         super().on_setup_root_logger(logger, level)
-        if self.log_format == "json":
+        if self.settings.log_format == "json":
             write_json(logging.getLevelName(level))
 
     async def stop(self) -> None:
@@ -287,7 +294,7 @@ def run_worker(settings: Settings, parts: frozenset[str] = PARTS) -> int:
     asyncio.run(_check_reachable(settings, parts))
     app = create_app(settings, parts)
     worker = _Worker(app, loglevel=settings.log_level, quiet=False, redirect_stdouts=False)
-    worker.log_format = settings.log_format
+    worker.settings = settings
     try:
         worker.execute_from_commandline()
     except SystemExit as end:

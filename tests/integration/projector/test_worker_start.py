@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -15,10 +18,21 @@ from tests.support.commands import cli
 from tests.support.cut_proxy import cut_proxy
 from tests.support.generations import open_generation
 from tests.support.pipeline import POLICY
+from tests.support.ports import closed_port
 from tests.support.worker import running_worker, until
 from tests.support.worker_process import messages, worker
 
 FAR = 1 << 52
+LOSES_KAFKA = """
+from streams.worker_parts import Runtime
+from threadfold.cli.main import main
+
+async def finds_all(self):
+    pass  # and is gone then
+
+Runtime.start = Runtime.show_metrics = finds_all
+raise SystemExit(main(["worker"]))
+"""
 
 
 @pytest.mark.long
@@ -82,3 +96,18 @@ async def test_a_worker_that_loses_redis_while_it_starts_says_so_in_one_line_and
     assert "Traceback" not in ran.err
     last = ran.err.splitlines()[-1]
     assert "Redis at redis://127.0.0.1:" in last and "does not answer" in last, ran.err
+
+
+def test_a_worker_that_loses_kafka_while_it_starts_says_so_in_one_line_and_ends(
+    settings: Settings,
+) -> None:
+    nowhere = f"127.0.0.1:{closed_port()}"
+    env = {**os.environ, "THREADFOLD_KAFKA": nowhere, "THREADFOLD_REDIS": settings.redis}
+    ran = subprocess.run(
+        [sys.executable, "-c", LOSES_KAFKA], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 2, ran.stderr
+    assert "Starting..." in ran.stderr, "Faust was started"
+    assert "Traceback" not in ran.stderr
+    last = ran.stderr.splitlines()[-1]
+    assert f"Kafka at {nowhere} does not answer" in last, ran.stderr
