@@ -199,10 +199,15 @@ class BoundedProtocol(CountedProtocol):
             self._close()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Answer what has come whole, and close after that, but not what waits for its turn: it is
-        cheap to give up, and most have left. After the end of TLS nothing can be answered, and
-        nobody is thought to read a stream on, whose place the client may want again.
+        """Answer what has come whole, then close; but no stream, nothing after the end of TLS, and
+        nothing that waits for its turn: most have left.
         """
+        if not (goes_on := self._answers_on()):
+            self._unread.watch()  # it is closed once all of it is sent
+        return goes_on
+
+    def _answers_on(self) -> bool:
+        """Whether a client is answered that sends no more."""
         if self.scheme == "https":
             return False
         self._arrivals.now()

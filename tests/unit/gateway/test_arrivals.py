@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.worker import until
 from tests.support.written import Written, answer_empty, connected
+from threadfold.gateway import unread_answers
 from threadfold.gateway.arrivals import PIECE, Arrivals, ReadingTurns
 from threadfold.gateway.connections import (
     MANY_WAITING,
@@ -249,6 +251,24 @@ async def test_what_waits_for_a_turn_gives_up_when_its_client_sends_no_more() ->
     assert gave_up == [False, True, False]
     assert not heard.bytes
     assert all(transport.bytes.startswith(b"HTTP/1.1 200 ") for _, transport in ends[::2])
+
+
+async def test_what_a_client_does_not_read_ends_with_its_connection_when_it_sends_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(unread_answers, "SECONDS", 0.01)
+    monkeypatch.setattr(Written, "get_write_buffer_size", lambda _: 1_000)
+    left, stays = [connected(Server()) for _ in range(2)]
+    for connection, _ in (left, stays):
+        connection.data_received(GET)
+        await steps(2)
+    assert not left[0].eof_received(), "its transport is closed once all of it is sent"
+
+    async def ends() -> bool:
+        return left[1].aborted
+
+    await until(ends)
+    assert not stays[1].aborted
 
 
 async def test_of_a_client_that_has_left_nothing_is_read() -> None:
