@@ -123,7 +123,7 @@ def up(port: int | None, data: Path, workers: int, metrics_port: int | None) -> 
         ) from error
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, _stops_already)
         since = time.monotonic()
         if fleet is not None:
             fleet.stop(SERVICES_END)
@@ -141,8 +141,12 @@ def grace_after(spent: float) -> float:
 
 def _stop(number: int, frame: FrameType | None) -> None:
     for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, signal.SIG_IGN)
+        signal.signal(each, _stops_already)
     raise _Stop
+
+
+def _stops_already(number: int, frame: FrameType | None) -> None:
+    """Not SIG_IGN: Python reports a signal that is pending when it is set, as an error."""
 
 
 def check_port(port: int) -> None:

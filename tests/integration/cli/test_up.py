@@ -278,7 +278,10 @@ async def test_up_ends_soon_and_loses_nothing_though_its_servers_hang(tmp_path: 
 
 
 @pytest.mark.long
-async def test_up_stopped_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [None, signal.SIGINT])
+async def test_up_stopped_while_it_starts_leaves_nothing(
+    tmp_path: Path, before: signal.Signals | None
+) -> None:
     async with running(tmp_path / "data") as up:
         assert up.process.stderr is not None
         assert (await up.process.stderr.readline()).startswith(b"starting Kafka and Redis")
@@ -288,8 +291,11 @@ async def test_up_stopped_while_it_starts_leaves_nothing(tmp_path: Path) -> None
 
         await until(launched)
         family = up.children()
+        if before is not None:
+            up.process.send_signal(before)
         code, said = await up.end()
         assert code == 0, said
+        assert "Traceback" not in said
         assert not [args for pid, args in family.items() if alive(pid)]
 
 
