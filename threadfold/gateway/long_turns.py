@@ -9,12 +9,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
 from projections.errors import QuotaExceeded
-from threadfold.gateway.loop_turns import OnLeft
+from threadfold.gateway.loop_turns import OnLeft, end_wait
 from threadfold.gateway.origins import header
 from threadfold.gateway.request import announced_length
 
@@ -118,15 +119,8 @@ class LongTurns:
 async def _leaves_within(seconds: float, on_left: OnLeft) -> bool:
     """Wait so long; return True at once when the client leaves."""
     left: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-    def end(has_left: bool) -> bool:
-        waits = not left.done()
-        if waits:
-            left.set_result(has_left)
-        return waits
-
-    timer = asyncio.get_running_loop().call_later(seconds, end, False)
-    on_left(lambda: end(True))
+    timer = asyncio.get_running_loop().call_later(seconds, end_wait, left, False)
+    on_left(partial(end_wait, left, True))
     try:
         return await left
     finally:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from threadfold.gateway.address_queue import AddressQueue
 
@@ -62,24 +63,15 @@ class Turns:
             return True
         turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        def leave() -> bool:
-            waits = not turn.done()
-            if waits:
-                turn.set_result(False)
-            return waits
-
         def begin() -> float:
-            if turn.done():
-                return 0
-            turn.set_result(True)
-            return amount
+            return amount if end_wait(turn, True) else 0
 
         if group is None:
             self.run(address, begin)
         else:
             self.run(group, self._next_of(group, address, begin))
         if on_left is not None and not turn.done():
-            on_left(leave)
+            on_left(partial(end_wait, turn, False))
         return await turn
 
     def _next_of(self, group: str, address: str, begin: Callable[[], float]) -> Callable[[], float]:
@@ -122,3 +114,11 @@ class Turns:
                 self._left -= self._waiting.next()()
         finally:
             self._works = False
+
+
+def end_wait(waits: asyncio.Future[bool], result: bool) -> bool:
+    """End a wait with this result. False: it has ended already."""
+    if waits.done():
+        return False
+    waits.set_result(result)
+    return True
