@@ -237,6 +237,24 @@ function Generations({ all, again }: { all: Generation[]; again: () => void }): 
 
 const DOING: Record<string, string> = { build: "is being built", switch: "is being switched to", drop: "is being dropped" };
 
+function Losses({ of: { would_lose, lost, losses } }: { of: components["schemas"]["Task"] }): JSX.Element {
+  return (
+    <details>
+      <summary>
+        {many(lost, "conversation")} {would_lose ? "would lose something" : "lost something by the switch"}
+      </summary>
+      <ul>
+        {losses.map((one) => (
+          <li key={one.conversation}>
+            {one.conversation}: {one.because}
+          </li>
+        ))}
+      </ul>
+      {lost > losses.length ? <p>{number(lost - losses.length)} more are not named here.</p> : null}
+    </details>
+  );
+}
+
 function Progress({ of: { left, task } }: { of: Generation }): JSX.Element {
   const going = task !== null && task.ended === null;
   return (
@@ -246,6 +264,7 @@ function Progress({ of: { left, task } }: { of: Generation }): JSX.Element {
         {left === null ? "" : left ? `${going ? ", " : ""}${many(left, "event")} left` : `${going ? ", " : ""}all events folded`}
       </span>
       <Notice error={task?.error ?? ""} />
+      {task?.lost ? <Losses of={task} /> : null}
     </>
   );
 }

@@ -119,6 +119,14 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
     )
 
 
+def regained(window: Window, history: History) -> list[int]:
+    """Where the summaries stand that a rollback with this history puts in force again."""
+    if history.window is None:
+        return []
+    its = history.window.meta.summary
+    return [one.offset for one in _parted(window, window.meta.summary, its, history.texts)[1]]
+
+
 class LaterSummaries:
     """Takes summaries that came after the target, and are of nothing but what was before the last
     group up to there, into the fold up to there: what is to be answered stays verbatim, and so do

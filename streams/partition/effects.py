@@ -113,7 +113,9 @@ class EffectSink(Protocol):
     """Where effects go: the live generation publishes them, a candidate drops them."""
 
     async def publish(self, partition: int, effects: Effects, batch: Sequence[Raw]) -> None:
-        """Publish, and return when it is safe."""
+        """Publish, and return when it is safe. ``batch``: its records, and what was read already of
+        those that stand before it.
+        """
 
     def report(self, partition: int, key: Key, cut: Cut) -> None:
         """Report a cut to whoever watches; nothing depends on it."""

@@ -31,7 +31,7 @@ from projections.storage.records import NOTHING, Checkpoint, DueChange, Verdict
 from projections.storage.window_copies import LARGE_BYTES
 from projections.window.window import Window
 from streams.encryption.payload_cipher import MARK
-from streams.log.log import Log, Raw, Row
+from streams.log.log import Log, Row
 from streams.log.rollback_history import Fetch, fetch_needed, takes_long
 from streams.partition.effects import Counts, DeadLetter, Effects, EffectSink
 from streams.partition.failure_share import Excess, Failing, FailureShare
@@ -162,9 +162,7 @@ class Partition(PartitionWindows):
             self.excess = self._share.count(self.number, offsets, effects.failing, last)
         if effects:
             self.check_loaded(await self.stored_checkpoint())
-            at = partial(Position, self.number)
-            batch = [Raw(at(row.offset), row.key, row.value, row.timestamp) for row in rows]
-            await self._sink.publish(self.number, effects, batch)
+            await self._sink.publish(self.number, effects, self._restores.raws(rows))
         self._last, self._batch = self._top, ()
 
     def _check_open(self) -> None:
@@ -278,7 +276,7 @@ class Partition(PartitionWindows):
             copies = SlotCopies(slot, partial(self.store.copies, self.generation, self.number))
             beyond, long = outcome.target is not None, takes_long(slot.window, outcome)
             history = partial(fetch, self.log, slot.window, outcome, copies)
-            if long and read is None and self._restores.begin(offset, history):
+            if long and read is None and self._restores.begin(offset, slot.window, history):
                 return
             how = fetch if read is None else lambda *_: read
             try:

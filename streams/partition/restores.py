@@ -17,8 +17,10 @@ from functools import partial
 from operator import attrgetter, itemgetter
 
 from projections.fold.outcomes import History
+from projections.fold.rollback import regained
 from projections.names import Position
 from projections.storage.records import Checkpoint
+from projections.window.window import Window
 from streams.log.log import Log, Raw, Row
 from streams.partition.log_identity import identity
 
@@ -33,12 +35,14 @@ MOST_LEFT = 200_000
 @dataclass(slots=True)
 class Restore:
     """One rollback: its record, the record of the partition up to which all is folded, the history
-    that is being read, and what came to the conversation since.
+    that is being read, with the records of summaries that it puts in force ``again``, and what came
+    to the conversation since.
     """
 
     row: Row
     before: Row | None
     history: asyncio.Future[History]
+    again: list[Raw]
     waiting: list[Row] = field(default_factory=list)
 
 
@@ -82,6 +86,8 @@ class Restores:
         """The record before the batch."""
         self._read: dict[int, asyncio.Future[History]] = {}
         """Of rollbacks in the batch, by offset, those that are read already."""
+        self._again: list[Raw] = []
+        """The records of summaries that these put in force again."""
 
     def __bool__(self) -> bool:
         return bool(self.pending or self._left)
@@ -92,6 +98,7 @@ class Restores:
         """
         ready = await self._ready() if self.pending else {}
         self._read = {one.row.offset: one.history for one in ready.values()}
+        self._again = [raw for one in ready.values() for raw in one.again]
         mine: list[Row] = [row for one in ready.values() for row in (one.row, *one.waiting)]
         befores = [(one.row.offset, one.before) for one in ready.values()]
         for key, left in list(self._left.items()):
@@ -125,18 +132,35 @@ class Restores:
                 self._left[row.key].rows.append((row.offset, _size(row)))
         return [row for row in rows if row.key not in mine]
 
-    def begin(self, offset: int, history: Callable[[], Awaitable[History]]) -> bool:
-        """Begin to read the history of a rollback in the batch; False where nothing is read
-        beside.
+    def raws(self, rows: Sequence[Row]) -> list[Raw]:
+        """The records of the batch, and of summaries that rollbacks in it put in force again."""
+        at = partial(Position, self._number)
+        mine = [Raw(at(row.offset), row.key, row.value, row.timestamp) for row in rows]
+        return [*self._again, *mine]
+
+    def begin(self, offset: int, window: Window, history: Callable[[], Awaitable[History]]) -> bool:
+        """Begin to read the history of a rollback of ``window`` in the batch; False where nothing
+        is read beside.
         """
         at = bisect_left(self._batch, offset, key=_offset)
         row, done = self._batch[at], self._done
         if done is None or row.key is None:
             return False
-        task = asyncio.ensure_future(history())
+        again: list[Raw] = []
+        task = asyncio.ensure_future(self._history(window, history, again))
         task.add_done_callback(partial(self._is_there, row.key, done))
-        self.pending[row.key] = Restore(row, self._batch[at - 1] if at else self._before, task)
+        before = self._batch[at - 1] if at else self._before
+        self.pending[row.key] = Restore(row, before, task, again)
         return True
+
+    async def _history(
+        self, window: Window, history: Callable[[], Awaitable[History]], again: list[Raw]
+    ) -> History:
+        """Read the history, and what is to be announced again: others would wait for that, too."""
+        found = await history()
+        offsets = await asyncio.to_thread(regained, window, found)
+        again += await self._read_again(offsets)
+        return found
 
     def wait(self, key: bytes, row: Row) -> None:
         """Have a record wait for its conversation."""

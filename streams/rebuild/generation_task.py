@@ -9,7 +9,7 @@ import msgspec
 
 from streams.control.generations import drop
 from streams.rebuild.build import worthwhile_jobs
-from streams.rebuild.rebuild import rebuild
+from streams.rebuild.rebuild import Loss, rebuild
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 from streams.stack import open_stack
@@ -25,21 +25,21 @@ class GenerationTask(msgspec.Struct, frozen=True):
     accept_loss: bool = False
 
 
-def run_task(settings: Settings, task: GenerationTask) -> None:
-    """Do it, whole; raises what ``rebuild`` and ``drop`` do. It may be killed and called again: it
-    goes on from what is written.
+def run_task(settings: Settings, task: GenerationTask) -> tuple[Loss, ...]:
+    """Do it, whole; returns what a switch lost, and raises what ``rebuild`` and ``drop`` do. It may
+    be killed and called again: it goes on from what is written.
     """
-    asyncio.run(_run(settings, task))
+    return asyncio.run(_run(settings, task))
 
 
-async def _run(settings: Settings, task: GenerationTask) -> None:
+async def _run(settings: Settings, task: GenerationTask) -> tuple[Loss, ...]:
     tune_gc()
     async with open_stack(settings) as stack:
         control, log, store = stack.control, stack.log, stack.store
         if task.doing == "drop":
             await drop(control, store, task.number)
-            return
-        await rebuild(
+            return ()
+        report = await rebuild(
             settings,
             control,
             log,
@@ -49,3 +49,4 @@ async def _run(settings: Settings, task: GenerationTask) -> None:
             accept_loss=task.accept_loss,
             jobs=await worthwhile_jobs(control, log, store, task.number),
         )
+        return report.losses or ()

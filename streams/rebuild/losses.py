@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
+from projections.errors import CorruptWindow
 from projections.names import Key
 from projections.policy.key_bounds import PINNED_KEYS
 from projections.policy.policy import ALLOW, MAXIMA, Rules
@@ -34,7 +35,8 @@ looks.
 """
 CHANGES = "it changes while it is compared"
 LATE = "a rollback of its partition is still being restored"
-UNKNOWN = (CHANGES, LATE)
+UNREADABLE = "one of its windows cannot be read"
+UNKNOWN = (CHANGES, LATE, UNREADABLE)
 """Of these nothing is known."""
 
 
@@ -71,28 +73,33 @@ async def find_losses(
 
     Raises:
         Healing: a live partition does not hold all that readers have seen.
-        CorruptWindow: a stored window cannot be read.
         RedisUnavailable: as named.
     """
     suspects: dict[tuple[int, Key], _Suspect] = {}
+    losses: dict[Key, str] = {}
+
+    async def look(partition: int, key: Key) -> _Suspect | None:
+        try:
+            return await _suspect(store, live, other, partition, key)
+        except CorruptWindow:
+            losses[key] = UNREADABLE
+            return None
+
     for partition in range(partitions):
         await whole(store, live.number, partition)
         keys = sorted(await store.conversations(live.number, partition))
         for i in range(0, len(keys), GROUP):
             group = keys[i : i + GROUP]
-            found = await asyncio.gather(
-                *(_suspect(store, live, other, partition, k) for k in group)
-            )
+            found = await asyncio.gather(*(look(partition, k) for k in group))
             for key, suspect in zip(group, found, strict=True):
                 if suspect is not None:
                     suspects[partition, key] = suspect
-    losses: dict[Key, str] = {}
     end = time.monotonic() + PATIENCE
     while suspects:
         lost = await _judge(store, other, suspects, catch_up, end)
         again: dict[tuple[int, Key], _Suspect] = {}
         for place, why in lost.items():
-            now = await _suspect(store, live, other, *place)
+            now = await look(*place)
             if now is None:
                 continue  # a rollback took the live summary meanwhile, too
             then = suspects[place].past
@@ -102,7 +109,7 @@ async def find_losses(
                 and now.past.pinned.keys() >= then.pinned.keys()
             )
             if stands or time.monotonic() > end:
-                losses[place[1]] = why if stands or why == LATE else CHANGES
+                losses[place[1]] = CHANGES if not stands and why not in UNKNOWN else why
             else:
                 again[place] = now
         suspects = again
@@ -130,7 +137,12 @@ async def _judge(
     for (partition, key), suspect in suspects.items():
         if partition in late:
             lost[partition, key] = LATE
-        elif why := why_lost(suspect.past, await _window(store, other, partition, key)):
+            continue
+        try:
+            why = why_lost(suspect.past, await _window(store, other, partition, key))
+        except CorruptWindow:
+            why = UNREADABLE
+        if why:
             lost[partition, key] = why
     return lost
 

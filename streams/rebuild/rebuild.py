@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldError
+from projections.names import Key
 from projections.storage.protocol import WindowStore
 from streams.control.control_topic import Control
 from streams.control.generations import Hold, begin, known_generation, make_live
@@ -31,6 +32,16 @@ NAMED = 5
 """Conversations that an error names."""
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A conversation of which a switch loses something, or may: ``because`` says what, or why that
+    is not known.
+    """
+
+    conversation: str
+    because: str
+
+
 class NotCompared(ThreadfoldError):
     """Whether a switch loses anything cannot be known now: nothing was switched."""
 
@@ -39,22 +50,27 @@ class NotCompared(ThreadfoldError):
 
 
 class WouldLose(ThreadfoldError):
-    """A switch would make conversations forget what their windows hold."""
+    """A switch would make conversations forget what their windows hold: all of them, and why."""
 
     exit_code = 1
     problem = 409
 
+    def __init__(self, message: str, losses: tuple[Loss, ...] = ()) -> None:
+        super().__init__(message)
+        self.losses = losses
+
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """What a rebuild made: the generation, how many records it folded, and whether it is live
-    now.
+    """What a rebuild made: the generation, how many records it folded, whether it is live now, and
+    all that the switch lost. Without a switch ``losses`` is None.
     """
 
     generation: int
     events: int
     resumed: bool
     live: bool
+    losses: tuple[Loss, ...] | None = None
 
 
 async def rebuild(
@@ -77,7 +93,8 @@ async def rebuild(
     Args:
         number: build this one instead, which was begun before: it is brought up to where the live
             one is.
-        accept_loss: switch even where a conversation would lose what its window holds.
+        accept_loss: switch even where a conversation would lose what its window holds. All are
+            compared all the same, and the report names those.
         jobs: how many processes fold; 1 is this one. Of what runs there only ``settings`` is known:
             another log or store is not.
         progress: called with the records folded, and how many there were to fold when it began;
@@ -95,6 +112,7 @@ async def rebuild(
     """
     await check_whole(log, settings.topic("events"), accept=settings.accept_truncated_log)
     generation, resumed = await _begun(control, policy, number)
+    losses: tuple[Loss, ...] | None = None
     try:
         async with Hold(store, generation.number) as hold:
             generation = known_generation(await control.sync(), generation.number)
@@ -114,13 +132,13 @@ async def rebuild(
             await builder.run()
             await _mark_ready(control, generation)
             if switch:
-                await _switch(control, store, generation, builder, accept_loss)
+                losses = await _switch(control, store, generation, builder, accept_loss)
     except (KafkaUnavailable, RedisUnavailable) as error:
         stays = (
             f"what is built of generation {generation.number} stays, and the same command goes on"
         )
         raise type(error)(f"{error}; {stays}") from error
-    return RebuildReport(generation.number, count.events, resumed, switch)
+    return RebuildReport(generation.number, count.events, resumed, switch, losses)
 
 
 async def _begun(
@@ -147,36 +165,41 @@ async def _switch(
     generation: Generation,
     builder: Builder,
     accept_loss: bool,
-) -> None:
-    """Make a generation live, once it is where the live one is now."""
+) -> tuple[Loss, ...]:
+    """Make a generation live, once it is where the live one is now; returns what that loses."""
     await builder.round()
-    if not accept_loss:
-        await _check_losses(control, store, generation, builder)
-    await make_live(control, store, generation.number)
-
-
-async def _check_losses(
-    control: Control, store: WindowStore, generation: Generation, builder: Builder
-) -> None:
     state = control.state
     live, other = (
         Side(one.number, state.rules(one)) for one in (state.live_generation, generation)
     )
     found = await find_losses(store, live, other, generation.partitions, builder.round)
+    if not accept_loss:
+        _refuse_losses(generation.number, found)
+    await make_live(control, store, generation.number)
+    return _losses(found)
+
+
+def _losses(found: dict[Key, str]) -> tuple[Loss, ...]:
+    return tuple(Loss(str(key), why) for key, why in sorted(found.items()))
+
+
+def _refuse_losses(generation: int, found: dict[Key, str]) -> None:
     lost = {key: why for key, why in found.items() if why not in UNKNOWN}
-    listed = list((lost or found).items())
-    named = "; ".join(f"{key}: {why}" for key, why in listed[:NAMED])
+    listed = _losses(lost or found)
+    named = "; ".join(f"{one.conversation}: {one.because}" for one in listed[:NAMED])
     more = "; …" if len(listed) > NAMED else ""
-    if found and not lost:
-        raise NotCompared(
-            f"generation {generation.number} is not made live: {len(found)} conversations could not"
-            f" be compared with the live ones ({named}{more}): run it again, when less comes in"
-        )
     if lost:
         raise WouldLose(
-            f"generation {generation.number} is not made live: {len(lost)} conversations would lose"
+            f"generation {generation} is not made live: {len(lost)} conversations would lose"
             f" what their windows hold ({named}{more}): accept the loss (--accept-loss) to"
-            " switch anyway"
+            " switch anyway",
+            _losses(found),
+        )
+    if found:
+        raise NotCompared(
+            f"generation {generation} is not made live: {len(found)} conversations could not"
+            f" be compared with the live ones ({named}{more}): run it again later, when less"
+            " comes in"
         )
 
 

@@ -16,7 +16,7 @@ from streams.control.generations import candidate, drop
 from streams.control.state import Generation
 from streams.rebuild.build import worthwhile_jobs
 from streams.rebuild.preview import SAMPLE, Preview
-from streams.rebuild.rebuild import RebuildReport
+from streams.rebuild.rebuild import Loss, RebuildReport, WouldLose
 from streams.rebuild.rebuild import rebuild as rebuild_windows
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.policy_file import read_policy
@@ -166,6 +166,7 @@ async def _rebuild(settings: Settings, options: _Options) -> None:
     if options.as_json:
         _print_result(document, report, options)
     else:
+        _print_losses("lost by the switch", report.losses or ())
         again = " (continued)" if report.resumed else ""
         state = (
             "live"
@@ -179,19 +180,33 @@ async def _build(
     stack: Stack, options: _Options, number: int | None, *, switch: bool
 ) -> RebuildReport:
     jobs = await _jobs(stack, options, number)
-    with metered("rebuild") as meter:
-        return await rebuild_windows(
-            stack.settings,
-            stack.control,
-            stack.log,
-            stack.store,
-            policy=options.policy,
-            number=number,
-            switch=switch,
-            accept_loss=options.accept_loss,
-            jobs=jobs,
-            progress=with_estimate(meter),
-        )
+    try:
+        with metered("rebuild") as meter:
+            return await rebuild_windows(
+                stack.settings,
+                stack.control,
+                stack.log,
+                stack.store,
+                policy=options.policy,
+                number=number,
+                switch=switch,
+                accept_loss=options.accept_loss,
+                jobs=jobs,
+                progress=with_estimate(meter),
+            )
+    except WouldLose as error:
+        if options.as_json:
+            print_json({"generation": None, "losses": error.losses})
+        else:
+            _print_losses("a switch would lose", error.losses)
+        raise
+
+
+def _print_losses(what: str, losses: tuple[Loss, ...]) -> None:
+    """Print every conversation that a switch loses something of, however many there are."""
+    for one in losses:
+        print_line(f"{what}: {one.conversation}: {one.because}")
+    flush()
 
 
 def _print_result(

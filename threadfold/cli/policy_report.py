@@ -39,7 +39,7 @@ def policy_report(document: dict[str, Any]) -> list[str]:
     lines += _cost(document)
     lines += _compactions(document["compactions"])
     lines += _left_out(document)
-    lines += _losses(document["losses"], document["log_begins"])
+    lines += _losses(document)
     lines += failure_lines([CallableFailure(**one) for one in document["callable_failures"]])
     for example in document["examples"]:
         before, after = example["tokens"]["before"], example["tokens"]["after"]
@@ -107,10 +107,15 @@ def _left_out(document: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _losses(losses: list[dict[str, str]], log_begins: dict[int, int]) -> list[str]:
+def _losses(document: dict[str, Any]) -> list[str]:
+    losses, log_begins = document["losses"], document["log_begins"]
+    # Only a sample has an estimate.
+    sampled = document["conversations"]["in_log_estimated"]
     if not losses and not log_begins:
-        return ["lost by a switch: nothing"]
-    return [*_named_losses(losses), *_unknown_losses(log_begins)]
+        of = " in this sample: the switch compares all windows" if sampled else ""
+        return [f"lost by a switch: nothing{of}"]
+    of = " of this sample" if sampled else ""
+    return [*_named_losses(losses, of), *_unknown_losses(log_begins)]
 
 
 def _unknown_losses(log_begins: dict[int, int]) -> list[str]:
@@ -124,11 +129,12 @@ def _unknown_losses(log_begins: dict[int, int]) -> list[str]:
     ]
 
 
-def _named_losses(losses: list[dict[str, str]]) -> list[str]:
+def _named_losses(losses: list[dict[str, str]], of: str) -> list[str]:
     if not losses:
         return []
     return [
-        f"lost by a switch: what {len(losses)} conversations hold (a switch needs --accept-loss)",
+        f"lost by a switch: what {len(losses)} conversations{of} hold (a switch needs"
+        " --accept-loss)",
         *(
             f"  {one['conversation']}: events after {one['after']} to {one['to']}, because"
             f" {one['because']}"

@@ -23,7 +23,7 @@ from streams.control.generations import LiveGeneration, begin, compared_generati
 from streams.log.retention import check_whole
 from streams.rebuild.build import left_to_fold
 from streams.rebuild.generation_task import GenerationTask, run_task
-from streams.rebuild.rebuild import WouldLose
+from streams.rebuild.rebuild import Loss, WouldLose
 from streams.rebuild.sample import Wanted, compare_sample
 from streams.rebuild.side_by_side import WantedWindow, compare_window
 from streams.runtime.process_pool import ProcessPool
@@ -35,11 +35,14 @@ KIND = "generations"
 """Under which the reports are in Redis."""
 EVERY = 10.0
 """Seconds between two reports."""
+NAMED = 100
+"""Conversations that a report names: it is written again and again."""
 
 
 class TaskReport(msgspec.Struct):
     """What is or was done with a generation, since when, and why it failed. ``would_lose``: a
-    switch was refused because conversations would forget what their windows hold.
+    switch was refused because conversations would forget what their windows hold. Of how many it
+    would lose or lost something is ``lost``, and ``losses`` are the first ``NAMED`` of them.
     """
 
     generation: int
@@ -48,6 +51,11 @@ class TaskReport(msgspec.Struct):
     ended: str | None = None
     error: str | None = None
     would_lose: bool = False
+    lost: int = 0
+    losses: tuple[Loss, ...] = ()
+
+    def name_losses(self, losses: tuple[Loss, ...]) -> None:
+        self.lost, self.losses = len(losses), losses[:NAMED]
 
 
 _reports_in = json_decoder(list[TaskReport])
@@ -191,9 +199,11 @@ class GenerationTasks:
     async def _run(self, task: GenerationTask, report: TaskReport) -> None:
         pool = ProcessPool(1)
         try:
-            await pool.run(run_task, self._backend.settings, task)
+            report.name_losses(await pool.run(run_task, self._backend.settings, task))
         except ThreadfoldError as error:
             report.error, report.would_lose = str(error), isinstance(error, WouldLose)
+            if isinstance(error, WouldLose):
+                report.name_losses(error.losses)
         except Exception as error:
             logger.exception("generation %d: %s failed", task.number, task.doing)
             report.error = f"an unexpected error ({type(error).__name__})"

@@ -2926,6 +2926,14 @@ export interface components {
             count: number;
         };
         /**
+         * LossOfSwitch
+         * @description What a conversation would lose or lost by a switch, or why that is not known (`because`).
+         */
+        LossOfSwitch: {
+            conversation: string;
+            because: string;
+        };
+        /**
          * MadeKey
          * @description A new key. `key` is the secret, shown in this answer and never again.
          */
@@ -5061,7 +5069,7 @@ export interface components {
         };
         /**
          * Task
-         * @description What is or was done with a generation, from when to when (null: it goes on), and why it failed. `would_lose`: the switch was refused because conversations would forget what their summaries hold.
+         * @description What is or was done with a generation, from when to when (null: it goes on), and why it failed. `would_lose`: the switch was refused because conversations would forget what their windows hold. `lost` counts these, also after a switch that accepted the loss; `losses` names the first 100.
          */
         Task: {
             generation: number;
@@ -5070,6 +5078,8 @@ export interface components {
             ended: string | null;
             error: string | null;
             would_lose: boolean;
+            lost: number;
+            losses: components["schemas"]["LossOfSwitch"][];
         };
         /**
          * TaskBegun

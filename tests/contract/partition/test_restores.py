@@ -31,11 +31,12 @@ from tests.support.talks import Talks, random_talks
 
 
 class RestoreSink(RecordingSink):
-    """A sink for records of earlier batches."""
+    """A sink for records of earlier batches. Nobody waits while it reads what is in force again."""
 
     async def publish(self, partition, effects, batch) -> None:  # type: ignore[no-untyped-def]
         offsets = {raw.position.offset for raw in batch}
         assert {offset for _, offset, _ in [*effects.accepted, *effects.voided]} <= offsets
+        assert {at for _, _, at in effects.again} <= offsets
         self.accepted += effects.accepted
         self.voided += effects.voided
 

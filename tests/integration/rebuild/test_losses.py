@@ -90,6 +90,12 @@ async def test_a_smaller_policy_keeps_its_summaries_and_a_truncated_log_is_not_s
         (line,) = [line for line in refused.err.splitlines() if "is not made live" in line]
         assert "(acme/c1: the log does not hold all its events)" in line
         assert "--accept-loss" in line
+        assert "a switch would lose: acme/c1: the log does not hold all its events" in refused.lines
         assert (await context(*there))["summary"]["to"] >= after["summary"]["to"]
-        ran = await ok(*again, "--accept-loss", env=env)
-        assert ran.lines[-1].endswith(", live")
+        # However few the report compares, the switch compares all.
+        ran = await ok(*again, "--accept-loss", "--sample", "0", "--json", env=env)
+        switched = json.loads(ran.out)
+        assert switched["live"] and switched["report"] is None
+        assert switched["losses"] == [
+            {"conversation": "acme/c1", "because": "the log does not hold all its events"}
+        ]

@@ -20,6 +20,7 @@ from threadfold.embedded.stack import EmbeddedStack
 
 pytestmark = pytest.mark.long
 OVERRIDES = {"working_budget": 800, "keep_recent_tokens": 300}
+GONE = "the log does not hold all its events"
 
 
 def generation(http: httpx.Client, number: int) -> dict[str, Any]:
@@ -94,8 +95,12 @@ def test_a_policy_is_compared_built_watched_and_switched_to(
         refused_switch = done(http, 2, "switch")
         assert refused_switch["stage"] == "ready" and refused_switch["task"]["would_lose"]
         assert "acme/journey" in refused_switch["task"]["error"]
+        lost = [{"conversation": "acme/journey", "because": GONE}]
+        assert (refused_switch["task"]["lost"], refused_switch["task"]["losses"]) == (1, lost)
         http.post("/v1/generations/2/switch", json={"accept_loss": True})
-        assert done(http, 2, "switch")["stage"] == "live"
+        switched = done(http, 2, "switch")
+        assert switched["stage"] == "live" and not switched["task"]["would_lose"]
+        assert (switched["task"]["lost"], switched["task"]["losses"]) == (1, lost)
         assert http.post("/v1/generations/2/switch").status_code == 409
         assert http.delete("/v1/generations/2").status_code == 409
         assert http.delete("/v1/generations/none").status_code == 404

@@ -19,7 +19,7 @@ from projections.storage.records import NOTHING, Checkpoint, write_of
 from projections.window.meta import Quarantine
 from projections.window.window import Window
 from streams.rebuild import losses as module
-from streams.rebuild.losses import CHANGES, Side, find_losses
+from streams.rebuild.losses import CHANGES, UNREADABLE, Side, find_losses
 from streams.rebuild.preview import Preview
 from tests.support.compacted_talk import Talk
 from tests.support.mirror import KEY
@@ -238,6 +238,21 @@ async def test_what_changes_while_it_is_compared_is_not_taken_for_lost(
 
     sides = Side(1, talk.rules), Side(2, Rules(NARROW))
     assert await find_losses(store, *sides, 1, catch_up) == {KEY: CHANGES}
+
+
+async def test_a_window_that_cannot_be_read_hides_no_other_loss() -> None:
+    talk = await summarised(BOUNDED, summaries=1)
+    store = await stored(talk.window, under(BOUNDED, talk.log[3:]))
+    broken = Key(KEY.tenant, "broken")
+    for number in (1, 2):
+        now = await store.checkpoint(number, 0)
+        assert now is not None
+        write = write_of(talk.window, NOTHING)
+        garbage = [(name, b"?") for name, _ in write.put]
+        after = replace(now, offset=now.offset + 1)
+        await store.apply(number, 0, after, [replace(write, key=broken, put=garbage)])
+    found, _ = await losses(store, talk.rules, Rules(BOUNDED))
+    assert found == {broken: UNREADABLE, KEY: GONE}
 
 
 async def test_a_refused_summary_loses_nothing_while_all_its_messages_are_shown() -> None:

@@ -35,10 +35,18 @@ GenerationNumber = Annotated[int, Meta(ge=1, le=1 << 31)]
 _At = Annotated[str, Path(example="2"), Meta(extra_json_schema={"pattern": "^[1-9][0-9]{0,8}$"})]
 
 
+class LossOfSwitch(Struct):
+    """What a conversation would lose or lost by a switch, or why that is not known (`because`)."""
+
+    conversation: str
+    because: str
+
+
 class Task(Struct):
     """What is or was done with a generation, from when to when (null: it goes on), and why it
     failed. `would_lose`: the switch was refused because conversations would forget what their
-    summaries hold.
+    windows hold. `lost` counts these, also after a switch that accepted the loss; `losses` names
+    the first 100.
     """
 
     generation: Count
@@ -47,6 +55,8 @@ class Task(Struct):
     ended: str | None
     error: str | None
     would_lose: bool
+    lost: Count
+    losses: list[LossOfSwitch]
 
 
 class ListedGeneration(Struct):
