@@ -52,6 +52,7 @@ from threadfold.gateway.wanted import while_wanted
 from threadfold.quotas import Quotas, QuotaUse
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
+from threadfold.service.unfolded import Unfolded
 from threadfold.service.window_document import prepare
 from threadfold.streaming import Live
 
@@ -245,6 +246,7 @@ class Gateway:
                 state.live.on_kept(_charging(backend, quotas))
                 tenants = _metrics_of_tenants(quotas)
                 backend.on_drafts = _admitting(quotas, tenants)
+                backend.unfolded = Unfolded(backend.windows.applied)
                 state.metrics.follow(quotas, backend.windows.cache, self._settings)
                 self._reporter = Reporter(tenants, self._settings, GATEWAYS)
                 self._reporter.start()

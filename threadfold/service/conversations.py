@@ -31,6 +31,7 @@ from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter, Item, 
 from threadfold.service.erasure_receipt import Receipts
 from threadfold.service.spill import Drafts, append_drafts
 from threadfold.service.stored_windows import Owner
+from threadfold.service.unfolded import Unfolded
 
 T = TypeVar("T")
 PROCESSES = min(2, os.cpu_count() or 1)
@@ -71,6 +72,8 @@ class ConversationService(ConversationReader):
 
         self.on_drafts: Callable[[str, Sequence[Record]], Awaitable[None]] | None = None
         """Awaited with a tenant's events before they are appended; what it raises refuses them."""
+        self.unfolded: Unfolded | None = None
+        """Has a tenant wait that appends faster than the workers fold; None: nobody waits."""
         self.on_stop: Callable[[], Awaitable[None]] | None = None
         """Awaited before the connections are closed."""
 
@@ -78,6 +81,8 @@ class ConversationService(ConversationReader):
         """End all waits, all processes, and all connections."""
         if self.on_stop is not None:
             await self.on_stop()
+        if self.unfolded is not None:
+            await self.unfolded.stop()
         await self._pool.close()
         await super().stop()
 
@@ -148,6 +153,7 @@ class ConversationService(ConversationReader):
             MalformedInput, InvalidRequest: the body is not JSON, or has too many items or values.
             RequestTooLarge: it takes more memory than a process that reads bodies may have.
             WorkerLost: the process that read it ended.
+            QuotaExceeded: the tenant appends faster than the workers fold.
             All that :meth:`append` raises.
         """
         with append_span(tenant) as span:
@@ -156,7 +162,7 @@ class ConversationService(ConversationReader):
             names = [record.key.conversation for record in drafts.records]
             if first is not None:
                 await first()
-            return names, await self._append(tenant, drafts, span)
+            return names, await self._append(tenant, drafts, span, waits=True)
 
     async def append_made(
         self,
@@ -173,6 +179,7 @@ class ConversationService(ConversationReader):
 
         Raises:
             WorkerLost: the process that ran it ended.
+            QuotaExceeded: the tenant appends faster than the workers fold.
             All that ``make`` and :meth:`append` raise.
         """
         with append_span(tenant) as span:
@@ -185,7 +192,7 @@ class ConversationService(ConversationReader):
                 made, drafts = await asyncio.to_thread(make, drafter, *args)
             if first is not None:
                 await first(made)
-            return made, await self._append(tenant, drafts, span)
+            return made, await self._append(tenant, drafts, span, waits=True)
 
     async def _drafts_of(
         self, tenant: str, body: AppendBody, id_seed: str | None, conditions: Conditions
@@ -230,22 +237,18 @@ class ConversationService(ConversationReader):
         bounds = self.log.partitions, self.settings.max_event_bytes
         return Drafter(tenant, rules, *bounds, present_traceparent())
 
-    async def _append(self, tenant: str, drafts: Drafts, span: Span | None) -> list[Appended]:
+    async def _append(
+        self, tenant: str, drafts: Drafts, span: Span | None, *, waits: bool = False
+    ) -> list[Appended]:
         if not drafts.records:
             return []
-        if self.on_drafts is not None:
-            await self.on_drafts(tenant, drafts.records)
-        try:
-            async with asyncio.timeout(self.settings.append_timeout):
-                if tenant not in self.control.state.tenants:
-                    await self.control.ensure_tenant(tenant)
-                positions = await append_drafts(self.log, drafts)
-        except TimeoutError:
-            raise KafkaUnavailable(
-                f"append: Kafka at {self.settings.kafka} did not answer within"
-                f" {self.settings.append_timeout:g} s; the append may have happened: repeat it"
-                " with the same ids"
-            ) from None
+        if self.unfolded is None:
+            positions = await self._into_log(tenant, drafts)
+        else:
+            room = self.unfolded.room(tenant, len(drafts.records), waits=waits)
+            async with room as note:
+                positions = await self._into_log(tenant, drafts)
+                note(positions)
         if span is not None:
             note_appended(span, drafts.records, positions)
         if self.on_appended is not None:
@@ -253,6 +256,21 @@ class ConversationService(ConversationReader):
         ids = [record.id for record in drafts.records]
         fresh = [id_ in drafts.made_ids for id_ in ids]
         return list(map(make_appended, zip(ids, positions, drafts.tokens, fresh, strict=True)))
+
+    async def _into_log(self, tenant: str, drafts: Drafts) -> list[Position]:
+        if self.on_drafts is not None:
+            await self.on_drafts(tenant, drafts.records)
+        try:
+            async with asyncio.timeout(self.settings.append_timeout):
+                if tenant not in self.control.state.tenants:
+                    await self.control.ensure_tenant(tenant)
+                return await append_drafts(self.log, drafts)
+        except TimeoutError:
+            raise KafkaUnavailable(
+                f"append: Kafka at {self.settings.kafka} did not answer within"
+                f" {self.settings.append_timeout:g} s; the append may have happened: repeat it"
+                " with the same ids"
+            ) from None
 
     async def check_pinned(self, drafts: Drafts) -> None:
         """Check what a list pins beyond its tenant's limit. Its conversations' own policies may

@@ -1,0 +1,80 @@
+"""A tenant's flood waits at the gateway and not in the log: others do not wait for its folds."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import httpx
+
+from streams.control.control_topic import Control
+from streams.control.state import Generation
+from streams.settings.quotas import DEFAULT_SCOPES
+from streams.settings.settings import Settings
+from tests.support.serving import serving
+from tests.support.worker import running_worker, until
+from threadfold.gateway import create_gateway
+from threadfold.service.unfolded import MOST
+
+LISTS, CALLERS, EVENTS = 16, 4, 500
+
+
+async def _headers(settings: Settings) -> dict[str, dict[str, str]]:
+    control = await Control(settings).start()
+    try:
+        await control.write(
+            {"generation/1": Generation(1, settings.partitions), "generation/live": 1}
+        )
+        found = {}
+        for tenant in ("many", "other"):
+            await control.ensure_tenant(tenant)
+            key = await control.add_key(tenant, DEFAULT_SCOPES)
+            found[tenant] = {"Authorization": f"Bearer {key}"}
+        return found
+    finally:
+        await control.stop()
+
+
+async def test_others_do_not_wait_behind_the_lists_of_a_tenant(settings: Settings) -> None:
+    headers = await _headers(settings)
+    numbers = itertools.count()
+    async with (
+        running_worker(settings),
+        serving(create_gateway(settings)) as url,
+        httpx.AsyncClient(base_url=url, headers=headers["many"], timeout=60) as many,
+        httpx.AsyncClient(base_url=url, headers=headers["other"], timeout=60) as other,
+    ):
+
+        async def say() -> None:
+            answer = await other.post(
+                "/v1/conversations/c/messages?wait=applied", json={"role": "user", "content": "hi"}
+            )
+            assert answer.status_code == 200, answer.text
+
+        async def ready() -> bool:
+            return (await other.get("/readyz")).status_code == 200
+
+        async def send() -> None:
+            for number in itertools.takewhile(lambda n: n < LISTS, numbers):
+                events = [
+                    {
+                        "conversation": f"c{number}-{i}",
+                        "type": "message",
+                        "role": "user",
+                        "content": "hello",
+                    }
+                    for i in range(EVENTS)
+                ]
+                answer = await many.post("/v1/events", json=events)
+                assert answer.status_code == 202, answer.text
+
+        await until(ready)
+        await say()
+        behind = []
+        async with asyncio.TaskGroup() as group:
+            senders = [group.create_task(send()) for _ in range(CALLERS)]
+            while not all(sender.done() for sender in senders):
+                behind.append((await other.get("/readyz")).json()["behind"])
+                await say()
+        # One list passes once no more than so many wait; another one is read meanwhile.
+        assert 0 < max(behind) <= MOST + EVENTS + 1

@@ -1,0 +1,165 @@
+"""A tenant that appends faster than the workers fold waits, others do not, and nobody waits for a
+partition that nobody folds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from projections.errors import QuotaExceeded, RedisUnavailable
+from projections.names import Position
+from threadfold.service import unfolded as module
+from threadfold.service.unfolded import ACTIVE, ALONE, MOST, PATIENCE, STILL, UNKNOWN, Unfolded
+
+
+class Log:
+    """A log of two partitions, how far each is folded, and a clock that runs with the looks."""
+
+    def __init__(self) -> None:
+        self.ends, self.reached, self.now, self.looks = [0, 0], [-1, -1], 0.0, 0
+        self.fails = False
+        self.speed = [0, 0]
+        """Events that are folded between two looks."""
+        self.unfolded = Unfolded(self._reached, lambda: self.now)
+
+    async def _reached(self, partition: int) -> int:
+        self.looks += 1
+        self.now += module.LOOK
+        if self.fails:
+            raise RedisUnavailable("Redis is away")
+        last = self.ends[partition] - 1
+        self.reached[partition] = min(last, self.reached[partition] + self.speed[partition])
+        return self.reached[partition]
+
+    async def append(self, tenant: str, events: int, partition: int = 0) -> None:
+        async with self.unfolded.room(tenant, events, waits=True) as note:
+            note(self.put(events, partition))
+
+    def put(self, events: int, partition: int) -> Sequence[Position]:
+        first = self.ends[partition]
+        self.ends[partition] += events
+        return [Position(partition, offset) for offset in range(first, first + events)]
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Looks come at once."""
+    monkeypatch.setattr(module, "LOOK", 0.001)
+    yield
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+async def test_a_tenant_appends_no_faster_than_the_workers_fold_while_others_append(
+    log: Log,
+) -> None:
+    log.speed = [100, 0]
+    await log.append("other", 1)
+    for _ in range(20):
+        await log.append("many", 500)
+        assert log.ends[0] - 1 - log.reached[0] <= MOST + 500 + 1
+    assert log.ends[0] == 10_001
+
+
+async def test_lists_that_come_at_once_are_appended_one_after_the_other(log: Log) -> None:
+    log.speed = [100, 0]
+    await log.append("other", 1)
+    await log.append("many", MOST + 1)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(10):
+            group.create_task(log.append("many", 500))
+        for _ in range(100):
+            await asyncio.sleep(0.001)
+            assert log.unfolded.waiting("many") <= MOST + 500
+    await log.unfolded.stop()
+
+
+async def test_other_tenants_and_what_must_not_wait_pass_at_once(log: Log) -> None:
+    await log.append("other", 1)
+    await log.append("many", MOST + 1)
+    waiting = asyncio.create_task(log.append("many", 1))
+    async with asyncio.timeout(1):
+        await log.append("other", 500)
+        async with log.unfolded.room("many", 1, waits=False) as note:
+            note(log.put(1, 0))
+    assert not waiting.done()
+    log.speed = [10_000, 0]
+    await waiting
+
+
+async def test_a_tenant_that_is_alone_may_have_more_wait(log: Log) -> None:
+    await log.append("other", 1)
+    log.now += ACTIVE
+    for _ in range(ALONE // 500):
+        await log.append("alone", 500)
+    assert log.reached[0] == -1
+    assert log.unfolded.most("alone") == ALONE
+    await log.append("other", 1)
+    assert log.unfolded.most("alone") == MOST
+    await log.unfolded.stop()
+
+
+async def test_who_would_wait_too_long_is_refused_and_nothing_is_appended(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    log.speed = [1, 0]
+    await log.append("other", 1)
+    await log.append("many", MOST + 500)
+    with pytest.raises(QuotaExceeded, match="tenant many appends faster than its events are fold"):
+        await log.append("many", 500)
+    assert log.ends[0] == MOST + 501
+    assert log.unfolded.waiting("many") <= MOST + 500
+    await log.unfolded.stop()
+
+
+async def test_appends_go_on_while_nobody_folds(log: Log) -> None:
+    await log.append("other", 1)
+    await log.append("many", MOST + 1)
+    await log.append("many", 500)
+    assert STILL < log.now < PATIENCE
+    since = log.now
+    for _ in range(20):
+        await log.append("many", 500)
+    assert log.now - since < 1.0
+    # As soon as somebody folds again, the tenant waits for that.
+    log.speed = [100, 0]
+    await log.append("many", 1)
+    assert log.unfolded.waiting("many") <= MOST + 1
+
+
+async def test_a_partition_that_is_halted_does_not_hold_up_appends_to_others(log: Log) -> None:
+    log.speed = [0, 1_000]
+    await log.append("other", 1)
+    await log.append("many", 5_000, partition=0)
+    await log.append("many", 1, partition=1)
+    since = log.now
+    for _ in range(10):
+        await log.append("many", 300, partition=1)
+    assert log.now - since < 1.0
+
+
+async def test_appends_go_on_while_redis_is_away(log: Log) -> None:
+    log.fails = True
+    await log.append("other", 1)
+    await log.append("many", MOST + 1)
+    for _ in range(20):
+        await log.append("many", 500)
+    assert log.now < UNKNOWN
+
+
+async def test_an_append_that_fails_counts_no_more(log: Log) -> None:
+    await log.append("other", 1)
+    with pytest.raises(OSError, match="away"):
+        async with log.unfolded.room("many", 5_000, waits=True):
+            raise OSError("away")
+    assert log.unfolded.waiting("many") == 0
+    await log.append("many", 500)
+    assert log.unfolded.waiting("many") == 500
+    await log.unfolded.stop()

@@ -1,0 +1,215 @@
+"""How much of what a process appended waits for the workers, by tenant. Who appends faster than the
+workers fold waits here, where other tenants pass, and not in the log, which is folded in its order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from projections.errors import QuotaExceeded, ThreadfoldError
+from projections.names import Position
+from streams.runtime.keyed_limit import KeyedLimit
+from streams.runtime.tasks import end_tasks
+
+MOST = 400
+"""Events of a tenant that may wait for the workers when it appends more, while others append: in a
+measurement with lists of 400 new conversations others then waited 0.2 s for their windows, with
+2,000 0.5 s, and with 4,000 1 s. The lists took 2,300, 3,600 and 4,400 events a second.
+"""
+ALONE = 10_000
+"""The same while no other tenant has appended for ``ACTIVE`` seconds."""
+ACTIVE = 10.0
+PATIENCE = 8.0
+"""Seconds that an append waits at most before it is refused."""
+LOOK = 0.03
+"""Seconds between two looks at the checkpoints, while somebody waits."""
+ASKING = 0.5
+"""Seconds in which Redis has to answer a look; else nobody waits for the next ``UNKNOWN``."""
+UNKNOWN = 2.0
+STILL = 2.0
+"""Seconds after which a partition whose checkpoint does not move is not waited for: its worker is
+gone, or it is halted, and appends go on.
+"""
+FORGOTTEN = 60.0
+"""Seconds for which an event counts at most."""
+MANY = 10_000
+"""So many lists are known before a look whose events may all be folded."""
+
+
+class _Appended(NamedTuple):
+    """A tenant's events of one append in one partition: the last offset, how many, and when."""
+
+    offset: int
+    tenant: str
+    events: int
+    at: float
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What waits in one partition, and since when its checkpoint was seen to stand (None: it
+    moves).
+    """
+
+    appended: deque[_Appended] = field(default_factory=deque)
+    events: dict[str, int] = field(default_factory=dict)
+    reached: int = -1
+    stands_since: float | None = None
+
+    def note(self, one: _Appended) -> None:
+        self.appended.append(one)
+        self.events[one.tenant] = self.events.get(one.tenant, 0) + one.events
+
+    def look(self, reached: int, now: float) -> list[_Appended]:
+        """Take out what is folded, or too old to count."""
+        if reached != self.reached:
+            self.reached, self.stands_since = reached, None
+        elif self.stands_since is None:
+            self.stands_since = now
+        gone = []
+        while self.appended and (
+            self.appended[0].offset <= reached or now - self.appended[0].at > FORGOTTEN
+        ):
+            one = self.appended.popleft()
+            gone.append(one)
+            left = self.events[one.tenant] - one.events
+            if left:
+                self.events[one.tenant] = left
+            else:
+                del self.events[one.tenant]
+        if not self.appended:
+            self.stands_since = None
+        return gone
+
+    def stands(self, now: float) -> bool:
+        return self.stands_since is not None and now - self.stands_since > STILL
+
+
+class Unfolded:
+    """Counts what waits, and lets appends of one tenant wait in order. For one event loop."""
+
+    def __init__(
+        self,
+        reached: Callable[[int], Awaitable[int]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Args: ``reached`` returns the offset up to which a partition is folded now."""
+        self._reached = reached
+        self._clock = clock
+        self._partitions: dict[int, _Waiting] = {}
+        self._all: dict[str, int] = {}
+        """Events by tenant, those on their way into the log, too."""
+        self._last = self._before = ("", float("-inf"))
+        """The tenant that appended last, and the other one before, and when."""
+        self._lines = KeyedLimit(1)
+        self._looking: asyncio.Task[None] | None = None
+        self._unknown_until = 0.0
+
+    async def stop(self) -> None:
+        """End the look that is under way."""
+        await end_tasks([self._looking])
+
+    @asynccontextmanager
+    async def room(
+        self, tenant: str, events: int, *, waits: bool
+    ) -> AsyncIterator[Callable[[Sequence[Position]], None]]:
+        """Append so many events of a tenant in this context. It gives what is to be called with
+        their positions.
+
+        Args: ``waits``: first until no more than :meth:`most` of the tenant's wait for the workers.
+
+        Raises:
+            QuotaExceeded: they were more for ``PATIENCE`` seconds.
+        """
+        if self._last[0] != tenant:
+            self._before = self._last
+        self._last = tenant, self._clock()
+        if waits and self._all.get(tenant, 0) > self.most(tenant):
+            await self._wait(tenant)
+        self._add(tenant, events)
+        noted = 0
+
+        def note(positions: Sequence[Position]) -> None:
+            nonlocal noted
+            noted = len(positions)
+            self._note(tenant, positions)
+
+        try:
+            yield note
+        finally:
+            self._add(tenant, noted - events)
+
+    def most(self, tenant: str) -> int:
+        """How many of the tenant's events may wait when it appends more."""
+        _, at = self._before if self._last[0] == tenant else self._last
+        return MOST if self._clock() - at < ACTIVE else ALONE
+
+    def waiting(self, tenant: str) -> int:
+        """How many of the tenant's events wait, but for partitions that nobody folds now."""
+        now = self._clock()
+        stand = [one for one in self._partitions.values() if one.stands(now)]
+        return self._all.get(tenant, 0) - sum(one.events.get(tenant, 0) for one in stand)
+
+    async def _wait(self, tenant: str) -> None:
+        since = self._clock()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE), self._lines.of(tenant):
+                while True:
+                    await asyncio.shield(self._look())
+                    most = self.most(tenant)
+                    if self.waiting(tenant) <= most or self._clock() < self._unknown_until:
+                        return
+        raise QuotaExceeded(
+            f"tenant {tenant} appends faster than its events are folded: {self.waiting(tenant)} of"
+            f" them wait for the workers since {self._clock() - since:.0f} s and nothing of this"
+            " request was appended: send it again later",
+            retry_after=2,
+        )
+
+    def _add(self, tenant: str, events: int) -> None:
+        if left := self._all.get(tenant, 0) + events:
+            self._all[tenant] = left
+        else:
+            self._all.pop(tenant, None)
+
+    def _note(self, tenant: str, positions: Sequence[Position]) -> None:
+        last: dict[int, int] = {}
+        counts: dict[int, int] = {}
+        for partition, offset in positions:
+            last[partition] = max(offset, last.get(partition, -1))
+            counts[partition] = counts.get(partition, 0) + 1
+        now = self._clock()
+        for partition, offset in last.items():
+            one = self._partitions.setdefault(partition, _Waiting())
+            one.note(_Appended(offset, tenant, counts[partition], now))
+        known = sum(len(one.appended) for one in self._partitions.values())
+        if self._all.get(tenant, 0) > self.most(tenant) // 2 or known > MANY:
+            self._look()  # so that the next one need not wait for that
+
+    def _look(self) -> asyncio.Task[None]:
+        """Look at the checkpoints shortly; those who wait share one look."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look_at_all(), name="unfolded")
+        return self._looking
+
+    async def _look_at_all(self) -> None:
+        await asyncio.sleep(LOOK)
+        waiting = {number: one for number, one in self._partitions.items() if one.appended}
+        if not waiting or self._clock() < self._unknown_until:
+            return
+        try:
+            async with asyncio.timeout(ASKING):
+                found = await asyncio.gather(*map(self._reached, waiting))
+        except (ThreadfoldError, TimeoutError):
+            self._unknown_until = self._clock() + UNKNOWN
+            return
+        now = self._clock()
+        for one, reached in zip(waiting.values(), found, strict=True):
+            for gone in one.look(reached, now):
+                self._add(gone.tenant, -gone.events)
