@@ -4,18 +4,13 @@ with Redis.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from redis.exceptions import RedisError
-
-from projections.errors import RedisUnavailable
 from projections.names import Key, parse_key
-from projections.redis.address import shown
-from projections.redis.node import Script
+from projections.redis.node import RedisErrors, Script
 from projections.redis.router import RedisRouter
 from threadfold.streaming.partial_text import Delta
 
@@ -51,12 +46,12 @@ class Text(NamedTuple):
 
 class PartialStore:
     """The texts in progress of a deployment. Every method raises :class:`RedisUnavailable` when
-    Redis cannot be reached.
+    Redis cannot be reached, or refuses.
     """
 
     def __init__(self, url: str, prefix: str, timeout: float) -> None:
         """Args: ``timeout`` seconds without a delta after which a text may be claimed."""
-        self._url = url
+        self._errors = RedisErrors(url, "a text in progress: delete that key")
         self._prefix = prefix
         self._timeout = timeout
         self.servers = RedisRouter(url, connections=32)
@@ -92,13 +87,13 @@ class PartialStore:
             str(key),
             self.channel(key),
         ]
-        async with self._guarded():
+        with self._errors:
             name, chars, stored, began = await self._run(self._append, self._keys(key), args)
         return Verdict(name.decode(), int(chars), stored.decode(), int(began or -1))
 
     async def read(self, key: Key) -> Text | None:
         """The text in progress, None when there is none."""
-        async with self._guarded():
+        with self._errors:
             return _text(await self._run(self._read, self._keys(key)[:2]))
 
     async def claim(self, seconds: float, limit: int = 50) -> list[tuple[Key, int]]:
@@ -106,7 +101,7 @@ class PartialStore:
         until then no other gateway gets them.
         """
         found: list[tuple[Key, int]] = []
-        async with self._guarded():
+        with self._errors:
             for shard in range(SHARDS):
                 members, until = await self._run(
                     self._claim, [self._deadlines(shard)], [int(seconds * 1000), limit]
@@ -130,7 +125,7 @@ class PartialStore:
             superseded: a later turn replaces this one: Redis takes nothing more of this turn.
         """
         turn, since = text if text is not None else ("", None)
-        async with self._guarded():
+        with self._errors:
             args: list[Any] = [
                 str(key),
                 _or_empty(claimed),
@@ -145,7 +140,7 @@ class PartialStore:
         the pub/sub channel.
         """
         args: list[Any] = [str(key), turn, since, self.channel(key), "1" if dropped else ""]
-        async with self._guarded():
+        with self._errors:
             return bool(await self._run(self._end, self._keys(key)[:3], args))
 
     async def forget(self, key: Key, erased: bool = False) -> bool:
@@ -153,7 +148,7 @@ class PartialStore:
         ``erased``, what other gateways have under way is not taken for an hour: they know it then.
         """
         args = [str(key), self.channel(key), "1" if erased else ""]
-        async with self._guarded():
+        with self._errors:
             return bool(await self._run(self._forget, self._keys(key), args))
 
     async def _run(self, script: Script, keys: list[str], args: Sequence[Any] = ()) -> Any:
@@ -166,16 +161,6 @@ class PartialStore:
 
     def _deadlines(self, shard: int) -> str:
         return f"{self._prefix}:partial:{{p{shard}}}:deadlines"
-
-    @asynccontextmanager
-    async def _guarded(self) -> AsyncIterator[None]:
-        try:
-            yield
-        except (RedisError, OSError) as error:
-            raise RedisUnavailable(
-                f"Redis at {shown(self._url)} does not answer ({str(error)[:160]}): check that it"
-                " runs"
-            ) from error
 
 
 def parse_message(message: bytes) -> tuple[bool, Delta]:

@@ -31,6 +31,7 @@ from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.service.conversations import ConversationService
+from threadfold.streaming.partial_store import PartialStore
 
 
 @pytest.fixture
@@ -49,6 +50,14 @@ async def test_store_reports_why_it_takes_no_writes(server: Server) -> None:
     server.ask("CONFIG", "SET", "maxmemory", 1 << 30)
     assert (await store.ping())["refuses"] == ""
     await store.close()
+
+
+async def test_text_in_progress_is_refused_by_its_cause(server: Server) -> None:
+    store = PartialStore(server.url, "t", 60.0)
+    server.ask("CONFIG", "SET", "maxmemory", 1)
+    with pytest.raises(RedisUnavailable, match=r"refused: .*maxmemory"):
+        await store.append(A, "turn", "text", 0, 1)
+    await store.close_connections()
 
 
 @pytest.mark.parametrize("first_deletes", [True, False])
