@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
-from projections.errors import Erased, EventTooLarge, Healing, InvalidEvent
+from projections.errors import Erased, EventTooLarge, InvalidEvent
 from projections.events.times import present
 from projections.events.types import MemorySavedEvent
 from projections.events.validation import Record, make_record
@@ -33,13 +33,12 @@ from projections.memory.extraction.memory_events import (
 )
 from projections.memory.extraction.model_records import Whose
 from projections.names import Key, Position
-from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.protocol import WindowReader
-from projections.storage.records import stored_form
 from projections.window.window import Window
 from streams.log.history import read_events
 from streams.log.log import Log
 from streams.memory.extraction_requests import RULES, ExtractionRequest, decode_extraction
+from streams.memory.folded_windows import BeyondLog, FoldedWindows
 from streams.memory.fusion_judge import FusionJudge
 from streams.memory.model_extraction import SpanExtraction
 from streams.memory.neighbours import Neighbours
@@ -53,23 +52,12 @@ from streams.settings.settings import Settings
 logger = logging.getLogger(__name__)
 
 APPENDED_AT_ONCE = 200
-PAUSE = 0.02
-LONGEST_PAUSE = 0.5
-"""Seconds between two looks whether the fold is where it must be, at first and at most."""
-PATIENCE = 10.0
-"""Seconds after which the request waits behind others."""
 MOST_ASKED = 1_000
 """Requests of which it is kept what a model was asked."""
 MOST_SAID = 20_000
 """Events of which it is kept where they are in the log: about 6 MB."""
 ROLLBACKS = 16
 """Rollbacks that may come between, one after another, while the same span is learnt from."""
-
-
-class _Beyond(Exception):
-    """What a request names is beyond the end of the log: another producer made it up, or the log
-    lost it.
-    """
 
 
 class _Asked:
@@ -117,9 +105,7 @@ class Encoder:
         """
         self._settings = settings
         self._log = log
-        self._reader = reader
-        self._rules = rules
-        self._live = live
+        self._windows = FoldedWindows(log, reader, rules, live)
         self._neighbours = neighbours
         self._metrics = metrics or Metrics()
         self._extraction = extraction or SpanExtraction()
@@ -166,7 +152,7 @@ class Encoder:
             last = await self._learn(key, request, asked)
         except Erased:
             last = None
-        except _Beyond:
+        except BeyondLog:
             self._said.clear()  # the log may have lost what it had
             logger.warning(
                 "a request to learn is skipped: the log has no %d-%d",
@@ -184,7 +170,7 @@ class Encoder:
     async def _learn(self, key: Key, request: ExtractionRequest, asked: _Asked) -> Position | None:
         partition = request.partition
         seed = request.request_id if self._extraction.has(request.summarizer) else None
-        window = await self._window(key, partition, await self._needed(request, asked))
+        window = await self._windows.window(key, partition, await self._needed(request, asked))
         if window is None or window.meta.erased:
             return None
         if asked.found is None:
@@ -198,7 +184,7 @@ class Encoder:
             last = await self._append(window, list(memory_events(taught, candidates, seed)))
             if last is None:
                 return None
-            head = await self._head(key, partition, last.offset)
+            head = await self._windows.head(key, partition, last.offset)
             if head is not None and head.rollback == taught.rollback:
                 # What is learnt counts by now, so the memory has it.
                 more = await self._append(
@@ -207,11 +193,11 @@ class Encoder:
                 if more is None:
                     break
                 last = more
-                head = await self._head(key, partition, last.offset)
+                head = await self._windows.head(key, partition, last.offset)
             if head is None or head.rollback == taught.rollback:
                 break
             # A rollback came before them: the fold took none of them.
-            again = await self._window(key, partition, last.offset)
+            again = await self._windows.window(key, partition, last.offset)
             if again is None or again.meta.erased:
                 return None
             window = again
@@ -352,44 +338,6 @@ class Encoder:
         except (InvalidEvent, EventTooLarge) as error:
             logger.warning("a statement is not learnt: %s", error, extra=about(key))
             return None
-
-    async def _window(self, key: Key, partition: int, offset: int) -> Window | None:
-        """The conversation's window, once it includes what stands at ``offset``; None where it has
-        none. Raises as :meth:`_head`.
-        """
-        if await self._head(key, partition, offset) is None:
-            return None
-        generation = self._live()
-        _, (stored,) = await self._reader().read(generation, partition, [key])
-        if stored is None:
-            return None
-        return stored.load(key, partition, await self._rules(generation, {key.tenant}))
-
-    async def _head(self, key: Key, partition: int, offset: int) -> Head | None:
-        """The head of the conversation's window, once it includes what stands at ``offset``; None
-        where it has none.
-
-        Raises:
-            Healing: it does not for long.
-            _Beyond: it never will.
-        """
-        loop, pause = asyncio.get_running_loop(), PAUSE
-        end = loop.time() + PATIENCE
-        while True:
-            checkpoint, fields = await self._reader().fields(self._live(), partition, key, [HEAD])
-            if (
-                checkpoint is not None
-                and not checkpoint.heals(key)
-                and checkpoint.includes(offset, key)
-            ):
-                with stored_form(key):
-                    return decode_head(fields[HEAD]) if HEAD in fields else None
-            if loop.time() > end:
-                if offset >= (await self._log.last_records()).get(partition, 0):
-                    raise _Beyond
-                raise Healing(f"partition {partition} is not folded up to {offset} yet")
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def _taught(window: Window) -> Taught:

@@ -15,7 +15,7 @@ from projections.errors import Healing, KafkaUnavailable
 from projections.events.validation import Record, make_record
 from projections.fold.extraction_due import Extraction
 from projections.names import Key, Position
-from streams.memory import encoder
+from streams.memory import folded_windows
 from streams.memory.extraction_requests import request_of
 from tests.support.compaction import SMALL
 from tests.support.learning import KEY, Learning, closed, opened, user
@@ -41,7 +41,7 @@ async def test_a_closed_session_teaches_what_was_said_in_it() -> None:
 async def test_a_request_beyond_the_end_of_the_log_is_skipped(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(encoder, "PATIENCE", 0.05)
+    monkeypatch.setattr(folded_windows, "PATIENCE", 0.05)
     world = Learning(SESSIONS)
     await world.say(opened(), user("I live in Oslo."), closed())
     (request,) = world.requests
@@ -57,7 +57,7 @@ async def test_what_was_said_and_is_not_folded_yet_is_not_said_again_by_a_repeat
     """A conversation that goes back to an old event waits, and each repeat would make it wait
     longer.
     """
-    monkeypatch.setattr(encoder, "PATIENCE", 0.05)
+    monkeypatch.setattr(folded_windows, "PATIENCE", 0.05)
     world = Learning(SESSIONS)
     await world.say(opened(), user("I live in Oslo."), user("I'm vegetarian"), closed())
     (request,) = world.requests
