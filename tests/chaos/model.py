@@ -317,17 +317,22 @@ class Conversation:
         nothing behind the target.
 
         One that came after the target may lose its force although it covers nothing behind it:
-        calls that waited there stay verbatim, and so does what is to be answered. This model does
-        not follow calls, so what was announced counts where one of these is covered.
+        calls that waited there stay verbatim, and so does what is to be answered. Where such a call
+        may be covered all of it is restored, and later summaries hold that knew the last rollback
+        before the target. This model does not follow calls, so what was announced counts where one
+        of these is covered.
         """
         now = self.state.force
         reach = -1 if now is None else now.to
+        later = [made for made in self.chain() if made.offset > target]
+        restored = any(map(self._covers_call, later))
         left = {
             made.summary_id
-            for made in self.chain()
-            if made.offset > target
-            and (made.summary_id, at) in self.voids
-            and self._may_stay_verbatim(made, then)
+            for made in later
+            if (made.summary_id, at) in self.voids
+            and (
+                self._may_stay_verbatim(made, then) or (restored and made.rollback != then.rollback)
+            )
         }
         reached = target == reach or (target > reach and target in self.state.reached())
         if reached and not left:
@@ -345,11 +350,12 @@ class Conversation:
 
     def _may_stay_verbatim(self, made: Summed, then: State) -> bool:
         """Whether a summary covers a call, a suspension, or what was said last at a target."""
-        covered = [self.events[offset] for offset in made.covers if offset in self.events]
         spoken = (o for o in self._standing_at(then) if self.events[o].type in SPEAKING)
-        return max(spoken, default=-1) in made.covers or any(
-            event.type == "suspension" or event.data.get("tool_calls") for event in covered
-        )
+        return max(spoken, default=-1) in made.covers or self._covers_call(made)
+
+    def _covers_call(self, made: Summed) -> bool:
+        covered = [self.events[offset] for offset in made.covers if offset in self.events]
+        return any(event.type == "suspension" or event.data.get("tool_calls") for event in covered)
 
     # -- what stands
     # ------------------------------------------------------------------------------------------

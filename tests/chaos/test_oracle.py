@@ -318,3 +318,24 @@ def test_a_rollback_to_the_end_of_a_later_summary_may_put_it_out_of_force_and_on
     evidence.summaries.append(row(5, "voided-s1", "summary.voided", said))
     found = judge(evidence).differing
     assert any("no rollback made them so" in one for one in found) is reported
+
+
+@pytest.mark.parametrize(
+    ("calls", "knew", "reported"), [(True, "0-7", False), (True, None, True), (False, "0-7", True)]
+)
+def test_a_rollback_that_restores_a_call_may_put_summaries_out_of_force_that_knew_another_rollback(
+    calls: bool, knew: str | None, reported: bool
+) -> None:
+    evidence = honest()
+    if calls:
+        call = {"id": "c1", "name": "book", "arguments": "{}"}
+        evidence.log[1] = row(1, "e1", "message", {"role": "assistant", "tool_calls": [call]})
+    later = {**summary(), "summary_id": "s2", "previous": "s1", "rollback": knew}
+    later["span"] = {"from": "0-2", "to": "0-2", "count": 1, "positions": [2], "stands": "1"}
+    later["span"]["digest"] = sha256(sha256(b"e2").digest()).hexdigest()
+    evidence.log.append(row(10, "summary-s2", "summary", later))
+    evidence.log.append(row(11, "far-back", "rollback", {"to": "e3"}))
+    said = {"summary_id": "s2", "by": "0-11"}
+    evidence.summaries += [evidence.log[10], row(5, "voided-s2", "summary.voided", said)]
+    found = judge(evidence).differing
+    assert any("no rollback made them so" in one for one in found) is reported, found
