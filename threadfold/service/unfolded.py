@@ -88,7 +88,10 @@ class _Waiting:
         return gone
 
     def stands(self, now: float) -> bool:
-        return self.stands_since is not None and now - self.stands_since > STILL
+        """Whether nobody folds it now, or ever has."""
+        return self.reached < 0 or (
+            self.stands_since is not None and now - self.stands_since > STILL
+        )
 
 
 class Unfolded:
