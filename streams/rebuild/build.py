@@ -42,7 +42,7 @@ LESS, MORE = 8, 2
 """So many times less of a partition may be unwritten after others wrote in between, and so many
 times more after each write of its own.
 """
-LEAST_EVENTS, LEAST_SECONDS = 250, 0.05
+LEAST_EVENTS, LEAST_SECONDS = 50, 0.01
 """:data:`Bounds` are not made smaller than that."""
 
 
@@ -91,6 +91,11 @@ class Unwritten:
         """Records that may be folded in one step."""
         most = self.bounds.events
         return max(min(LEAST_EVENTS, most), most // self.divided_by)
+
+    @property
+    def disputed(self) -> bool:
+        """Whether others wrote in between, and nothing would be lost if they had again."""
+        return self.divided_by > 1 and not self.events
 
     def begin(self) -> None:
         """Nothing is unwritten."""
@@ -272,6 +277,9 @@ class Builder:
     async def _fold_rows(self, number: int, rows: Sequence[Row]) -> None:
         partition, unwritten, at = self._partitions[number], self._unwritten[number], 0
         while at < len(rows):
+            if unwritten.disputed:
+                # Others wrote while the log was opened, or another partition was folded.
+                await self._adopt(partition)
             some = rows[at : at + unwritten.most_events]
             at += len(some)
             await partition.fold(some)

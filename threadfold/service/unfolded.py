@@ -53,13 +53,13 @@ class _Appended(NamedTuple):
 
 @dataclass(slots=True)
 class _Waiting:
-    """What waits in one partition, and since when its checkpoint was seen to stand (None: it
-    moves).
+    """What waits in one partition, up to where it is folded as far as is known (None: nobody has
+    looked), and since when its checkpoint was seen to stand (None: it moves).
     """
 
     appended: deque[_Appended] = field(default_factory=deque)
     events: dict[str, int] = field(default_factory=dict)
-    reached: int = -1
+    reached: int | None = None
     stands_since: float | None = None
 
     def note(self, one: _Appended) -> None:
@@ -89,6 +89,8 @@ class _Waiting:
 
     def stands(self, now: float) -> bool:
         """Whether nobody folds it now, or ever has."""
+        if self.reached is None:
+            return False
         return self.reached < 0 or (
             self.stands_since is not None and now - self.stands_since > STILL
         )
@@ -133,7 +135,7 @@ class Unfolded:
         if self._last[0] != tenant:
             self._before = self._last
         self._last = tenant, self._clock()
-        if waits and self._all.get(tenant, 0) > self.most(tenant):
+        if waits and not self._has_room(tenant):
             await self._wait(tenant)
         self._add(tenant, events)
         noted = 0
@@ -163,16 +165,22 @@ class Unfolded:
         since = self._clock()
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE), self._lines.of(tenant):
-                while True:
+                while not self._has_room(tenant):
                     await asyncio.shield(self._look())
-                    most = self.most(tenant)
-                    if self.waiting(tenant) <= most or self._clock() < self._unknown_until:
-                        return
+                return
         raise QuotaExceeded(
             f"tenant {tenant} appends faster than its events are folded: {self.waiting(tenant)} of"
             f" them wait for the workers since {self._clock() - since:.0f} s and nothing of this"
             " request was appended: send it again later",
             retry_after=2,
+        )
+
+    def _has_room(self, tenant: str) -> bool:
+        most = self.most(tenant)
+        return (
+            self._all.get(tenant, 0) <= most
+            or self._clock() < self._unknown_until
+            or self.waiting(tenant) <= most
         )
 
     def _add(self, tenant: str, events: int) -> None:

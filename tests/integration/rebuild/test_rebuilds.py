@@ -9,6 +9,8 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -220,11 +222,22 @@ async def test_a_rebuild_that_is_cancelled_writes_what_it_has_folded_and_ends_it
     await forgotten(settings, runtime, number)
 
 
+@pytest.mark.parametrize("opening", [0.0, 0.5])
 async def test_a_rebuild_ends_while_conversations_are_erased_all_the_time(
-    runtime: Runtime, settings: Settings
+    runtime: Runtime, settings: Settings, monkeypatch: pytest.MonkeyPatch, opening: float
 ) -> None:
-    """An erasure writes beside it in the partitions that it builds."""
-    generation, _ = await begin(runtime.control, {**POLICY, "min_messages": 78})
+    """An erasure writes beside it in the partitions that it builds, also while it opens the log."""
+    stream = runtime.log.stream
+
+    async def opened(ranges: Mapping[int, tuple[int, int]]) -> AsyncGenerator[Any, None]:
+        await asyncio.sleep(opening)
+        async with aclosing(stream(ranges)) as batches:
+            async for batch in batches:
+                yield batch
+
+    monkeypatch.setattr(runtime.log, "stream", opened)
+    policy = {**POLICY, "min_messages": 78 if opening else 79}
+    generation, _ = await begin(runtime.control, policy)
     number, store, rules = generation.number, runtime.store, runtime.control.state.rules(generation)
     written_beside = 0
 
