@@ -27,7 +27,7 @@ from streams.projector.effect_sink import NullSink
 from streams.runtime.process_pool import cores
 from streams.settings.settings import Settings
 
-ATTEMPTS = 5
+ATTEMPTS = 20
 """How often partitions are taken up again without any progress in between: another rebuild would
 fence them every time.
 """

@@ -22,14 +22,19 @@ MOST = 400
 measurement with lists of 400 new conversations others then waited 0.2 s for their windows, with
 2,000 0.5 s, and with 4,000 1 s. The lists took 2,300, 3,600 and 4,400 events a second.
 """
-ALONE = 10_000
+ALL = 800
+"""Events of all tenants, while several append; of a tenant that appends no more than ``SMALL`` it
+does not matter.
+"""
+SMALL = 20
+ALONE = 2_000
 """The same while no other tenant has appended for ``ACTIVE`` seconds."""
 ACTIVE = 10.0
 PATIENCE = 8.0
 """Seconds that an append waits at most before it is refused."""
 LOOK = 0.03
 """Seconds between two looks at the checkpoints, while somebody waits."""
-ASKING = 0.5
+ASKING = 1.0
 """Seconds in which Redis has to answer a look; else nobody waits for the next ``UNKNOWN``."""
 UNKNOWN = 2.0
 STILL = 2.0
@@ -110,6 +115,7 @@ class Unfolded:
         self._partitions: dict[int, _Waiting] = {}
         self._all: dict[str, int] = {}
         """Events by tenant, those on their way into the log, too."""
+        self._total = 0
         self._last = self._before = ("", float("-inf"))
         """The tenant that appended last, and the other one before, and when."""
         self._lines = KeyedLimit(1)
@@ -127,7 +133,8 @@ class Unfolded:
         """Append so many events of a tenant in this context. It gives what is to be called with
         their positions.
 
-        Args: ``waits``: first until no more than :meth:`most` of the tenant's wait for the workers.
+        Args: ``waits``: first until no more than :meth:`most` of the tenant's wait for the workers,
+        and no more than ``ALL`` of all tenants, if this append is not small.
 
         Raises:
             QuotaExceeded: they were more for ``PATIENCE`` seconds.
@@ -135,8 +142,8 @@ class Unfolded:
         if self._last[0] != tenant:
             self._before = self._last
         self._last = tenant, self._clock()
-        if waits and not self._has_room(tenant):
-            await self._wait(tenant)
+        if waits and not self._has_room(tenant, events):
+            await self._wait(tenant, events)
         self._add(tenant, events)
         noted = 0
 
@@ -157,33 +164,37 @@ class Unfolded:
 
     def waiting(self, tenant: str) -> int:
         """How many of the tenant's events wait, but for partitions that nobody folds now."""
-        now = self._clock()
-        stand = [one for one in self._partitions.values() if one.stands(now)]
-        return self._all.get(tenant, 0) - sum(one.events.get(tenant, 0) for one in stand)
+        return self._all.get(tenant, 0) - sum(one.events.get(tenant, 0) for one in self._stand())
 
-    async def _wait(self, tenant: str) -> None:
+    def _stand(self) -> list[_Waiting]:
+        now = self._clock()
+        return [one for one in self._partitions.values() if one.stands(now)]
+
+    async def _wait(self, tenant: str, events: int) -> None:
         since = self._clock()
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE), self._lines.of(tenant):
-                while not self._has_room(tenant):
+                while not self._has_room(tenant, events):
                     await asyncio.shield(self._look())
                 return
         raise QuotaExceeded(
-            f"tenant {tenant} appends faster than its events are folded: {self.waiting(tenant)} of"
-            f" them wait for the workers since {self._clock() - since:.0f} s and nothing of this"
-            " request was appended: send it again later",
+            f"tenant {tenant} appends faster than its events are folded, or all tenants together"
+            f" do: {self.waiting(tenant)} of its events wait for the workers after"
+            f" {self._clock() - since:.0f} s, and nothing of this request was appended: send it"
+            " again later",
             retry_after=2,
         )
 
-    def _has_room(self, tenant: str) -> bool:
-        most = self.most(tenant)
-        return (
-            self._all.get(tenant, 0) <= most
-            or self._clock() < self._unknown_until
-            or self.waiting(tenant) <= most
-        )
+    def _has_room(self, tenant: str, events: int) -> bool:
+        mine, most = self._all.get(tenant, 0), self.most(tenant)
+        of_all = self._total if mine + events > SMALL and most < ALONE else 0
+        if (mine <= most and of_all <= ALL) or self._clock() < self._unknown_until:
+            return True
+        stand = sum(sum(one.events.values()) for one in self._stand())
+        return self.waiting(tenant) <= most and of_all - stand <= ALL
 
     def _add(self, tenant: str, events: int) -> None:
+        self._total += events
         if left := self._all.get(tenant, 0) + events:
             self._all[tenant] = left
         else:
@@ -200,7 +211,8 @@ class Unfolded:
             one = self._partitions.setdefault(partition, _Waiting())
             one.note(_Appended(offset, tenant, counts[partition], now))
         known = sum(len(one.appended) for one in self._partitions.values())
-        if self._all.get(tenant, 0) > self.most(tenant) // 2 or known > MANY:
+        many = self._all.get(tenant, 0) > self.most(tenant) // 2 or self._total > ALL // 2
+        if many or known > MANY:
             self._look()  # so that the next one need not wait for that
 
     def _look(self) -> asyncio.Task[None]:

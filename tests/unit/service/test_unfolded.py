@@ -12,7 +12,17 @@ import pytest
 from projections.errors import QuotaExceeded, RedisUnavailable
 from projections.names import Position
 from threadfold.service import unfolded as module
-from threadfold.service.unfolded import ACTIVE, ALONE, MOST, PATIENCE, STILL, UNKNOWN, Unfolded
+from threadfold.service.unfolded import (
+    ACTIVE,
+    ALL,
+    ALONE,
+    MOST,
+    PATIENCE,
+    SMALL,
+    STILL,
+    UNKNOWN,
+    Unfolded,
+)
 
 
 class Log:
@@ -80,12 +90,26 @@ async def test_lists_that_come_at_once_are_appended_one_after_the_other(log: Log
     await log.unfolded.stop()
 
 
+async def test_many_tenants_together_append_no_faster_than_the_workers_fold(log: Log) -> None:
+    log.speed = [100, 0]
+    async with asyncio.TaskGroup() as group:
+        for number in range(40):
+            group.create_task(log.append(f"many{number % 20}", 200))
+        for _ in range(100):
+            await asyncio.sleep(0.001)
+            assert log.ends[0] - 1 - log.reached[0] <= ALL + 200 + 100
+            async with asyncio.timeout(0.5):
+                await log.append("small", 1)
+    assert log.ends[0] == 1 + 40 * 200 + 100
+    await log.unfolded.stop()
+
+
 async def test_other_tenants_and_what_must_not_wait_pass_at_once(log: Log) -> None:
     await log.append("other", 1)
     await log.append("many", MOST + 1)
     waiting = asyncio.create_task(log.append("many", 1))
     async with asyncio.timeout(1):
-        await log.append("other", 500)
+        await log.append("other", SMALL)
         async with log.unfolded.room("many", 1, waits=False) as note:
             note(log.put(1, 0))
     assert not waiting.done()
