@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
 from projections.errors import QuotaExceeded
+from streams.runtime.other_tenants import OtherTenants
 from threadfold.gateway.loop_turns import OnLeft, end_wait
 from threadfold.gateway.origins import header
 from threadfold.gateway.request import announced_length
@@ -64,13 +65,11 @@ class LongTurns:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._paces: OrderedDict[str, _Pace] = OrderedDict()
-        self._last = self._before = ("", float("-inf"))
+        self._others = OtherTenants(ACTIVE)
 
     def note(self, tenant: str) -> None:
         """A request of this tenant has come."""
-        if self._last[0] != tenant:
-            self._before = self._last
-        self._last = tenant, self._clock()
+        self._others.note(tenant, self._clock())
 
     async def take(self, tenant: str, on_left: OnLeft = lambda _: None) -> Callable[[float], None]:
         """Wait until the tenant's next long request may begin. Returns what has to be called at its
@@ -89,7 +88,7 @@ class LongTurns:
         def end(seconds: float) -> None:
             pace.took(seconds, guess)
 
-        if not self._others_than(tenant, now):
+        if not self._others.than(tenant, now):
             pace.next = now
             return end
         if wait > PATIENCE:
@@ -102,11 +101,6 @@ class LongTurns:
             pace.next -= guess * SHARE  # those who come later wait less
             raise ClientDisconnect
         return end
-
-    def _others_than(self, tenant: str, now: float) -> bool:
-        """Whether other tenants have requests."""
-        _, at = self._before if self._last[0] == tenant else self._last
-        return now - at < ACTIVE
 
     def _pace_of(self, tenant: str) -> _Pace:
         pace = self._paces.setdefault(tenant, _Pace())

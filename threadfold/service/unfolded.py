@@ -15,6 +15,7 @@ from typing import NamedTuple
 from projections.errors import QuotaExceeded, ThreadfoldError
 from projections.names import Position
 from streams.runtime.keyed_limit import KeyedLimit
+from streams.runtime.other_tenants import OtherTenants
 from streams.runtime.tasks import end_tasks
 
 MOST = 400
@@ -116,8 +117,7 @@ class Unfolded:
         self._all: dict[str, int] = {}
         """Events by tenant, those on their way into the log, too."""
         self._total = 0
-        self._last = self._before = ("", float("-inf"))
-        """The tenant that appended last, and the other one before, and when."""
+        self._others = OtherTenants(ACTIVE)
         self._lines = KeyedLimit(1)
         self._looking: asyncio.Task[None] | None = None
         self._unknown_until = 0.0
@@ -139,9 +139,7 @@ class Unfolded:
         Raises:
             QuotaExceeded: they were more for ``PATIENCE`` seconds.
         """
-        if self._last[0] != tenant:
-            self._before = self._last
-        self._last = tenant, self._clock()
+        self._others.note(tenant, self._clock())
         if waits and not self._has_room(tenant, events):
             await self._wait(tenant, events)
         self._add(tenant, events)
@@ -159,8 +157,7 @@ class Unfolded:
 
     def most(self, tenant: str) -> int:
         """How many of the tenant's events may wait when it appends more."""
-        _, at = self._before if self._last[0] == tenant else self._last
-        return MOST if self._clock() - at < ACTIVE else ALONE
+        return MOST if self._others.than(tenant, self._clock()) else ALONE
 
     def waiting(self, tenant: str) -> int:
         """How many of the tenant's events wait, but for partitions that nobody folds now."""
