@@ -65,7 +65,7 @@ class LongTurns:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._paces: OrderedDict[str, _Pace] = OrderedDict()
-        self._others = OtherTenants(ACTIVE)
+        self._others = OtherTenants()
 
     def note(self, tenant: str) -> None:
         """A request of this tenant has come."""
@@ -88,7 +88,7 @@ class LongTurns:
         def end(seconds: float) -> None:
             pace.took(seconds, guess)
 
-        if not self._others.than(tenant, now):
+        if not self._others.than(tenant, now - ACTIVE):
             pace.next = now
             return end
         if wait > PATIENCE:

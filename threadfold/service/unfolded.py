@@ -117,7 +117,7 @@ class Unfolded:
         self._all: dict[str, int] = {}
         """Events by tenant, those on their way into the log, too."""
         self._total = 0
-        self._others = OtherTenants(ACTIVE)
+        self._others = OtherTenants()
         self._lines = KeyedLimit(1)
         self._looking: asyncio.Task[None] | None = None
         self._unknown_until = 0.0
@@ -157,7 +157,7 @@ class Unfolded:
 
     def most(self, tenant: str) -> int:
         """How many of the tenant's events may wait when it appends more."""
-        return MOST if self._others.than(tenant, self._clock()) else ALONE
+        return MOST if self._others.than(tenant, self._clock() - ACTIVE) else ALONE
 
     def waiting(self, tenant: str) -> int:
         """How many of the tenant's events wait, but for partitions that nobody folds now."""
