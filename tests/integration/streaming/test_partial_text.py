@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
 import pytest
 
 from projections.errors import Erased, KafkaUnavailable
-from projections.names import make_key, partition_of
+from projections.names import Key, make_key, partition_of
+from streams.log.log import Log
 from tests.support.stream_pair import Pair, post, say
 from tests.support.streaming import Gateway, Subscriber, serving, subscribed
 from tests.support.worker import until
+from threadfold.streaming import partials
+from threadfold.streaming.partial_end import ending_messages
+from threadfold.streaming.partial_store import Text
 from threadfold.streaming.sweeper import Sweeper
 
 
@@ -306,6 +311,41 @@ async def test_a_turn_that_was_superseded_stays_over_although_the_other_gateway_
     assert (await held.append(key, "one", "more", None, 8)).name == "over"
     assert (await held.append(key, "two", "anew", None, 8)).name == "ok"
     assert await held.forget(key)
+
+
+async def test_of_texts_that_later_turns_end_a_tenant_has_two_under_way_and_others_do_not_wait(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking: list[str] = []
+    go = asyncio.Event()
+
+    async def held(log: Log, partition: int, texts: Mapping[Key, Text]) -> dict[Key, int]:
+        (key,) = texts
+        if key.conversation.startswith("superseded-") and key.tenant == "acme":
+            looking.append(key.conversation)
+            await go.wait()
+        return await ending_messages(log, partition, texts)
+
+    async def two_look() -> bool:
+        return len(looking) == partials.ENDINGS
+
+    names = [f"superseded-{i}" for i in range(6)]
+    for name in names:
+        assert (await piece(pair, name, "one", "half a sen")).status_code == 202
+    monkeypatch.setattr(partials, "ending_messages", held)
+    rest = asyncio.gather(*(piece(pair, name, "two", "Anew") for name in names))
+    await until(two_look)
+    for turn in ("one", "two"):  # the rival's second turn ends its first
+        answer = await pair.a.http.post(
+            "/v1/conversations/superseded-0/partial",
+            json={"turn_id": turn, "delta": "Well"},
+            headers=pair.auth("rival"),
+        )
+        assert answer.status_code == 202, answer.text
+    assert len(looking) == partials.ENDINGS
+    go.set()
+    assert [answer.status_code for answer in await rest] == [202] * len(names)
+    assert sorted(looking) == names
 
 
 @pytest.mark.long
