@@ -298,12 +298,9 @@ def run_worker(settings: Settings, parts: frozenset[str] = PARTS) -> int:
     try:
         worker.execute_from_commandline()
     except SystemExit as end:
-        if worker.failure is not None:
-            raise worker.failure.with_traceback(None) from None
-        projector = app.runtime.projector
-        if projector is not None and projector.runtime.failure is not None:
-            # Faust has logged it, and knows no exit code but 1.
-            raise projector.runtime.failure.with_traceback(None) from None
+        failure = worker.failure or app.runtime.failure
+        if failure is not None:  # Faust does not log it, and knows no exit code but 1
+            raise failure.with_traceback(None) from None
         return int(end.code or 0)
     finally:
         # The interpreter waits for threads, of which an error that ended the loop may leave some.

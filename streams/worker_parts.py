@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from projections.errors import InvalidSettings, TopicMismatch
+from projections.errors import InvalidSettings, ThreadfoldError, TopicMismatch
 from projections.redis.daily_counts import DailyCounts
 from projections.redis.shared_buckets import SharedBuckets
 from projections.redis.store import RedisStore
@@ -71,6 +71,8 @@ class Runtime:
         self.store = RedisStore(settings.redis, settings.topic_prefix, compress=settings.compress)
         self.log: KafkaLog | None = None
         self.projector: Projector | None = None
+        self.failure: ThreadfoldError | None = None
+        """Why the projector ended, where that has a name."""
         self.compactor: Compactor | None = None
         self.dispatcher: Dispatcher | None = None
         self._dispatches = asyncio.Event()
@@ -238,7 +240,11 @@ class Runtime:
         """Run the projector, where this worker has one; raises what it does."""
         if self.projector is not None:
             self._projecting = asyncio.create_task(self.projector.run(), name="projector")
-            await self._projecting
+            try:
+                await self._projecting
+            except ThreadfoldError as error:
+                self.failure = error
+                raise
 
     async def stop_projecting(self) -> None:
         """Stop the watchdog and the projector, and wait for the projector's end.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import subprocess
@@ -20,7 +21,7 @@ from tests.support.generations import open_generation
 from tests.support.pipeline import POLICY
 from tests.support.ports import closed_port
 from tests.support.worker import running_worker, until
-from tests.support.worker_process import messages, worker
+from tests.support.worker_process import environment, messages, worker
 
 FAR = 1 << 52
 LOSES_KAFKA = """
@@ -31,6 +32,17 @@ async def finds_all(self):
     pass  # and is gone then
 
 Runtime.start = Runtime.show_metrics = finds_all
+raise SystemExit(main(["worker"]))
+"""
+ENDS_AT_ONCE = """
+from projections.errors import KafkaUnavailable
+from streams.projector.projector import Projector
+from threadfold.cli.main import main
+
+async def run(self):
+    raise KafkaUnavailable("Kafka left while the projector began")
+
+Projector.run = run
 raise SystemExit(main(["worker"]))
 """
 
@@ -111,3 +123,20 @@ def test_a_worker_that_loses_kafka_while_it_starts_says_so_in_one_line_and_ends(
     assert "Traceback" not in ran.stderr
     last = ran.stderr.splitlines()[-1]
     assert f"Kafka at {nowhere} does not answer" in last, ran.stderr
+
+
+async def test_a_worker_whose_projector_loses_kafka_as_it_begins_says_so_in_its_last_line(
+    settings: Settings,
+) -> None:
+    await open_generation(settings, POLICY)
+    ran = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", ENDS_AT_ONCE],
+        env=environment(settings),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 2, ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert ran.stderr.splitlines()[-1] == "threadfold: Kafka left while the projector began"
