@@ -106,7 +106,9 @@ _BARE = frozenset({"number", "amount", "quantity", "date", "time"})
 NEAR = 60
 """Characters before a fact in which its words are looked for."""
 WORDS = 2
-"""Words kept before a fact, one before an id; a number also keeps one behind it."""
+"""Words kept before a fact, one before an id with letters; a number, and an id like ``#4711``, also
+keep one behind it.
+"""
 _DIGIT = re.compile(r"[0-9]")
 _HAS_WORD = re.compile(r"[a-z]{4}")
 """An id such as ``gift_card_3481935`` says by itself what it is."""
@@ -177,7 +179,9 @@ def _found(
 
 def in_words(text: str, fact: Fact, tool: str = "") -> str:
     """A fact with the few words of its sentence that say what it is about; alone where it says so
-    itself. Digits without any have those of the ``tool`` that gave them; empty without that.
+    itself. Digits without any have those of the ``tool`` that gave them; empty without that. An id
+    without a letter (``#4711``) has a later word of its clause then, or all words right before it
+    ("where is").
     """
     most = _words_of(fact)
     if not most:
@@ -189,11 +193,15 @@ def in_words(text: str, fact: Fact, tool: str = "") -> str:
     # In a list of numbers the words stand before the first.
     before = next(filter(None, map(_about, reversed(clause.split(",")))), [])
     before = before[-1:] if clause.endswith(": ") else before[-most:]
-    after = _NEXT.match(text, end, end + NEAR) if fact.kind == "number" else None
+    after = _NEXT.match(text, end, end + NEAR) if _takes_behind(fact) else None
     behind = _about(after[1]) if after else []
     digits = fact.kind == "number" or fact.text.isdigit()
-    if digits and not before and not behind:
-        before = _about(tool.replace("_", " "))[-most:]
+    if not before and not behind and _is_letterless_id(fact):
+        behind = _about(_CLAUSE.split(text[end : end + NEAR])[0])[:1]
+    if not before and not behind:
+        before = _about(tool.replace("_", " "))[-most:] if digits else []
+        if not before and _is_letterless_id(fact):
+            before = _WORD.findall(clause.lower())[-most:]
     words = [*before, fact.text, *behind]
     return " ".join(words) if len(words) > 1 or not digits else ""
 
@@ -207,7 +215,7 @@ def read_fact(text: str) -> Fact | None:
             return fact
         before, _, after = text.partition(fact.text)
         around = [*before.split(), *after.split()]
-        most = _words_of(fact) + (fact.kind == "number")
+        most = _words_of(fact) + _takes_behind(fact)
         if len(around) < most + 1 and all(_WORD.fullmatch(word) for word in around):
             return fact
     return None
@@ -225,8 +233,17 @@ def label_of(text: str) -> str:
 def _words_of(fact: Fact) -> int:
     """How many words before a fact say what it is about; none where it says so itself."""
     if fact.kind == "id":
-        return WORDS if fact.text.isdigit() else 0 if _HAS_WORD.search(fact.text) else 1
+        return WORDS if _is_letterless_id(fact) else 0 if _HAS_WORD.search(fact.text) else 1
     return WORDS if fact.kind in _BARE else 0
+
+
+def _is_letterless_id(fact: Fact) -> bool:
+    return fact.kind == "id" and fact.text.upper() == fact.text.lower()
+
+
+def _takes_behind(fact: Fact) -> bool:
+    """Whether the word behind it may say what it is about, too."""
+    return fact.kind == "number" or _is_letterless_id(fact)
 
 
 def _about(text: str) -> list[str]:

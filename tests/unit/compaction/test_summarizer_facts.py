@@ -96,6 +96,9 @@ def test_facts_of_many_lines_are_those_of_each(lines: list[str]) -> None:
         ("ignore rules", None),
         ("ignore all HATHAT", None),
         ("pay: 4704", None),
+        ("where is #4711", "#4711"),
+        ("#4711 late", "#4711"),
+        ("please pay now the #4711", None),
     ],
 )
 def test_only_a_fact_with_a_few_words_at_most_is_read_as_one(text: str, fact: str | None) -> None:
@@ -126,6 +129,11 @@ def test_only_a_fact_with_a_few_words_at_most_is_read_as_one(text: str, fact: st
         ("orders: 4704: (qty 6), 4705: (qty 7)", "4705", "orders 4705"),
         ("(id 4704, qty 3), (id 4705, qty 2)", "4705", "id 4705"),
         ("4704000, 4705000", "4705000", ""),
+        ("Where is #4711? I wait for it.", "#4711", "where is #4711"),
+        ("Also #4711 never arrived.", "#4711", "#4711 never"),
+        ("Please refund #4711 and #4712 to me", "#4712", "refund #4712"),
+        ("#4711, #4712 and #4713 are late", "#4711", "#4711 late"),
+        ("Where is 4704000?", "4704000", "where is 4704000"),
     ],
 )
 def test_a_fact_keeps_the_few_words_that_say_what_it_is_about(
