@@ -17,6 +17,7 @@ from projections.names import Position
 from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.other_tenants import OtherTenants
 from streams.runtime.tasks import end_tasks
+from threadfold.service.fair_turns import FairTurns
 
 MOST = 400
 """Events of a tenant that may wait for the workers when it appends more, while others append: in a
@@ -24,10 +25,9 @@ measurement with lists of 400 new conversations others then waited 0.2 s for the
 2,000 0.5 s, and with 4,000 1 s. The lists took 2,300, 3,600 and 4,400 events a second.
 """
 ALL = 800
-"""Events of all tenants, while several append; of a tenant that appends no more than ``SMALL`` it
-does not matter.
-"""
-SMALL = 20
+"""Events of all tenants, while several append."""
+SMALL = 100
+"""Events of a tenant that may wait for the workers, however many of others do."""
 ALONE = 2_000
 """The same while no other tenant has appended for ``ACTIVE`` seconds."""
 ACTIVE = 10.0
@@ -119,12 +119,16 @@ class Unfolded:
         self._total = 0
         self._others = OtherTenants()
         self._lines = KeyedLimit(1)
+        self._turns = FairTurns()
+        self._giving: asyncio.Task[None] | None = None
+        self._full = False
+        """Whether a tenant waits only because of other tenants."""
         self._looking: asyncio.Task[None] | None = None
         self._unknown_until = 0.0
 
     async def stop(self) -> None:
-        """End the look that is under way."""
-        await end_tasks([self._looking])
+        """End what is under way."""
+        await end_tasks([self._giving, self._looking])
 
     @asynccontextmanager
     async def room(
@@ -134,15 +138,17 @@ class Unfolded:
         their positions.
 
         Args: ``waits``: first until no more than :meth:`most` of the tenant's wait for the workers,
-        and no more than ``ALL`` of all tenants, if this append is not small.
+        and no more than ``ALL`` of all tenants, or of this one no more than ``SMALL``. Tenants that
+        wait because of others take turns: the one that appended least is next.
 
         Raises:
             QuotaExceeded: they were more for ``PATIENCE`` seconds.
         """
         self._others.note(tenant, self._clock())
-        if waits and not self._has_room(tenant, events):
+        if not waits:
+            self._count(tenant, events)
+        elif not self._take_at_once(tenant, events):
             await self._wait(tenant, events)
-        self._add(tenant, events)
         noted = 0
 
         def note(positions: Sequence[Position]) -> None:
@@ -171,8 +177,8 @@ class Unfolded:
         since = self._clock()
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE), self._lines.of(tenant):
-                while not self._has_room(tenant, events):
-                    await asyncio.shield(self._look())
+                if not self._take_at_once(tenant, events):
+                    await self._turn(tenant, events)
                 return
         raise QuotaExceeded(
             f"tenant {tenant} appends faster than its events are folded, or all tenants together"
@@ -181,6 +187,41 @@ class Unfolded:
             " again later",
             retry_after=2,
         )
+
+    async def _turn(self, tenant: str, events: int) -> None:
+        given = self._turns.add(tenant, events)
+        if self._giving is None or self._giving.done():
+            self._giving = asyncio.create_task(self._give_turns(), name="unfolded-turns")
+        try:
+            await given
+        except asyncio.CancelledError:
+            if not given.cancelled():
+                self._add(tenant, -events)  # it had come, but too late
+            raise
+        finally:
+            self._turns.leave(tenant)
+
+    async def _give_turns(self) -> None:
+        while self._turns:
+            await self._look()
+            left = self._turns.give(self._take)
+            self._full = any(self.waiting(one) <= self.most(one) for one in left)
+        self._full = False
+
+    def _take_at_once(self, tenant: str, events: int) -> bool:
+        """Take room for these events, not before others that wait for theirs, but for a few."""
+        few = self._all.get(tenant, 0) + events <= SMALL
+        return (few or not self._full) and self._take(tenant, events)
+
+    def _take(self, tenant: str, events: int) -> bool:
+        if not self._has_room(tenant, events):
+            return False
+        self._count(tenant, events)
+        return True
+
+    def _count(self, tenant: str, events: int) -> None:
+        self._add(tenant, events)
+        self._turns.note(tenant, events)
 
     def _has_room(self, tenant: str, events: int) -> bool:
         mine, most = self._all.get(tenant, 0), self.most(tenant)

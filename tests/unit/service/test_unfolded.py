@@ -5,13 +5,15 @@ partition that nobody folds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from projections.errors import QuotaExceeded, RedisUnavailable
 from projections.names import Position
+from tests.support.worker import until
 from threadfold.service import unfolded as module
+from threadfold.service.fair_turns import FairTurns
 from threadfold.service.unfolded import (
     ACTIVE,
     ALL,
@@ -101,6 +103,65 @@ async def test_many_tenants_together_append_no_faster_than_the_workers_fold(log:
             async with asyncio.timeout(0.5):
                 await log.append("small", 1)
     assert log.ends[0] == 1 + 40 * 200 + 100
+    await log.unfolded.stop()
+
+
+async def test_lists_of_a_tenant_that_appends_little_pass_at_once_beside_many_that_flood(
+    log: Log,
+) -> None:
+    log.speed = [200, 0]
+    async with asyncio.TaskGroup() as group:
+        for number in range(40):
+            group.create_task(log.append(f"many{number}", 500))
+        for _ in range(SMALL // 25):
+            await until(lambda: asyncio.sleep(0, log.ends[0] - 1 - log.reached[0] > ALL))
+            looks = log.looks
+            await log.append("little", 25)
+            assert log.looks == looks, "it waited"
+    await log.unfolded.stop()
+
+
+async def test_of_tenants_that_wait_the_one_that_appended_least_is_next(log: Log) -> None:
+    log.speed = [200, 0]
+    order: list[str] = []
+
+    async def flood(tenant: str) -> None:
+        for _ in range(3):
+            await log.append(tenant, 500)
+            order.append(tenant)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(20):
+            group.create_task(flood(f"many{number}"))
+        await until(lambda: asyncio.sleep(0, len(order) >= 20))
+        before = len(order)
+        await log.append("late", 200)
+        assert len(order) - before <= 2
+    assert log.ends[0] == 1 + 20 * 3 * 500 + 200
+    await log.unfolded.stop()
+
+
+async def test_a_turn_that_comes_as_its_caller_leaves_takes_no_room(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give = FairTurns.give
+
+    def give_and_leave(turns: FairTurns, take: Callable[[str, int], bool]) -> list[str]:
+        left = give(turns, take)
+        if not left:
+            leaving.cancel()
+        return left
+
+    monkeypatch.setattr(FairTurns, "give", give_and_leave)
+    await log.append("other", 1)
+    await log.append("many", MOST + 1)
+    leaving = asyncio.create_task(log.append("many", 500))
+    await until(lambda: asyncio.sleep(0, log.looks > 1))
+    log.speed = [10_000, 0]
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert log.ends[0] == MOST + 3
+    assert log.unfolded.waiting("many") == 0
     await log.unfolded.stop()
 
 
