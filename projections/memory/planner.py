@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from projections.events.times import micros_of, moment
 from projections.memory.extraction.dates import resolve_dates
-from projections.memory.private_text import without_private
+from projections.memory.private_text import ends_without_private
 from projections.memory.words import MONTHS, stems_of, words_of
 
 Mode = Literal["answer", "action", "mixed"]
@@ -94,7 +94,7 @@ class SearchPlan(Struct):
 
 def asked_text(text: str) -> str:
     """What of a query may be looked for: no more than is read, and nothing that is private."""
-    text = without_private(text)
+    text = ends_without_private(text)
     half = MAX_QUERY // 2
     return text if len(text) <= MAX_QUERY else f"{text[:half]} {text[-half:]}"
 

@@ -13,10 +13,10 @@ from msgspec import Struct
 from projections.events.content import TextPart
 from projections.events.types import Message
 from projections.memory.identity import Scope
-from projections.memory.private_text import without_private
+from projections.memory.private_text import begin_without_private
 
 MAX_TURN = 8_192
-"""Characters of a turn that are indexed; its event has the rest."""
+"""Characters of a turn that are indexed, of the first twice as many; its event has the rest."""
 INDEXED_ROLES = ("user", "assistant")
 
 
@@ -51,4 +51,4 @@ def turn_text(message: Message) -> str:
     content: Any = message.content
     if isinstance(content, list):
         content = "\n".join(part.text for part in content if isinstance(part, TextPart))
-    return without_private(content or "")[:MAX_TURN]
+    return begin_without_private(content or "", 2 * MAX_TURN)[:MAX_TURN]

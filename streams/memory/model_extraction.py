@@ -18,7 +18,7 @@ from projections.memory.extraction.candidate import Candidate
 from projections.memory.extraction.clauses import instructs
 from projections.memory.extraction.extractor import Extractor, gist_of
 from projections.memory.extraction.model_records import Checked, Heard, Whose, checked_records
-from projections.memory.private_text import without_private
+from projections.memory.private_text import ends_without_private
 from projections.names import Key, Position
 from streams.compaction.summarizers.chat_model import ChatModel
 from streams.compaction.summarizers.endpoint_call import CHARACTERS
@@ -183,7 +183,7 @@ def parts_of(events: Sequence[Logged], partition: int) -> Iterator[dict[str, Hea
             continue
         position = str(Position(partition, offset))
         for message in messages_of(event, position):
-            text = _shortened(without_private(message.text))
+            text = _shortened(ends_without_private(message.text), len(message.text))
             if not text or instructs(text):
                 continue
             tokens = len(text) // CHARACTERS + LINE_TOKENS
@@ -196,11 +196,14 @@ def parts_of(events: Sequence[Logged], partition: int) -> Iterator[dict[str, Hea
         yield part
 
 
-def _shortened(text: str) -> str:
+def _shortened(text: str, whole: int) -> str:
+    """A text's head and tail. Of ``whole`` characters it had those may be gone that are private, or
+    far from both.
+    """
     if len(text) <= LONGEST:
         return text
     tail = LONGEST // 4
-    return f"{text[: LONGEST - tail]} […{len(text) - LONGEST} characters left out…] {text[-tail:]}"
+    return f"{text[: LONGEST - tail]} […{whole - LONGEST} characters left out…] {text[-tail:]}"
 
 
 def _row(position: str, heard: Heard) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from projections.memory.extraction.gist import gist
 from projections.memory.extraction.statements import statements
 from projections.memory.extraction.third_person import THE_USER
 from projections.memory.extraction.tool_lessons import ToolLessons
-from projections.memory.private_text import without_private
+from projections.memory.private_text import begin_without_private
 
 MAX_SUSPENSIONS = 64
 """Approvals and questions that wait for their resolution."""
@@ -41,7 +41,7 @@ class Extractor:
             return list(self._message(offset, event))
         if isinstance(event, events.ToolResultEvent):
             data = event.data
-            text = without_private(text_of(data.content))
+            text = begin_without_private(text_of(data.content))
             return list(
                 self._tools.answered(
                     offset, event.time, data.tool_call_id, text, is_error=data.is_error
@@ -75,12 +75,12 @@ class Extractor:
     def _resolution(self, offset: int, event: events.ResolutionEvent) -> Iterator[Candidate]:
         data = event.data
         asked = self._asked.pop(data.suspension_id, None)
-        text = without_private(text_of(data.content))
+        text = begin_without_private(text_of(data.content))
         if text and data.outcome == "answered":
             yield from statements(text, offset, event.time)
         if asked is None or data.outcome != "rejected":
             return
-        wanted = " ".join(without_private(asked.prompt or "").split())
+        wanted = " ".join(begin_without_private(asked.prompt or "").split())
         if not wanted or len(wanted) > 200 or instructs(wanted) or is_secret(wanted):
             return
         yield Candidate(
@@ -115,7 +115,7 @@ def _said(data: events.Message) -> str:
     """
     if data.role not in ("user", "assistant") or data.status == "interrupted":
         return ""
-    return without_private(text_of(data.content))
+    return begin_without_private(text_of(data.content))
 
 
 def text_of(content: Content) -> str:

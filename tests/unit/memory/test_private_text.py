@@ -6,7 +6,15 @@ import time
 
 import pytest
 
-from projections.memory.private_text import all_without_private, without_private
+from projections.events.types import Message, MessageEvent
+from projections.memory.extraction.extractor import Extractor
+from projections.memory.private_text import (
+    MOST_READ,
+    all_without_private,
+    ends_without_private,
+    without_private,
+)
+from projections.memory.raw_turns import turn_text
 
 
 @pytest.mark.parametrize(
@@ -50,6 +58,54 @@ from projections.memory.private_text import all_without_private, without_private
 )
 def test_a_text_loses_what_is_between_the_marks(text: str, left: str) -> None:
     assert without_private(text) == left
+
+
+QUESTION = " what is my name?"
+
+
+@pytest.mark.parametrize(
+    ("middle", "end_is_left"),
+    [
+        ("hello you there ", True),
+        ("<p>AT&amp;T</p>\n", True),
+        ("<private>my name is Ann</private>", False),
+        ("<private>my name is Ann ", False),
+        ("<pri\nvate>my name is Ann ", False),
+        ("<pri\u200bvate>my name is Ann ", False),
+        ("private, ", True),
+    ],
+)
+def test_of_a_long_text_the_end_is_left_only_where_nothing_private_may_stand_before(
+    middle: str, end_is_left: bool
+) -> None:
+    text = "I ask. " + "word " * MOST_READ + middle + "word " * MOST_READ + QUESTION
+    left = ends_without_private(text)
+    assert left.startswith("I ask. word")
+    assert left.endswith(QUESTION) == end_is_left
+    assert "Ann" not in left
+    assert len(left) <= 2 * MOST_READ + 1
+
+
+def test_a_mark_around_the_beginning_of_the_end_hides_the_end() -> None:
+    for before in range(60):
+        text = "a" * 2 * MOST_READ + "<private>secret</private>" + "b" * (MOST_READ - before)
+        assert "secret" not in ends_without_private(text)
+        assert "cret" not in ends_without_private(text)
+
+
+@pytest.mark.parametrize("part", ["&", "<", "a&b ", "hello you there "])
+def test_of_a_message_of_megabytes_a_little_is_read(part: str) -> None:
+    text = part * (8_000_000 // len(part))
+    begun = time.process_time()
+    assert turn_text(Message(role="user", content=text)).startswith(part.strip())
+    feed = Extractor(gists=True).feed
+    feed(
+        1,
+        MessageEvent(
+            specversion="1.0", id="m", source="s", data=Message(role="user", content=text)
+        ),
+    )
+    assert time.process_time() - begun < 0.4, "seconds, if all of it is read"
 
 
 def test_of_several_texts_those_of_which_something_is_left_stay() -> None:
