@@ -6,7 +6,6 @@ is asked here is whether the request is still under way.
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from collections.abc import Iterable
@@ -15,8 +14,6 @@ from contextvars import ContextVar
 ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 """Request ids that are taken from callers."""
 TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
-_begin = os.urandom(6).hex()
-_numbers = itertools.count(1)
 
 
 class CurrentRequest:
@@ -51,7 +48,8 @@ def current_request() -> CurrentRequest | None:
 
 def request_of(headers: Iterable[tuple[bytes, bytes]]) -> CurrentRequest:
     """The request with these headers (names in lower case). Its id is its ``X-Request-Id``, else
-    the trace id of its ``traceparent``, as far as they are well formed; else a new one.
+    the trace id of its ``traceparent``, as far as they are well formed; else a random one, which
+    says nothing of how many there are.
     """
     id_ = trace = traceparent = None
     for name, value in headers:
@@ -63,4 +61,4 @@ def request_of(headers: Iterable[tuple[bytes, bytes]]) -> CurrentRequest:
             and found[1].strip(b"0")
         ):
             trace, traceparent = found[1].decode(), value.decode()
-    return CurrentRequest(id_ or trace or f"{_begin}-{next(_numbers):x}", traceparent)
+    return CurrentRequest(id_ or trace or os.urandom(8).hex(), traceparent)

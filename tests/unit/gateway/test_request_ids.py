@@ -67,7 +67,7 @@ def test_a_callers_id_is_taken_if_it_is_well_formed(
     found = request_of(given).id
     assert found == taken if taken else found not in headers.values() and found
     if taken is None:
-        assert request_of(given).id != found, "new ones differ"
+        assert request_of(given).id[:6] != found[:6], "nobody can count them"
 
 
 async def test_one_id_leads_from_the_request_to_its_answer_and_its_log_line(
