@@ -13,9 +13,21 @@ Waiting = TypeVar("Waiting")
 
 
 class AddressQueue(Generic[Waiting]):
-    """What waits, each once. Those of one address keep their order."""
+    """What waits, each once. Those of one address keep their order.
 
-    def __init__(self) -> None:
+    Args:
+        rare_first: an address that comes, and has not had a turn for as many turns as others wait,
+            is next: it would have had one. Who wants little does not wait for a round of those that
+            want much.
+    """
+
+    def __init__(self, *, rare_first: bool = False) -> None:
+        self._rare_first = rare_first
+        self._rare = OrderedDict[str, None]()
+        """The addresses that are next, in the order in which they came."""
+        self._had = OrderedDict[str, int]()
+        """When addresses had their last turn, as a number of turns; not those long ago."""
+        self._turns = 0
         self._of: OrderedDict[str, OrderedDict[Waiting, None]] = OrderedDict()
         self._counts = WhoHasMost()
         self._count = 0
@@ -32,6 +44,9 @@ class AddressQueue(Generic[Waiting]):
         mine = self._of.get(address)
         if mine is None:
             mine = self._of[address] = OrderedDict()
+            ago = self._turns - self._had.get(address, -len(self._of))
+            if self._rare_first and ago >= len(self._of):
+                self._rare[address] = None
         if one not in mine:
             mine[one] = None
             self._count += 1
@@ -48,9 +63,12 @@ class AddressQueue(Generic[Waiting]):
 
     def next(self) -> Waiting:
         """Take out the one whose turn it is; there has to be one."""
-        address, mine = next(iter(self._of.items()))
+        address = next(iter(self._rare or self._of))
+        mine = self._of[address]
         one, _ = mine.popitem(last=False)
         self._of.move_to_end(address)
+        if self._rare_first:
+            self._note_turn(address)
         self._taken(address, mine)
         return one
 
@@ -70,3 +88,12 @@ class AddressQueue(Generic[Waiting]):
         self._counts.count(address, len(mine) + 1, len(mine))
         if not mine:
             del self._of[address]
+            self._rare.pop(address, None)
+
+    def _note_turn(self, address: str) -> None:
+        self._rare.pop(address, None)
+        self._turns += 1
+        self._had[address] = self._turns
+        self._had.move_to_end(address)
+        while self._turns - next(iter(self._had.values())) > len(self._of):
+            self._had.popitem(last=False)

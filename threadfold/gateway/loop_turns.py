@@ -26,12 +26,13 @@ class Turns:
 
     Args:
         most: how much is done in one step, in the unit of what work returns.
+        rare_first: as :class:`AddressQueue` says.
     """
 
-    def __init__(self, most: float = IN_A_STEP) -> None:
+    def __init__(self, most: float = IN_A_STEP, *, rare_first: bool = False) -> None:
         self.most = most
         self._left, self._owed = most, 0.0
-        self._waiting = AddressQueue[Callable[[], float]]()
+        self._waiting = AddressQueue[Callable[[], float]](rare_first=rare_first)
         self._of_group: dict[str, AddressQueue[Callable[[], float]]] = {}
         self._planned = self._works = False
 

@@ -29,7 +29,7 @@ class WorkTurns:
     """
 
     def __init__(self, most: float = WORK_SECONDS) -> None:
-        self._turns = Turns(most)
+        self._turns = Turns(most, rare_first=True)
         self._guess = FIRST_GUESS
         self._long = LongTurns()
 

@@ -1,4 +1,4 @@
-"""The order in which tenants that wait for room get it: who will have had least of it goes first."""
+"""The order in which tenants that wait for room get it: who will have had least goes first."""
 
 from __future__ import annotations
 

@@ -54,3 +54,39 @@ def test_it_is_a_queue_for_each_address_whose_heads_go_round(steps: list[tuple[s
             took(whose, one)
         assert len(queue) == sum(map(len, plain.values()))
         assert queue.of(address) == len(plain.get(address, []))
+
+
+def test_who_wants_little_is_next_and_does_not_wait_for_a_round_of_those_that_want_much() -> None:
+    queue = AddressQueue[str](rare_first=True)
+    for i in range(3):
+        for number in range(20):
+            queue.add(f"much{number}", f"much{number} {i}")
+    for _ in range(25):
+        queue.next()
+    queue.add("little", "little 0")
+    queue.add("less", "less 0")
+    assert [queue.next(), queue.next()] == ["little 0", "less 0"]
+    queue.add("little", "little 1")
+    round_ = [queue.next() for _ in range(21)]
+    assert "little 1" not in round_[:19], "it had its turn of this round"
+    assert "little 1" in round_
+    for _ in range(2):
+        queue.next()
+    queue.add("little", "little 2")
+    assert queue.next() != "little 2"
+
+
+@given(st.lists(st.integers(0, 4), min_size=50, max_size=200))
+def test_who_always_comes_anew_has_no_more_turns_than_those_that_wait(comes: list[int]) -> None:
+    queue = AddressQueue[str](rare_first=True)
+    for number in range(4):
+        for i in range(300):
+            queue.add(f"waits{number}", f"waits{number} {i}")
+    turns = dict.fromkeys(["anew", *(f"waits{number}" for number in range(4))], 0)
+    for step, pause in enumerate(comes):
+        if not queue.of("anew") and not pause:
+            queue.add("anew", f"anew {step}")
+        turns[queue.next().split()[0]] += 1
+    assert turns["anew"] <= len(comes) // 5 + 1
+    waited = [count for name, count in turns.items() if name != "anew"]
+    assert max(waited) - min(waited) <= 1
