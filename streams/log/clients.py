@@ -12,7 +12,6 @@ import errno
 import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -59,7 +58,6 @@ OF_FILES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 MAX_REQUEST = 16 << 20
 """Bytes of one produce request; the topics' ``max.message.bytes`` is the same."""
 
-BATCH = 1 << 20
 OWN_CODEC = "zstd"
 """Compresses the records that only threadfold has to read."""
 READ_SHARE = 0.65
@@ -87,16 +85,9 @@ a leader took a number and was never sent. Only another producer helps.
 """
 
 
-def make_producer(
-    settings: Settings, codec: str = OWN_CODEC, batch: int = BATCH
-) -> AIOKafkaProducer:
+def make_producer(settings: Settings, codec: str = OWN_CODEC) -> AIOKafkaProducer:
     """An idempotent producer that waits for all in-sync replicas; zstd costs nothing here
-    (ARCHITECTURE, Faust and aiokafka).
-
-    Args:
-        codec: compresses what it sends (``none``: nothing does).
-        batch: bytes of a batch at most, if it has more than one record. aiokafka compresses a batch
-            in one step of the event loop.
+    (ARCHITECTURE, Faust and aiokafka). ``codec`` compresses what it sends (``none``: nothing does).
     """
     producer = AIOKafkaProducer(
         **connection(settings),
@@ -104,7 +95,7 @@ def make_producer(
         acks="all",
         compression_type=None if codec == "none" else codec,
         linger_ms=2,
-        max_batch_size=batch,
+        max_batch_size=1 << 20,
         max_request_size=MAX_REQUEST,
         request_timeout_ms=max(1000, int(settings.append_timeout * 1000 * REQUEST_SHARE)),
     )
@@ -117,10 +108,9 @@ def make_producer(
 class SharedProducer:
     """One producer for many callers, started by the first who needs it."""
 
-    def __init__(self, settings: Settings, codec: str = OWN_CODEC, batch: int = BATCH) -> None:
-        """Args: as :func:`make_producer` says."""
-        self._make = partial(make_producer, settings, codec, batch)
+    def __init__(self, settings: Settings, codec: str = OWN_CODEC) -> None:
         self._settings = settings
+        self._codec = codec
         self._producer: AIOKafkaProducer | None = None
         self._starting = asyncio.Lock()
         self._leaving: set[asyncio.Task[None]] = set()
@@ -133,7 +123,7 @@ class SharedProducer:
             return self._producer
         async with self._starting:
             if self._producer is None:
-                producer = self._make()
+                producer = make_producer(self._settings, self._codec)
                 await start_client(producer, self._settings)
                 self._producer = producer
             return self._producer

@@ -39,8 +39,6 @@ from streams.runtime.tracing import Traced, fold_spans
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
-BATCH = 64 << 10
-"""Bytes of a batch: gzip takes 40 to 80 ms of the event loop for 1 MiB of summaries."""
 _Message = tuple[int, str, bytes, bytes, list[tuple[str, bytes]]]
 """A message to publish: as of which offset, to which topic, key, value and headers."""
 
@@ -63,7 +61,7 @@ class Publisher:
         self._metrics = metrics or Metrics()
         self._log = log
         # Others read the summaries, with clients of their own.
-        self._producer = SharedProducer(settings, settings.public_codec, BATCH)
+        self._producer = SharedProducer(settings, settings.public_codec)
         self.set_aside = Counter[int]()
         """Records that are nobody's, by partition, since the last :meth:`take_set_aside`."""
         self.announced_before: dict[int, int] = {}

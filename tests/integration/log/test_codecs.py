@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-
 import aiokafka.codec
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from projections.errors import InvalidSettings
 from projections.names import Key
 from streams.log.login import connection
 from streams.partition.effects import Effects
-from streams.projector.effect_sink import BATCH, Publisher
+from streams.projector.effect_sink import Publisher
 from streams.settings.settings import Settings
 from threadfold.testing.memory_log import MemoryLog
 
@@ -42,27 +38,6 @@ async def test_summaries_reach_a_client_that_knows_gzip_alone(
         record = await client.getone()
     assert record.key == str(KEY).encode()
     assert b"summary.voided" in record.value
-
-
-async def test_little_is_compressed_in_one_step_of_the_event_loop(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes: list[int] = []
-    compress: Callable[[bytes], bytes] = aiokafka.codec.gzip_encode
-
-    def noted(data: bytes) -> bytes:
-        sizes.append(len(data))
-        return compress(data)
-
-    monkeypatch.setattr(sys.modules[DefaultRecordBatchBuilder.__module__], "gzip_encode", noted)
-    publisher = Publisher(settings, MemoryLog(settings.partitions))
-    try:
-        many = [(KEY, offset, "s" * 20_000) for offset in range(40)]
-        await publisher.publish(0, Effects(voided=many), [])
-    finally:
-        await publisher.stop()
-    assert sum(sizes) > 40 * 20_000
-    assert max(sizes) <= BATCH
 
 
 def test_codec_that_kafka_does_not_have_is_refused_by_name() -> None:
