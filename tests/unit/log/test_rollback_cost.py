@@ -218,7 +218,9 @@ async def test_ten_rollbacks_into_old_history_read_what_lies_between_copies_and_
 
 
 @pytest.mark.parametrize("room", [None, 1], ids=["all-known", "forgotten"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 6))]
+)
 async def test_whichever_copies_there_are_a_rollback_over_rollbacks_finds_the_same(
     seed: int, room: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
