@@ -33,7 +33,10 @@ _HIDDEN = r"\x00-\x1f\u00ad\u200b-\u200f\u2060\ufeff"
 _UNSEEN = f"[{_HIDDEN}]"
 _GAP = rf"[\s{_HIDDEN}]"
 """What is not seen, or seen as a blank."""
-_HARD_TO_SEE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\u00ad\u200b-\u200f\u2060\ufeff]")
+_HARD_TO_SEE = (
+    *(chr(code) for code in range(0x20) if chr(code) not in "\t\n\r"),
+    *"\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff",
+)
 _WORD = f"{_UNSEEN}*".join("private")
 _REST = r"[^<>\uff1c\uff1e&\\]*"
 _MARK = re.compile(
@@ -73,21 +76,35 @@ def ends_without_private(text: str) -> str:
     if len(text) <= 2 * MOST_READ:
         return without_private(text)
     begin, end = begin_without_private(text), text[-MOST_READ:]
-    if _may_open(text[: len(text) - MOST_READ + _OVERLAP]):
+    if _may_open(text[:-MOST_READ], _squeezed(end).lstrip()[:_OVERLAP]):
         return begin
     return f"{begin} {without_private(end)}"
 
 
-def _may_open(text: str) -> bool:
-    """Whether there may be a mark in a long text; found much faster than marks are."""
-    if not is_marked(text):
+def _may_open(text: str, more: str) -> bool:
+    """Whether there may be a mark in a long text that ``more`` follows. It is found much faster
+    than marks are, in pieces: between them other threads run.
+    """
+    between = text[-_OVERLAP:] + more
+    if not is_marked(text) and not is_marked(between):
         return False
-    if _HARD_TO_SEE.search(text) is not None:
+    if any(sign in text or sign in between for sign in _HARD_TO_SEE):
         return True
-    text = text.lower()
-    for blank in "\t\n\r":
-        text = text.replace(blank, "")
-    return "private" in text
+    left = ""
+    for at in range(0, len(text), MOST_READ):
+        left = left[-len("private") :] + _squeezed(text[at : at + MOST_READ])
+        if "private" in left:
+            return True
+    return "private" in left[-len("private") :] + more
+
+
+def _squeezed(text: str) -> str:
+    """A text without line breaks and tabs, in small letters; also those that only a search without
+    case takes for an i.
+    """
+    for sign, by in (("\t", ""), ("\n", ""), ("\r", ""), ("\u0130", "i"), ("\u0131", "i")):
+        text = text.replace(sign, by)
+    return text.lower()
 
 
 def _without_marked(text: str) -> str:

@@ -18,7 +18,7 @@ class AddressQueue(Generic[Waiting]):
     Args:
         rare_first: an address that comes, and has not had a turn for as many turns as others wait,
             is next: it would have had one. Who wants little does not wait for a round of those that
-            want much.
+            want much. Those wait for a round at most.
     """
 
     def __init__(self, *, rare_first: bool = False) -> None:
@@ -27,6 +27,8 @@ class AddressQueue(Generic[Waiting]):
         """The addresses that are next, in the order in which they came."""
         self._had = OrderedDict[str, int]()
         """When addresses had their last turn, as a number of turns; not those long ago."""
+        self._since: dict[str, int] = {}
+        """Since when those that wait do, or had their last turn, as a number of turns."""
         self._turns = 0
         self._of: OrderedDict[str, OrderedDict[Waiting, None]] = OrderedDict()
         self._counts = WhoHasMost()
@@ -44,6 +46,7 @@ class AddressQueue(Generic[Waiting]):
         mine = self._of.get(address)
         if mine is None:
             mine = self._of[address] = OrderedDict()
+            self._since[address] = self._turns
             ago = self._turns - self._had.get(address, -len(self._of))
             if self._rare_first and ago >= len(self._of):
                 self._rare[address] = None
@@ -63,7 +66,9 @@ class AddressQueue(Generic[Waiting]):
 
     def next(self) -> Waiting:
         """Take out the one whose turn it is; there has to be one."""
-        address = next(iter(self._rare or self._of))
+        address = next(iter(self._of))
+        if self._rare and self._turns - self._since[address] < len(self._of):
+            address = next(iter(self._rare))
         mine = self._of[address]
         one, _ = mine.popitem(last=False)
         self._of.move_to_end(address)
@@ -87,13 +92,13 @@ class AddressQueue(Generic[Waiting]):
         self._count -= 1
         self._counts.count(address, len(mine) + 1, len(mine))
         if not mine:
-            del self._of[address]
+            del self._of[address], self._since[address]
             self._rare.pop(address, None)
 
     def _note_turn(self, address: str) -> None:
         self._rare.pop(address, None)
         self._turns += 1
-        self._had[address] = self._turns
+        self._had[address] = self._since[address] = self._turns
         self._had.move_to_end(address)
         while self._turns - next(iter(self._had.values())) > len(self._of):
             self._had.popitem(last=False)

@@ -139,14 +139,14 @@ class Unfolded:
 
         Args: ``waits``: first until no more than :meth:`most` of the tenant's wait for the workers,
         and no more than ``ALL`` of all tenants, or of this one no more than ``SMALL``. Tenants that
-        wait because of others take turns: the one that appended least is next.
+        wait because of others take turns.
 
         Raises:
             QuotaExceeded: they were more for ``PATIENCE`` seconds.
         """
         self._others.note(tenant, self._clock())
         if not waits:
-            self._count(tenant, events)
+            self._add(tenant, events)
         elif not self._take_at_once(tenant, events):
             await self._wait(tenant, events)
         noted = 0
@@ -216,12 +216,8 @@ class Unfolded:
     def _take(self, tenant: str, events: int) -> bool:
         if not self._has_room(tenant, events):
             return False
-        self._count(tenant, events)
-        return True
-
-    def _count(self, tenant: str, events: int) -> None:
         self._add(tenant, events)
-        self._turns.note(tenant, events)
+        return True
 
     def _has_room(self, tenant: str, events: int) -> bool:
         mine, most = self._all.get(tenant, 0), self.most(tenant)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,3 +90,23 @@ def test_who_always_comes_anew_has_no_more_turns_than_those_that_wait(comes: lis
     assert turns["anew"] <= len(comes) // 5 + 1
     waited = [count for name, count in turns.items() if name != "anew"]
     assert max(waited) - min(waited) <= 1
+
+
+def test_who_wants_much_has_a_turn_in_each_round_however_many_want_little() -> None:
+    queue, turns = AddressQueue[str](rare_first=True), 0
+    queue.add("much", "much 0")
+    queue.add("much", "much 1")
+    for number in range(60):
+        queue.add(f"little{number}", f"little{number}")
+    away = deque[str]()
+    for step in range(1, 6_001):
+        one = queue.next()
+        if one.startswith("much"):
+            turns += 1
+            queue.add("much", f"much {step}")
+        else:
+            away.append(one)
+        if len(away) > 10:  # each comes back some turns after its last
+            back = away.popleft()
+            queue.add(back, back)
+    assert turns >= 6_000 // 62

@@ -72,6 +72,8 @@ QUESTION = " what is my name?"
         ("<private>my name is Ann ", False),
         ("<pri\nvate>my name is Ann ", False),
         ("<pri\u200bvate>my name is Ann ", False),
+        ("<pr\u0130vate>my name is Ann ", False),
+        ("<pr\u0131vate>my name is Ann ", False),
         ("private, ", True),
     ],
 )
@@ -86,10 +88,23 @@ def test_of_a_long_text_the_end_is_left_only_where_nothing_private_may_stand_bef
     assert len(left) <= 2 * MOST_READ + 1
 
 
-def test_a_mark_around_the_beginning_of_the_end_hides_the_end() -> None:
-    for before in range(60):
-        text = "a" * 2 * MOST_READ + "<private>secret</private>" + "b" * (MOST_READ - before)
-        assert "secret" not in ends_without_private(text)
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "<private>",
+        "<pr\u0130vate>",
+        r"\u003cprivate>",
+        "&lt;private>",
+        "<" + " " * 600 + "private>",
+        "<\n\n" + "\t" * 600 + "private>",
+        "<pri" + "\n" * 600 + "vate>",
+        "<p\u200brivate>",
+    ],
+)
+def test_a_mark_around_the_beginning_of_the_end_hides_what_follows(mark: str) -> None:
+    private = mark + "secret</private>"
+    for before in {*range(60), *range(len(private) - 20, len(private) + 20)}:
+        text = "a" * 2 * MOST_READ + private + "b" * (MOST_READ - before)
         assert "cret" not in ends_without_private(text)
 
 

@@ -5,6 +5,7 @@ partition that nobody folds.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -121,23 +122,27 @@ async def test_lists_of_a_tenant_that_appends_little_pass_at_once_beside_many_th
     await log.unfolded.stop()
 
 
-async def test_of_tenants_that_wait_the_one_that_appended_least_is_next(log: Log) -> None:
+@pytest.mark.parametrize("events", [200, 500])
+async def test_who_waits_because_of_other_tenants_waits_for_a_turn_of_each_at_most(
+    log: Log, events: int
+) -> None:
     log.speed = [200, 0]
     order: list[str] = []
 
-    async def flood(tenant: str) -> None:
-        for _ in range(3):
-            await log.append(tenant, 500)
+    async def flood(tenant: str, times: int, events: int) -> None:
+        for _ in range(times):
+            await log.append(tenant, events)
             order.append(tenant)
 
     async with asyncio.TaskGroup() as group:
         for number in range(20):
-            group.create_task(flood(f"many{number}"))
-        await until(lambda: asyncio.sleep(0, len(order) >= 20))
-        before = len(order)
-        await log.append("late", 200)
-        assert len(order) - before <= 2
-    assert log.ends[0] == 1 + 20 * 3 * 500 + 200
+            group.create_task(flood(f"many{number}", 10, SMALL + 1))
+        await until(lambda: asyncio.sleep(0, len(order) >= 40))
+        group.create_task(flood("late", 3, events))
+    at = [place for place, tenant in enumerate(order) if tenant == "late"]
+    assert len(at) == 3
+    assert max(b - a for a, b in itertools.pairwise(at)) <= 21
+    assert at[0] <= 40 + 2 * 21, "some had their turn before it came"
     await log.unfolded.stop()
 
 
