@@ -91,6 +91,15 @@ class AppendBody(NamedTuple):
             return Place.LOOP
         return Place.THREAD if values <= THREAD_VALUES else Place.PROCESS
 
+    def most_items(self) -> int:
+        """How many items it has at most, as far as its text says before it is read."""
+        if isinstance(self.text, SharedBytes):
+            return MAX_ITEMS
+        if self.text[:1] == b"{":
+            return 1
+        key = b'"role"' if self.form in _FIELDS else b'"type"'
+        return min(MAX_ITEMS, max(1, self.text.count(key)))
+
     def drafts(
         self, drafter: Drafter, id_seed: str | None, conditions: Conditions = UNCONDITIONED
     ) -> Drafts:

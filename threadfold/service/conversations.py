@@ -31,7 +31,7 @@ from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter, Item, 
 from threadfold.service.erasure_receipt import Receipts
 from threadfold.service.spill import Drafts, append_drafts
 from threadfold.service.stored_windows import Owner
-from threadfold.service.unfolded import Unfolded
+from threadfold.service.unfolded import Note, Unfolded, room_in
 
 T = TypeVar("T")
 PROCESSES = min(2, os.cpu_count() or 1)
@@ -132,7 +132,8 @@ class ConversationService(ConversationReader):
             else:
                 drafts = drafter.drafts(items, noun, operator, id_seed, conditions)
             await self.check_pinned(drafts)
-            return await self._append(tenant, drafts, span)
+            async with room_in(self.unfolded, tenant, len(drafts.records)) as note:
+                return await self._append(tenant, drafts, span, note)
 
     async def append_body(
         self,
@@ -157,12 +158,14 @@ class ConversationService(ConversationReader):
             All that :meth:`append` raises.
         """
         with append_span(tenant) as span:
-            drafts = await self._drafts_of(tenant, body, id_seed, conditions)
-            await self.check_pinned(drafts)
-            names = [record.key.conversation for record in drafts.records]
-            if first is not None:
-                await first()
-            return names, await self._append(tenant, drafts, span, waits=True)
+            # Whoever waits for room has cost little when its client leaves.
+            async with room_in(self.unfolded, tenant, body.most_items(), waits=True) as note:
+                drafts = await self._drafts_of(tenant, body, id_seed, conditions)
+                await self.check_pinned(drafts)
+                names = [record.key.conversation for record in drafts.records]
+                if first is not None:
+                    await first()
+                return names, await self._append(tenant, drafts, span, note)
 
     async def append_made(
         self,
@@ -192,7 +195,8 @@ class ConversationService(ConversationReader):
                 made, drafts = await asyncio.to_thread(make, drafter, *args)
             if first is not None:
                 await first(made)
-            return made, await self._append(tenant, drafts, span, waits=True)
+            async with room_in(self.unfolded, tenant, len(drafts.records), waits=True) as note:
+                return made, await self._append(tenant, drafts, span, note)
 
     async def _drafts_of(
         self, tenant: str, body: AppendBody, id_seed: str | None, conditions: Conditions
@@ -238,17 +242,12 @@ class ConversationService(ConversationReader):
         return Drafter(tenant, rules, *bounds, present_traceparent())
 
     async def _append(
-        self, tenant: str, drafts: Drafts, span: Span | None, *, waits: bool = False
+        self, tenant: str, drafts: Drafts, span: Span | None, note: Note
     ) -> list[Appended]:
         if not drafts.records:
             return []
-        if self.unfolded is None:
-            positions = await self._into_log(tenant, drafts)
-        else:
-            room = self.unfolded.room(tenant, len(drafts.records), waits=waits)
-            async with room as note:
-                positions = await self._into_log(tenant, drafts)
-                note(positions)
+        positions = await self._into_log(tenant, drafts)
+        note(positions)
         if span is not None:
             note_appended(span, drafts.records, positions)
         if self.on_appended is not None:

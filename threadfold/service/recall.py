@@ -113,6 +113,18 @@ KINDS_OF: Mapping[str, tuple[str, ...]] = {
 """The kinds of the store by those that a search names."""
 
 
+def _asked(question: Question) -> Question:
+    """What of a question is looked for."""
+    return replace(
+        question,
+        query=asked_text(question.query),
+        recent=asked_text(question.recent),
+        tools=all_without_private(question.tools),
+        constraints=all_without_private(question.constraints),
+        failures=all_without_private(question.failures),
+    )
+
+
 class Recall:
     """Answers questions of a memory store and an index of turns."""
 
@@ -143,14 +155,7 @@ class Recall:
         """What fits a question; what is private in it is not looked for, and sent to no model; of a
         long query head and tail are read. The store must have caught up.
         """
-        question = replace(
-            question,
-            query=asked_text(question.query),
-            recent=asked_text(question.recent),
-            tools=all_without_private(question.tools),
-            constraints=all_without_private(question.constraints),
-            failures=all_without_private(question.failures),
-        )
+        question = await self.apart(question.only.tenant, _asked, question)
         now = time.time_ns() // 1000 if question.only.as_of is None else question.only.as_of
         if not question.query:
             nothing = make_plan(ActionState(query="", now=now, mode=question.mode))
@@ -231,7 +236,7 @@ class Recall:
 
     async def _planned(self, question: Question, state: ActionState) -> Planned:
         if self._models is None or question.facts:
-            return Planned(make_plan(state))
+            return Planned(await self.apart(question.only.tenant, make_plan, state))
         return await self._models.plan(question.only.tenant, state)
 
     async def _imagined(

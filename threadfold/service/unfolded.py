@@ -8,7 +8,12 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -46,6 +51,17 @@ FORGOTTEN = 60.0
 """Seconds for which an event counts at most."""
 MANY = 10_000
 """So many lists are known before a look whose events may all be folded."""
+Note = Callable[[Sequence[Position]], None]
+"""Is called with the positions of what was appended."""
+
+
+def room_in(
+    unfolded: Unfolded | None, tenant: str, events: int, *, waits: bool = False
+) -> AbstractAsyncContextManager[Note]:
+    """:meth:`Unfolded.room`; None: there is always room."""
+    if unfolded is None:
+        return nullcontext(lambda positions: None)
+    return unfolded.room(tenant, events, waits=waits)
 
 
 class _Appended(NamedTuple):
@@ -131,11 +147,9 @@ class Unfolded:
         await end_tasks([self._giving, self._looking])
 
     @asynccontextmanager
-    async def room(
-        self, tenant: str, events: int, *, waits: bool
-    ) -> AsyncIterator[Callable[[Sequence[Position]], None]]:
-        """Append so many events of a tenant in this context. It gives what is to be called with
-        their positions.
+    async def room(self, tenant: str, events: int, *, waits: bool) -> AsyncIterator[Note]:
+        """Append so many events of a tenant, or fewer, in this context. It gives what is to be
+        called with their positions.
 
         Args: ``waits``: first until no more than :meth:`most` of the tenant's wait for the workers,
         and no more than ``ALL`` of all tenants, or of this one no more than ``SMALL``. Tenants that

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -16,6 +19,8 @@ from tests.support.serving import serving
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
 from threadfold.service import unfolded
+from threadfold.service.append_body import AppendBody
+from threadfold.service.spill import Drafts
 from threadfold.service.unfolded import MOST
 
 LISTS, CALLERS, EVENTS = 16, 4, 500
@@ -85,3 +90,51 @@ async def test_others_do_not_wait_behind_the_lists_of_a_tenant(
                 await say()
         # One list passes once no more than so many wait; another one is read meanwhile.
         assert 0 < max(behind) <= MOST + EVENTS + 1
+
+
+async def test_a_body_is_read_once_there_is_room_for_its_events_and_not_for_a_client_that_left(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, waits, read = asyncio.Event(), list[int](), list[int]()
+    room, drafts = unfolded.Unfolded.room, AppendBody.drafts
+
+    @asynccontextmanager
+    async def later(
+        self: unfolded.Unfolded, tenant: str, events: int, **options: bool
+    ) -> AsyncIterator[unfolded.Note]:
+        waits.append(events)
+        await go.wait()
+        async with room(self, tenant, events, **options) as note:
+            yield note
+
+    def noted(body: AppendBody, *args: Any) -> Drafts:
+        read.append(len(body.text))
+        return drafts(body, *args)
+
+    async def both_wait() -> bool:
+        return len(waits) == 2
+
+    monkeypatch.setattr(unfolded.Unfolded, "room", later)
+    monkeypatch.setattr(AppendBody, "drafts", noted)
+    headers, path = await _headers(settings), "/v1/conversations/c/messages"
+    messages = [{"role": "user", "content": "hello"}] * 60
+    async with (
+        serving(create_gateway(settings)) as url,
+        httpx.AsyncClient(base_url=url, headers=headers["many"], timeout=60) as many,
+    ):
+
+        async def connected() -> bool:
+            return "is not connected" not in (await many.get("/v1/conversations/c/context")).text
+
+        await until(connected)
+        left = asyncio.create_task(many.post(path, json=messages))
+        stays = asyncio.create_task(many.post(path, json=messages[:7]))
+        await until(both_wait)
+        left.cancel()
+        await asyncio.wait([left])
+        assert read == []
+        go.set()
+        answer = await stays
+    assert answer.status_code == 202, answer.text
+    assert len(read) == 1
+    assert sorted(waits) == [7, 60]

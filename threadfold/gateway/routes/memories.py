@@ -70,6 +70,8 @@ _SAVED = {
     ),
 }
 _SEVERAL = Annotated[list[NewMemory], Meta(extra_json_schema={"minItems": 1, "maxItems": MOST})]
+_MAX_SEARCH = 128 << 10
+"""Bytes of a search: two texts of the most characters take 96 KiB where JSON escapes each."""
 _MEMORY = {"text": "Prefers green tea in the morning.", "type": "preference", "user": "u-7"}
 _SKILL = {"intent": "Return a parcel", "doc_markdown": "1. Ask for the order's number."}
 
@@ -134,7 +136,11 @@ async def post_skills(
     "/v1/memories/search",
     "Search memories",
     Answer(answers.MemoryHits, example=answers.HITS),
-    body=Body(MemorySearch, {"one": {"query": "Which tea does she prefer?", "user": "u-7"}}),
+    body=Body(
+        MemorySearch,
+        {"one": {"query": "Which tea does she prefer?", "user": "u-7"}},
+        limit=_MAX_SEARCH,
+    ),
 )
 async def post_search(request: Request, caller: Caller, body: MemorySearch) -> dict[str, Any]:
     """What fits the query, best first: records, skills, and turns of conversations that no record
