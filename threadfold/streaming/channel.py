@@ -20,6 +20,7 @@ from projections.window.recent_ids import RecentIds
 from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.log import Row
 from threadfold.streaming.decoding import StreamRecord, decode_record
+from threadfold.streaming.partial_end import ends_text
 from threadfold.streaming.partial_text import Delta, PartialText
 from threadfold.streaming.reader import Reader
 from threadfold.streaming.sse_event import SseEvent
@@ -215,15 +216,22 @@ class Channel:
             else:
                 reader.put(found.sse)
         if found.ends is not None:
-            partial = self.partial
-            if partial.turn is not None and partial.since <= offset:
-                self._on_message(self.key, partial.turn, partial.since)
-            self._send(partial.message(offset, found.ends))
+            self._end_text(offset, found.id, found.ends)
         if found.last:
             self.broken(GONE)
         self._published = offset
         if self.readers:
             self._read_state()
+
+    def _end_text(self, offset: int, message: str, status: str) -> None:
+        """End the text that an assistant's message of this id ends."""
+        turn, since = self.partial.turn, self.partial.since
+        if turn is not None:
+            if not ends_text(message, self.key, turn, since):
+                return  # another text has become that message, and may have begun at the same time
+            if since <= offset:
+                self._on_message(self.key, turn, since)
+        self._send(self.partial.message(offset, status))
 
     def _send(self, events: list[SseEvent]) -> None:
         for event in events:

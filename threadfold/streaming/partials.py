@@ -127,6 +127,7 @@ class Partials:
                 case "other":
                     async with self._endings.of(key.tenant):
                         await self.finish(key, text=(verdict.turn, verdict.since), superseded=True)
+                    since = None  # this text begins behind the message that the other one became
                 case "closing":
                     await asyncio.sleep(CLOSING)
                 case "overlap":

@@ -17,7 +17,7 @@ from tests.support.stream_pair import Pair, post, say
 from tests.support.streaming import Gateway, Subscriber, serving, subscribed
 from tests.support.worker import until
 from threadfold.streaming import partials
-from threadfold.streaming.partial_end import ending_messages
+from threadfold.streaming.partial_end import ending_messages, kept_id
 from threadfold.streaming.partial_store import Text
 from threadfold.streaming.sweeper import Sweeper
 
@@ -311,6 +311,30 @@ async def test_a_turn_that_was_superseded_stays_over_although_the_other_gateway_
     assert (await held.append(key, "one", "more", None, 8)).name == "over"
     assert (await held.append(key, "two", "anew", None, 8)).name == "ok"
     assert await held.forget(key)
+
+
+async def test_the_message_that_another_text_became_does_not_end_one_that_began_with_it(
+    pair: Pair,
+) -> None:
+    store, key = pair.a.app.state.live.store, make_key("acme", "together")
+    (position,) = await pair.append("together", say("question"), wait=True)
+    since = int(position.split("-")[1]) + 1
+    assert (await store.append(key, "one", "first", 0, since)).name == "ok"
+    assert await store.close(key, text=("one", since), superseded=True)
+    assert await store.end(key, "one", since)
+    path = "/v1/conversations/together/stream"
+    async with subscribed(pair.a, path, pair.keys["acme"]) as subscriber:
+        assert (await store.append(key, "two", "second", 0, since)).name == "ok"
+        await subscriber.until(lambda: heard(subscriber) == "second")
+        kept = {"id": kept_id(key, "one", since), "status": "interrupted"}
+        await pair.append("together", say("first", "assistant", **kept))
+        await subscriber.until(
+            lambda: any(one.data.get("content") == "first" for one in subscriber.events())
+        )
+        answer = await piece(pair, "together", "two", " and more", offset=6)
+        assert answer.status_code == 202, answer.text
+        await subscriber.until(lambda: heard(subscriber) == "second and more")
+    assert (await store.read(key)).text == "second and more"
 
 
 async def test_of_texts_that_later_turns_end_a_tenant_has_two_under_way_and_others_do_not_wait(
