@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 from uuid import uuid4
 
@@ -10,10 +11,12 @@ from aiokafka import AIOKafkaProducer
 
 from projections.events.times import present
 from projections.events.validation import make_record
+from projections.memory.planner import ActionState, SearchPlan
 from projections.names import Key, partition_of
 from tests.support.gateway import is_problem, say
 from tests.support.memory_routes import World
 from tests.support.worker import until
+from threadfold.service import recall
 from threadfold_client import AsyncClient
 
 
@@ -246,3 +249,26 @@ async def test_the_working_memory_is_summarised_before_it_is_full(world: World, 
     assert view["tokens"] < 900 and len(view["raw_recent_turns"]) >= 4
     assert view["raw_recent_turns"][-1]["content"] == many[-1]["content"]
     is_problem(await world("GET", path, key="rival"), 404)
+
+
+async def test_a_search_is_bounded_and_what_it_asks_for_is_read_in_a_thread(
+    world: World, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = list[threading.Thread]()
+    clean, plan = recall.all_without_private, recall.make_plan
+
+    def cleaned(texts: list[str]) -> list[str]:
+        threads.append(threading.current_thread())
+        return clean(texts)
+
+    def planned(state: ActionState) -> SearchPlan:
+        threads.append(threading.current_thread())
+        return plan(state)
+
+    monkeypatch.setattr(recall, "all_without_private", cleaned)
+    monkeypatch.setattr(recall, "make_plan", planned)
+    question = {"query": "Which tea?", "user": user, "tools": ["kettle " * 100] * 64}
+    await world.ok("POST", "/memories/search", question)
+    assert len(threads) == 4 and threading.main_thread() not in threads
+    answer = await world("POST", "/memories/search", {**question, "tools": ["kettle " * 400] * 64})
+    is_problem(answer, 413, "131072 bytes")
