@@ -200,7 +200,9 @@ async def test_others_are_folded_while_many_large_texts_are_read_for_a_summary(
     assert await parts.images() == parts.expected(talks)
 
 
-@pytest.mark.parametrize("long_texts", [-1, rollback_history.LONG_TEXTS])
+@pytest.mark.parametrize(
+    "long_texts", [-1, pytest.param(rollback_history.LONG_TEXTS, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("in_memory", [3, pytest.param(restores.MOST_ROWS, marks=pytest.mark.long)])
 async def test_whatever_comes_when_the_windows_and_the_effects_are_the_replays(
     parts: Parts, monkeypatch: pytest.MonkeyPatch, in_memory: int, long_texts: int

@@ -217,7 +217,10 @@ async def test_ten_rollbacks_into_old_history_read_what_lies_between_copies_and_
         kept.follow(window, back=True)
 
 
-@pytest.mark.parametrize("room", [None, 1], ids=["all-known", "forgotten"])
+@pytest.mark.parametrize(
+    "room",
+    [pytest.param(None, id="all-known"), pytest.param(1, marks=pytest.mark.long, id="forgotten")],
+)
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 6))]
 )
