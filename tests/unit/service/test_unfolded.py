@@ -110,15 +110,16 @@ async def test_many_tenants_together_append_no_faster_than_the_workers_fold(log:
 async def test_lists_of_a_tenant_that_appends_little_pass_at_once_beside_many_that_flood(
     log: Log,
 ) -> None:
-    log.speed = [200, 0]
     async with asyncio.TaskGroup() as group:
         for number in range(40):
             group.create_task(log.append(f"many{number}", 500))
+        await until(lambda: asyncio.sleep(0, log.ends[0] - 1 - log.reached[0] > ALL))
         for _ in range(SMALL // 25):
-            await until(lambda: asyncio.sleep(0, log.ends[0] - 1 - log.reached[0] > ALL))
             looks = log.looks
             await log.append("little", 25)
             assert log.looks == looks, "it waited"
+            assert log.ends[0] - 1 - log.reached[0] > ALL
+        log.speed = [200, 0]
     await log.unfolded.stop()
 
 
@@ -128,16 +129,19 @@ async def test_who_waits_because_of_other_tenants_waits_for_a_turn_of_each_at_mo
 ) -> None:
     log.speed = [200, 0]
     order: list[str] = []
+    begins = asyncio.Event()
 
     async def flood(tenant: str, times: int, events: int) -> None:
         for _ in range(times):
             await log.append(tenant, events)
             order.append(tenant)
+            if len(order) == 40:
+                begins.set()
 
     async with asyncio.TaskGroup() as group:
         for number in range(20):
             group.create_task(flood(f"many{number}", 10, SMALL + 1))
-        await until(lambda: asyncio.sleep(0, len(order) >= 40))
+        await begins.wait()
         group.create_task(flood("late", 3, events))
     at = [place for place, tenant in enumerate(order) if tenant == "late"]
     assert len(at) == 3
