@@ -16,8 +16,8 @@ _BEGINS = ("<", "\uff1c", "&", "\\u003c", "\\u003C")
 
 
 def _sign(letters: str, name: str, code: int) -> str:
-    """A pattern of one sign, however it is written. One set of characters comes first, so that a
-    search skips all others fast.
+    """A pattern of one sign, however it is written; an HTML reference may have been escaped again.
+    One set of characters comes first, so that a search skips all others fast.
     """
     numbers = rf"#0{{0,5}}{code}|#x0{{0,5}}{code:x}"
     return (
@@ -29,14 +29,12 @@ def _sign(letters: str, name: str, code: int) -> str:
 _OPENS = _sign("<\uff1c", "lt", 0x3C)
 _CLOSES = _sign(">\uff1e", "gt", 0x3E)
 _SLASH = _sign("/", "sol", 0x2F)
-_HIDDEN = r"\x00-\x1f\u00ad\u200b-\u200f\u2060\ufeff"
+_HIDDEN = "".join(map(chr, range(0x20))) + "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 _UNSEEN = f"[{_HIDDEN}]"
 _GAP = rf"[\s{_HIDDEN}]"
 """What is not seen, or seen as a blank."""
-_HARD_TO_SEE = (
-    *(chr(code) for code in range(0x20) if chr(code) not in "\t\n\r"),
-    *"\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff",
-)
+_LINES = "\t\n\r"
+_HARD_TO_SEE = tuple(sign for sign in _HIDDEN if sign not in _LINES)
 _WORD = f"{_UNSEEN}*".join("private")
 _REST = r"[^<>\uff1c\uff1e&\\]*"
 _MARK = re.compile(
@@ -102,9 +100,9 @@ def _squeezed(text: str) -> str:
     """A text without line breaks and tabs, in small letters; also those that only a search without
     case takes for an i.
     """
-    for sign, by in (("\t", ""), ("\n", ""), ("\r", ""), ("\u0130", "i"), ("\u0131", "i")):
-        text = text.replace(sign, by)
-    return text.lower()
+    for sign in _LINES:
+        text = text.replace(sign, "")
+    return text.replace("\u0130", "i").replace("\u0131", "i").lower()
 
 
 def _without_marked(text: str) -> str:

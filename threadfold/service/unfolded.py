@@ -34,7 +34,7 @@ ALL = 800
 SMALL = 100
 """Events of a tenant that may wait for the workers, however many of others do."""
 ALONE = 2_000
-"""The same while no other tenant has appended for ``ACTIVE`` seconds."""
+"""Events of a tenant that may wait while no other one has appended for ``ACTIVE`` seconds."""
 ACTIVE = 10.0
 PATIENCE = 8.0
 """Seconds that an append waits at most before it is refused."""

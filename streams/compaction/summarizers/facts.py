@@ -195,13 +195,13 @@ def in_words(text: str, fact: Fact, tool: str = "") -> str:
     before = before[-1:] if clause.endswith(": ") else before[-most:]
     after = _NEXT.match(text, end, end + NEAR) if _takes_behind(fact) else None
     behind = _about(after[1]) if after else []
-    digits = fact.kind == "number" or fact.text.isdigit()
-    if not before and not behind and _is_letterless_id(fact):
+    digits, letterless = fact.kind == "number" or fact.text.isdigit(), _is_letterless_id(fact)
+    if not before and not behind and letterless:
         behind = _about(_CLAUSE.split(text[end : end + NEAR])[0])[:1]
-    if not before and not behind:
-        before = _about(tool.replace("_", " "))[-most:] if digits else []
-        if not before and _is_letterless_id(fact):
-            before = _WORD.findall(clause.lower())[-most:]
+    if not before and not behind and digits:
+        before = _about(tool.replace("_", " "))[-most:]
+    if not before and not behind and letterless:
+        before = _WORD.findall(clause.lower())[-most:]
     words = [*before, fact.text, *behind]
     return " ".join(words) if len(words) > 1 or not digits else ""
 
