@@ -25,6 +25,8 @@ LOOK_EVERY = 0.1
 class SharedFeed(MemoryFeed):
     """Keeps the store in Redis up with the topic, in turn with other processes."""
 
+    at_once = 200  # each time Redis is asked several times, and it does the work
+
     def __init__(self, settings: Settings, seals: PayloadCipher, store: RedisMemories) -> None:
         super().__init__(settings, seals, store)
         self._shared = store

@@ -66,7 +66,8 @@ class StoreReport:
 class _BoundedFeed(MemoryFeed):
     """Feeds a store up to some offsets of the topic, and no further."""
 
-    at_once = 10_000
+    at_once = filled_with = 10_000
+    rest = 0.0
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -32,8 +33,12 @@ AGAIN = 1.0
 class TopicFeed(ABC):
     """Keeps one store up with a topic. For one event loop; start it before use, stop it after."""
 
-    at_once = 2_000
-    """Records taken in at once."""
+    at_once = 25
+    """Records taken in at once: some 5 ms of work, in which the process answers more slowly."""
+    filled_with = 500
+    """The same, until the store has what there was: the more at once the sooner it has."""
+    rest = 0.2
+    """Seconds of rest for each second of work: what waited meanwhile is done in it."""
 
     def __init__(self, settings: Settings, topic: str, what: str) -> None:
         """Args: ``what`` names the store in errors and log lines."""
@@ -98,6 +103,16 @@ class TopicFeed(ABC):
     def is_ready(self) -> bool:
         """Whether the store has what was on the topic when the feed began."""
         return self.has(self._begun)
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether it is ready, and nothing keeps it from taking in more."""
+        return self.is_ready and not self.reason
+
+    async def advanced(self) -> None:
+        """Wait until the store has more than now."""
+        async with self._advanced:
+            await self._advanced.wait()
 
     @property
     def partitions(self) -> int:
@@ -207,13 +222,17 @@ class TopicFeed(ABC):
     async def _step(self) -> None:
         assert self._consumer is not None
         async with kafka_errors(self._settings, f"reading topic {self._topic}"):
-            batches = await self._consumer.getmany(timeout_ms=500, max_records=self.at_once)
+            most = self.at_once if self.is_ready else self.filled_with
+            batches = await self._consumer.getmany(timeout_ms=500, max_records=most)
             # Marks of transactional producers move it where no record comes.
             positions = {tp.partition: await self._consumer.position(tp) for tp in self._places}
+        began = time.perf_counter()
         if batches:
             await self._take({tp.partition: found for tp, found in batches.items()})
         if positions != self._next:
             await self._advance(positions)
+        if batches and self.rest:
+            await asyncio.sleep(self.rest * (time.perf_counter() - began))
 
     async def _advance(self, positions: dict[int, int]) -> None:
         async with self._advanced:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from itertools import islice
 
 from projections.events.times import stated_at
 from projections.events.untrusted import Undecodable
@@ -20,8 +19,6 @@ from streams.memory.turns import Said, SqliteTurns
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
-AT_ONCE = 200
-"""Events taken in at once: searches wait for them."""
 
 
 class TurnFeed(TopicFeed):
@@ -106,17 +103,22 @@ class TurnFeed(TopicFeed):
         self.store.drop()
 
     async def _take(self, batches: Mapping[int, Sequence[Row]]) -> None:
-        for partition, rows in batches.items():
-            await self._seals.find(
-                (row.key, kid) for row in rows if (kid := kid_in(row.value)) is not None
-            )
-            left = iter(rows)
-            while some := list(islice(left, AT_ONCE)):
-                await asyncio.to_thread(self._apply, partition, some)
+        await self._seals.find(
+            (row.key, kid)
+            for rows in batches.values()
+            for row in rows
+            if (kid := kid_in(row.value)) is not None
+        )
+        await asyncio.to_thread(self._apply, batches)
 
-    def _apply(self, partition: int, rows: Sequence[Row]) -> None:
-        said = [one for row in rows if (one := self._said(partition, row)) is not None]
-        self.store.apply(said, {partition: rows[-1].offset})
+    def _apply(self, batches: Mapping[int, Sequence[Row]]) -> None:
+        said = [
+            one
+            for partition, rows in batches.items()
+            for row in rows
+            if (one := self._said(partition, row)) is not None
+        ]
+        self.store.apply(said, {partition: rows[-1].offset for partition, rows in batches.items()})
 
     def _said(self, partition: int, row: Row) -> Said | None:
         """The event of a record; None for what is no conversation's. What stands in another

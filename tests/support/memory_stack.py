@@ -26,7 +26,8 @@ from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
-from threadfold.service.memories import Memories, Whose
+from threadfold.service.memories import Memories
+from threadfold.service.whose import Whose
 
 TENANTS = ("acme", "rival")
 

@@ -16,9 +16,10 @@ from threadfold.cli.common import data_option, ensure_tenant, on_service, print_
 from threadfold.cli.memory_stores import diff, rebuild, verify
 from threadfold.cli.whole_help import Group
 from threadfold.service.conversations import ConversationService
-from threadfold.service.memories import KINDS, MAX_LISTED, Memories, Whose
+from threadfold.service.memories import KINDS, MAX_LISTED, Memories
 from threadfold.service.recall import Question
 from threadfold.service.recall_answers import hit_document
+from threadfold.service.whose import Whose
 
 T = TypeVar("T")
 _user = click.option("--user", metavar="U", help="Whose memory.")

@@ -24,8 +24,9 @@ from threadfold.demo.display import Display
 from threadfold.demo.watch import PromiseBroken
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
-from threadfold.service.memories import Memories, Whose
+from threadfold.service.memories import Memories
 from threadfold.service.recall import Question
+from threadfold.service.whose import Whose
 
 TENANT, USER = "memories", "ann"
 POLICY: dict[str, Any] = {"memory_auto": "sessions"}

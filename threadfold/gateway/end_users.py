@@ -20,7 +20,7 @@ from threadfold.gateway.declaration import Route
 from threadfold.gateway.tokens import EndUser
 from threadfold.service.conversation_reader import unknown
 from threadfold.service.drafts import Conditions
-from threadfold.service.memories import Whose
+from threadfold.service.whose import Whose
 from threadfold.streaming.sse_event import SseEvent, comment
 
 _OWNER_MAY_CHANGE = tuple(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -38,7 +38,9 @@ from threadfold.service.memory_cursors import cursor_of, place_of
 from threadfold.service.memory_models import MemoryModels, ModelCounts
 from threadfold.service.recall import Answer, Question, Recall
 from threadfold.service.saved_memories import Made, Saved, drafted, flat_event
+from threadfold.service.unstored import Unstored
 from threadfold.service.use_counts import UseCounts
+from threadfold.service.whose import Whose
 
 MAX_LISTED = 200
 """Records of one page, and hits of one search."""
@@ -47,30 +49,6 @@ T = TypeVar("T")
 MANY = 50
 """A list of more saves is drafted in another process: 500 take 30 ms."""
 Charge = Callable[[Sequence[Appended]], None]
-
-
-class Whose(NamedTuple):
-    """Whose memory a call is about. ``bound``: an end user's own, and nothing else;
-    ``conversations``: what these taught alone.
-    """
-
-    tenant: str
-    user: str | None = None
-    channel: str | None = None
-    conversation: str | None = None
-    conversations: frozenset[str] | None = None
-    bound: bool = False
-
-    def filter(self, **more: Any) -> Filter:
-        """The records of these that have more."""
-        return Filter(
-            self.tenant,
-            self.user,
-            self.channel,
-            self.conversation,
-            conversations=self.conversations,
-            **more,
-        )
 
 
 class Memories:
@@ -89,6 +67,7 @@ class Memories:
         """
         self._backend = backend
         self.store, self.feed = open_store(backend.settings, backend.keys, hold=hold)
+        self._unstored = Unstored(self.feed)
         self.turns = SqliteTurns() if backend.settings.memory_turns else None
         self.turn_feed = (
             None
@@ -141,6 +120,7 @@ class Memories:
         Raises:
             InvalidRequest: nothing of a text is left without what is private, or a conversation is
                 of another user or channel.
+            QuotaExceeded: the tenant saves faster than the store takes in.
             UnknownConversation, Erased, KafkaUnavailable, …: as ``ConversationService.append`` and
                 ``wait_applied`` say.
         """
@@ -158,6 +138,7 @@ class Memories:
         async def read_before(made: Made) -> None:
             before.update(await self._texts_of(made))
 
+        await self._unstored.take(items[0][0].tenant, len(saves))
         # A key may have given ids to messages of the same log: those are no saves.
         own_seed = None if seed is None else sha256(f"saves\n{seed}".encode()).hexdigest()
         made, appended = await self._backend.append_made(

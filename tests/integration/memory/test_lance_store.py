@@ -25,7 +25,8 @@ from tests.support.memory_stack import (
 )
 from tests.support.worker import until
 from threadfold.service.conversations import ConversationService
-from threadfold.service.memories import Memories, Whose
+from threadfold.service.memories import Memories
+from threadfold.service.whose import Whose
 
 pytestmark = pytest.mark.long
 

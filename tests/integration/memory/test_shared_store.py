@@ -31,7 +31,8 @@ from tests.support.worker import until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.service.conversations import ConversationService
-from threadfold.service.memories import Memories, Whose
+from threadfold.service.memories import Memories
+from threadfold.service.whose import Whose
 
 pytestmark = pytest.mark.long
 

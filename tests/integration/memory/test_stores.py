@@ -38,8 +38,9 @@ from tests.support.memory_stack import (
 from tests.support.raw_records import put_raw
 from tests.support.worker import until
 from threadfold.service.conversations import ConversationService
-from threadfold.service.memories import Memories, Whose
+from threadfold.service.memories import Memories
 from threadfold.service.recall import Question
+from threadfold.service.whose import Whose
 
 
 async def test_a_store_outlives_its_process_and_is_switched_while_it_is_read(

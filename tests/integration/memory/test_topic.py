@@ -5,13 +5,15 @@ in their log, to the user's key; and what a rollback and an erasure mean.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
-from projections.errors import WaitTimedOut
+from projections.errors import QuotaExceeded, WaitTimedOut
 from projections.events.codec import full_type
 from projections.events.types import MemorySaved
 from projections.memory.identity import Scope
@@ -29,9 +31,11 @@ from tests.support.grep import raw_records
 from tests.support.memories import saved
 from tests.support.ports import closed_port
 from tests.support.worker import running_worker, until
+from threadfold.service import unstored
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
-from threadfold.service.memories import Memories, Whose
+from threadfold.service.memories import Memories
+from threadfold.service.whose import Whose
 
 ANN = "ann"
 
@@ -72,13 +76,18 @@ async def digests_of(settings: Settings, backend: ConversationService) -> dict[S
     return found
 
 
-async def test_a_store_that_is_lost_is_fed_again_to_the_same_digests(settings: Settings) -> None:
+async def begin(settings: Settings) -> None:
+    """Make the generation that is live, where there is none."""
     control = await Control(settings).start()
     if control.state.live is None:
         await control.write(
             {"generation/1": Generation(1, settings.partitions, {}), "generation/live": 1}
         )
     await control.stop()
+
+
+async def test_a_store_that_is_lost_is_fed_again_to_the_same_digests(settings: Settings) -> None:
+    await begin(settings)
     async with running_worker(settings), ConversationService(settings) as backend:
         memories = Memories(backend)
         backend.on_stop = memories.stop
@@ -102,6 +111,45 @@ async def test_a_store_that_is_lost_is_fed_again_to_the_same_digests(settings: S
         assert await digests_of(settings, backend) == live
         await asyncio.to_thread(memories.store.drop)
         assert await digests_of(settings, backend) == live
+
+
+async def test_a_tenant_that_saves_faster_than_the_store_takes_in_waits_and_another_does_not(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unstored, "PATIENCE", 0.2)
+    await begin(settings)
+    async with running_worker(settings), ConversationService(settings) as backend:
+        memories = Memories(backend)
+        backend.on_stop = memories.stop
+        much, little = Whose("much", "u"), Whose("little", "u")
+        for whose in (much, little):
+            await memories.save([(whose, record("First."))], lambda _: None, wait=True)
+        goes_on, batches = threading.Event(), []
+        apply = memories.store.apply
+
+        def slow_apply(news: Sequence[News], checkpoints: Mapping[int, int]) -> None:
+            batches.append(len(news))
+            goes_on.wait(60)
+            apply(news, checkpoints)
+
+        async def behind() -> bool:
+            return memories.feed.behind > 0
+
+        async def stored() -> bool:
+            return (await memories.stats(much)).records == 1 + unstored.MOST + 1
+
+        monkeypatch.setattr(memories.store, "apply", slow_apply)
+        many = [(much, record(f"Fact {n}.")) for n in range(unstored.MOST + 1)]
+        await memories.save(many, lambda _: None)
+        await until(behind)
+        with pytest.raises(QuotaExceeded, match="saves memories faster than the memory store"):
+            await memories.save([(much, record("One more."))], lambda _: None)
+        await memories.save([(little, record("Mine."))], lambda _: None)
+        goes_on.set()
+        await until(stored)
+        await memories.save([(much, record("One more."))], lambda _: None, wait=True)
+        # What a gateway answers meanwhile waits for a batch at most.
+        assert max(batches) <= memories.feed.at_once < unstored.MOST
 
 
 def record(text: str) -> MemorySaved:

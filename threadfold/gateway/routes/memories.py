@@ -32,9 +32,10 @@ from threadfold.gateway.request import Body, Request
 from threadfold.gateway.routes.common import Before, IdempotencyKey, answer
 from threadfold.schemas.structs import NAME
 from threadfold.service.erasure_receipt import Store
-from threadfold.service.memories import MAX_LISTED, Memories, Whose
+from threadfold.service.memories import MAX_LISTED, Memories
 from threadfold.service.recall import Question
 from threadfold.service.recall_answers import given_out, search_document
+from threadfold.service.whose import Whose
 
 MOST = 500
 """Records of one save."""

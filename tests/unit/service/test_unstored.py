@@ -1,0 +1,84 @@
+"""A tenant that saves faster than the memory store takes in waits, others do not, and nobody waits
+for a store that is not fed now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from projections.errors import QuotaExceeded
+from projections.memory.news import Dropped
+from projections.names import Key
+from streams.encryption.payload_cipher import Unsealed
+from streams.memory.feed import MemoryFeed
+from streams.memory.sqlite_store import SqliteMemories
+from streams.settings.settings import Settings
+from tests.support.worker import until
+from threadfold.service import unstored as module
+from threadfold.service.unstored import MOST, Unstored
+
+
+class Feed(MemoryFeed):
+    """A feed of no topic: what it has is what the test says."""
+
+    is_fed = True
+    behind = 0
+
+    def __init__(self) -> None:
+        super().__init__(Settings(), Unsealed(), SqliteMemories())
+        self.took = asyncio.Event()
+
+    async def advanced(self) -> None:
+        await self.took.wait()
+        self.took.clear()
+
+    async def looked(self) -> bool:
+        return not self.took.is_set()
+
+    def take_in(self, tenant: str, count: int) -> None:
+        assert self.on_stored is not None
+        self.on_stored([Dropped(Key(tenant, "log"), n) for n in range(count)])
+        self.took.set()
+
+
+async def test_a_tenant_with_many_unstored_saves_waits_and_another_passes() -> None:
+    feed = Feed()
+    unstored = Unstored(feed)
+    feed.behind = 1
+    await unstored.take("much", MOST + 100)
+    waits = asyncio.create_task(unstored.take("much", 1))
+    await asyncio.wait_for(unstored.take("little", 1), 1)
+    feed.take_in("little", 1)
+    feed.take_in("much", 99)
+    await until(feed.looked)
+    assert not waits.done()
+    feed.take_in("much", 1)
+    await asyncio.wait_for(waits, 1)
+
+
+@pytest.mark.parametrize("state", ["all is stored", "not fed"])
+async def test_nobody_waits_for_a_store_that_has_all_or_is_not_fed(state: str) -> None:
+    feed = Feed()
+    unstored = Unstored(feed)
+    feed.behind = 1
+    await unstored.take("much", MOST + 1)
+    waits = asyncio.create_task(unstored.take("much", MOST + 1))
+    if state == "not fed":
+        feed.is_fed = False
+    else:
+        feed.behind = 0
+    feed.took.set()
+    await asyncio.wait_for(waits, 1)
+
+
+async def test_a_save_that_waits_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.01)
+    feed = Feed()
+    unstored = Unstored(feed)
+    feed.behind = 1
+    await unstored.take("much", MOST + 1)
+    with pytest.raises(QuotaExceeded, match=f"tenant much .*: {MOST + 1} wait .* nothing of this"):
+        await unstored.take("much", 1)
+    await unstored.take("little", 1)
