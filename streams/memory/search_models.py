@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from projections.memory.model_plan import plan_of, rows_of
-from projections.memory.planner import ActionState, SearchPlan, make_plan
+from projections.memory.planner import ActionState, SearchPlan
 from projections.redis.shared_buckets import SharedBuckets
 from streams.compaction.summarizers.attempts import Attempts
 from streams.compaction.summarizers.breaker import Breaker
@@ -136,15 +136,15 @@ class SearchModels:
         """Whether a model is configured that imagines skills."""
         return self._hyde is not None
 
-    async def plan(self, tenant: str, state: ActionState) -> Planned:
-        """The plan of a search: the model's, else the rules'."""
+    async def plan(self, tenant: str, state: ActionState) -> tuple[Planned | None, str | None]:
+        """The plan of a search that the model makes; None, and why, where there is none."""
         model = self._planner
         if model is None:
-            return Planned(make_plan(state))
+            return None, None
         made, why = await self._asked(
             model, tenant, PLAN, rows_of(state), lambda answer: plan_of(answer, state)
         )
-        return Planned(make_plan(state), RULES, why) if made is None else Planned(made, model.name)
+        return (None if made is None else Planned(made, model.name)), why
 
     async def imagine(self, tenant: str, state: ActionState) -> tuple[Imagined | None, str | None]:
         """The imagined skill that answers a query; None, and why, where there is none."""

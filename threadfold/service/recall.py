@@ -235,9 +235,11 @@ class Recall:
         return await self.apart(tenant, self._store.superseded_turns, tenant, said, only.as_of)
 
     async def _planned(self, question: Question, state: ActionState) -> Planned:
-        if self._models is None or question.facts:
-            return Planned(await self.apart(question.only.tenant, make_plan, state))
-        return await self._models.plan(question.only.tenant, state)
+        """The plan of a search: the model's, else the rules'."""
+        made, why, tenant = None, None, question.only.tenant
+        if self._models is not None and not question.facts:
+            made, why = await self._models.plan(tenant, state)
+        return made or Planned(await self.apart(tenant, make_plan, state), RULES, why)
 
     async def _imagined(
         self, question: Question, state: ActionState
