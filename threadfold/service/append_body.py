@@ -91,14 +91,15 @@ class AppendBody(NamedTuple):
             return Place.LOOP
         return Place.THREAD if values <= THREAD_VALUES else Place.PROCESS
 
-    def most_items(self) -> int:
-        """How many items it has at most, as far as its text says before it is read."""
-        if isinstance(self.text, SharedBytes):
-            return MAX_ITEMS
-        if self.text[:1] == b"{":
+    def items_at_first(self) -> int:
+        """How many events it seems to be before it is read: of what this process reads not too few,
+        but for Anthropic's messages, of which one may be several.
+        """
+        if isinstance(self.text, SharedBytes) or self.text[:1] == b"{":
             return 1
         key = b'"role"' if self.form in _FIELDS else b'"type"'
-        return min(MAX_ITEMS, max(1, self.text.count(key)))
+        spelt = _LETTER.search(self.text) is not None  # which hides the key
+        return min(MAX_ITEMS, max(1, self.text.count(b"{" if spelt else key)))
 
     def drafts(
         self, drafter: Drafter, id_seed: str | None, conditions: Conditions = UNCONDITIONED
@@ -222,6 +223,8 @@ def decode_apart(text: SharedBytes) -> bytes:
     return text.put_back(decode(text.take()))
 
 
+_LETTER = re.compile(rb"\\u00[4-7]")
+"""A letter of a key as an escape."""
 _FIELDS = {Form.OPENAI: bodies.MESSAGE_FIELDS, Form.ANTHROPIC: anthropic_input.MESSAGE_FIELDS}
 
 

@@ -45,7 +45,7 @@ from threadfold.service.documents import (
 )
 from threadfold.service.lag import Lag, explained, name_halt, refuse_halted
 from threadfold.service.ledger import Ledger
-from threadfold.service.pages import MAX_PAGE, PAGES, check_types, page
+from threadfold.service.pages import MAX_PAGE, PAGES, known_types, page
 from threadfold.service.past_windows import PastWindows
 from threadfold.service.stored_windows import LARGE_READS, Owner, StoredWindows
 from threadfold.service.whole_event import check_page, whole_event
@@ -293,7 +293,7 @@ class ConversationReader:
         """
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidRequest(f"limit is {limit}: it must be 1 to {MAX_PAGE}")
-        check_types(types)
+        wanted = known_types(types)
         key = make_key(tenant, conversation)
         self._refuse(key)
         partition = partition_of(key, self.log.partitions)
@@ -304,7 +304,7 @@ class ConversationReader:
         async with self._turns_to_page.of(tenant) as turn:
             # A window may be large: only those are in memory whose turn it is.
             window = await self.window(tenant, conversation)
-            return await page(self.log, window, before, limit, types, turn)
+            return await page(self.log, window, before, limit, wanted, turn)
 
     async def event_at(
         self,

@@ -31,7 +31,7 @@ from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter, Item, 
 from threadfold.service.erasure_receipt import Receipts
 from threadfold.service.spill import Drafts, append_drafts
 from threadfold.service.stored_windows import Owner
-from threadfold.service.unfolded import Note, Unfolded, room_in
+from threadfold.service.unfolded import Room, Unfolded, room_in
 
 T = TypeVar("T")
 PROCESSES = min(2, os.cpu_count() or 1)
@@ -132,8 +132,8 @@ class ConversationService(ConversationReader):
             else:
                 drafts = drafter.drafts(items, noun, operator, id_seed, conditions)
             await self.check_pinned(drafts)
-            async with room_in(self.unfolded, tenant, len(drafts.records)) as note:
-                return await self._append(tenant, drafts, span, note)
+            async with room_in(self.unfolded, tenant, len(drafts.records)) as room:
+                return await self._append(tenant, drafts, span, room)
 
     async def append_body(
         self,
@@ -159,13 +159,14 @@ class ConversationService(ConversationReader):
         """
         with append_span(tenant) as span:
             # Whoever waits for room has cost little when its client leaves.
-            async with room_in(self.unfolded, tenant, body.most_items(), waits=True) as note:
+            async with room_in(self.unfolded, tenant, body.items_at_first(), waits=True) as room:
                 drafts = await self._drafts_of(tenant, body, id_seed, conditions)
+                await room.fit(len(drafts.records))
                 await self.check_pinned(drafts)
                 names = [record.key.conversation for record in drafts.records]
                 if first is not None:
                     await first()
-                return names, await self._append(tenant, drafts, span, note)
+                return names, await self._append(tenant, drafts, span, room)
 
     async def append_made(
         self,
@@ -195,8 +196,8 @@ class ConversationService(ConversationReader):
                 made, drafts = await asyncio.to_thread(make, drafter, *args)
             if first is not None:
                 await first(made)
-            async with room_in(self.unfolded, tenant, len(drafts.records), waits=True) as note:
-                return made, await self._append(tenant, drafts, span, note)
+            async with room_in(self.unfolded, tenant, len(drafts.records), waits=True) as room:
+                return made, await self._append(tenant, drafts, span, room)
 
     async def _drafts_of(
         self, tenant: str, body: AppendBody, id_seed: str | None, conditions: Conditions
@@ -242,12 +243,12 @@ class ConversationService(ConversationReader):
         return Drafter(tenant, rules, *bounds, present_traceparent())
 
     async def _append(
-        self, tenant: str, drafts: Drafts, span: Span | None, note: Note
+        self, tenant: str, drafts: Drafts, span: Span | None, room: Room
     ) -> list[Appended]:
         if not drafts.records:
             return []
         positions = await self._into_log(tenant, drafts)
-        note(positions)
+        room.note(positions)
         if span is not None:
             note_appended(span, drafts.records, positions)
         if self.on_appended is not None:

@@ -8,7 +8,7 @@ pages cost the same.
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -81,7 +81,7 @@ async def page(
     window: Window,
     before: str | None,
     limit: int,
-    types: Collection[str] | None = None,
+    types: Set[str] | None = None,
     turn: Turn | None = None,
 ) -> dict[str, Any]:
     """At most ``limit`` events older than the cursor ``before`` (None: the newest), as
@@ -125,7 +125,7 @@ class _Reading:
 
     log: Log
     window: Window
-    types: Collection[str] | None
+    types: Set[str] | None
     turn: Turn
     found: list[tuple[Place, dict[str, Any]]] = field(default_factory=list)
     waiting: list[Place] = field(default_factory=list)
@@ -197,16 +197,19 @@ async def _places(log: Log, window: Window, after: Place | None) -> AsyncIterato
         yield [Place(offset, span_of) for offset in piece]
 
 
-def check_types(types: Collection[str] | None) -> None:
-    """Raise :class:`InvalidRequest` if one of these is not an event's type, or there is none."""
+def known_types(types: Collection[str] | None) -> frozenset[str] | None:
+    """These types, each once; raises :class:`InvalidRequest` if one is not an event's, or there is
+    none.
+    """
     if types is None:
-        return
+        return None
     wrong = next((name for name in types if name not in PAGE_TYPES), None)
     if wrong is not None or not types:
         raise InvalidRequest(
             f"type {(wrong or '')[:60]!r} is not one of {', '.join(PAGE_TYPES)}: several are"
             " separated by commas"
         )
+    return frozenset(types)
 
 
 _json = json_decoder()

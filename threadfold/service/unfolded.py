@@ -32,7 +32,11 @@ measurement with lists of 400 new conversations others then waited 0.2 s for the
 ALL = 800
 """Events of all tenants, while several append."""
 SMALL = 100
-"""Events of a tenant that may wait for the workers, however many of others do."""
+"""Events of a tenant that may wait for the workers, however many of others do; of many tenants they
+have a share of ``ALL`` each,
+"""
+FEW = 25
+"""but not fewer than these, which do not count among those of all."""
 ALONE = 2_000
 """Events of a tenant that may wait while no other one has appended for ``ACTIVE`` seconds."""
 ACTIVE = 10.0
@@ -51,16 +55,24 @@ FORGOTTEN = 60.0
 """Seconds for which an event counts at most."""
 MANY = 10_000
 """So many lists are known before a look whose events may all be folded."""
-Note = Callable[[Sequence[Position]], None]
-"""Is called with the positions of what was appended."""
+
+
+class Room:
+    """Room for an append: there always is, as nobody counts what waits."""
+
+    async def fit(self, events: int) -> None:
+        """So many events are appended: wait for room for them, if they are more than was said."""
+
+    def note(self, positions: Sequence[Position]) -> None:
+        """These are the positions of what was appended."""
 
 
 def room_in(
     unfolded: Unfolded | None, tenant: str, events: int, *, waits: bool = False
-) -> AbstractAsyncContextManager[Note]:
+) -> AbstractAsyncContextManager[Room]:
     """:meth:`Unfolded.room`; None: there is always room."""
     if unfolded is None:
-        return nullcontext(lambda positions: None)
+        return nullcontext(Room())
     return unfolded.room(tenant, events, waits=waits)
 
 
@@ -133,6 +145,8 @@ class Unfolded:
         self._all: dict[str, int] = {}
         """Events by tenant, those on their way into the log, too."""
         self._total = 0
+        self._beyond = 0
+        """Events by which tenants have more than ``FEW``."""
         self._others = OtherTenants()
         self._lines = KeyedLimit(1)
         self._turns = FairTurns()
@@ -147,33 +161,26 @@ class Unfolded:
         await end_tasks([self._giving, self._looking])
 
     @asynccontextmanager
-    async def room(self, tenant: str, events: int, *, waits: bool) -> AsyncIterator[Note]:
-        """Append so many events of a tenant, or fewer, in this context. It gives what is to be
-        called with their positions.
+    async def room(self, tenant: str, events: int, *, waits: bool) -> AsyncIterator[Room]:
+        """Append so many events of a tenant, or as many as :meth:`Room.fit` says, in this context.
 
         Args: ``waits``: first until no more than :meth:`most` of the tenant's wait for the workers,
-        and no more than ``ALL`` of all tenants, or of this one no more than ``SMALL``. Tenants that
+        and no more than ``ALL`` of all tenants, or of this one no more than a few. Tenants that
         wait because of others take turns.
 
         Raises:
             QuotaExceeded: they were more for ``PATIENCE`` seconds.
         """
         self._others.note(tenant, self._clock())
-        if not waits:
-            self._add(tenant, events)
-        elif not self._take_at_once(tenant, events):
-            await self._wait(tenant, events)
-        noted = 0
-
-        def note(positions: Sequence[Position]) -> None:
-            nonlocal noted
-            noted = len(positions)
-            self._note(tenant, positions)
-
+        room = _CountedRoom(self, tenant)
         try:
-            yield note
+            if waits:
+                await room.fit(events)
+            else:
+                room.take(events)
+            yield room
         finally:
-            self._add(tenant, noted - events)
+            room.leave()
 
     def most(self, tenant: str) -> int:
         """How many of the tenant's events may wait when it appends more."""
@@ -186,6 +193,11 @@ class Unfolded:
     def _stand(self) -> list[_Waiting]:
         now = self._clock()
         return [one for one in self._partitions.values() if one.stands(now)]
+
+    async def take(self, tenant: str, events: int) -> None:
+        """Count these events, once there is room for them."""
+        if not self._take_at_once(tenant, events):
+            await self._wait(tenant, events)
 
     async def _wait(self, tenant: str, events: int) -> None:
         since = self._clock()
@@ -210,7 +222,7 @@ class Unfolded:
             await given
         except asyncio.CancelledError:
             if not given.cancelled():
-                self._add(tenant, -events)  # it had come, but too late
+                self.add(tenant, -events)  # it had come, but too late
             raise
         finally:
             self._turns.leave(tenant)
@@ -224,31 +236,42 @@ class Unfolded:
 
     def _take_at_once(self, tenant: str, events: int) -> bool:
         """Take room for these events, not before others that wait for theirs, but for a few."""
-        few = self._all.get(tenant, 0) + events <= SMALL
-        return (few or not self._full) and self._take(tenant, events)
+        at_once = not self._full or self._are_few(tenant, events)
+        return at_once and self._take(tenant, events)
+
+    def _are_few(self, tenant: str, events: int) -> bool:
+        """Whether these may wait, however many of other tenants do."""
+        few = max(FEW, min(SMALL, ALL // max(1, len(self._all)))) - events
+        return self._all.get(tenant, 0) <= few or self.waiting(tenant) <= few
 
     def _take(self, tenant: str, events: int) -> bool:
         if not self._has_room(tenant, events):
             return False
-        self._add(tenant, events)
+        self.add(tenant, events)
         return True
 
     def _has_room(self, tenant: str, events: int) -> bool:
         mine, most = self._all.get(tenant, 0), self.most(tenant)
-        of_all = self._total if mine + events > SMALL and most < ALONE else 0
+        alone = most == ALONE or self._are_few(tenant, events)
+        of_all = 0 if alone else self._beyond
         if (mine <= most and of_all <= ALL) or self._clock() < self._unknown_until:
             return True
-        stand = sum(sum(one.events.values()) for one in self._stand())
+        stand = sum(_beyond(count) for one in self._stand() for count in one.events.values())
         return self.waiting(tenant) <= most and of_all - stand <= ALL
 
-    def _add(self, tenant: str, events: int) -> None:
+    def add(self, tenant: str, events: int) -> None:
+        """Count these events; fewer than 0: no longer."""
         self._total += events
-        if left := self._all.get(tenant, 0) + events:
+        before = self._all.get(tenant, 0)
+        left = before + events
+        self._beyond += _beyond(left) - _beyond(before)
+        if left:
             self._all[tenant] = left
         else:
             self._all.pop(tenant, None)
 
-    def _note(self, tenant: str, positions: Sequence[Position]) -> None:
+    def note(self, tenant: str, positions: Sequence[Position]) -> None:
+        """Note where events of a tenant are, which are counted."""
         last: dict[int, int] = {}
         counts: dict[int, int] = {}
         for partition, offset in positions:
@@ -283,4 +306,40 @@ class Unfolded:
         now = self._clock()
         for one, reached in zip(waiting.values(), found, strict=True):
             for gone in one.look(reached, now):
-                self._add(gone.tenant, -gone.events)
+                self.add(gone.tenant, -gone.events)
+
+
+def _beyond(events: int) -> int:
+    return max(0, events - FEW)
+
+
+@dataclass(slots=True)
+class _CountedRoom(Room):
+    """Room for ``events`` of a tenant, of which ``noted`` are in the log."""
+
+    of: Unfolded
+    tenant: str
+    events: int = 0
+    noted: int = 0
+
+    async def fit(self, events: int) -> None:
+        if events <= self.events:
+            self.take(events - self.events)
+            return
+        # Who waits for more has none of it, or those that wait would wait for each other.
+        self.leave()
+        await self.of.take(self.tenant, events)
+        self.events = events
+
+    def take(self, events: int) -> None:
+        """Have more room, without a wait."""
+        self.of.add(self.tenant, events)
+        self.events += events
+
+    def note(self, positions: Sequence[Position]) -> None:
+        self.noted = len(positions)
+        self.of.note(self.tenant, positions)
+
+    def leave(self) -> None:
+        """Have room no longer but for what is in the log."""
+        self.take(self.noted - self.events)

@@ -101,11 +101,11 @@ async def test_a_body_is_read_once_there_is_room_for_its_events(
     @asynccontextmanager
     async def later(
         self: unfolded.Unfolded, tenant: str, events: int, **options: bool
-    ) -> AsyncIterator[unfolded.Note]:
+    ) -> AsyncIterator[unfolded.Room]:
         waits.append(events)
         await go.wait()
-        async with room(self, tenant, events, **options) as note:
-            yield note
+        async with room(self, tenant, events, **options) as place:
+            yield place
 
     def noted(body: AppendBody, *args: Any) -> Drafts:
         read.append(len(body.text))

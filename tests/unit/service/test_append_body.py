@@ -362,3 +362,33 @@ def test_text_that_takes_long_to_count_is_bounded_in_a_request(letter: str) -> N
     with pytest.raises(RequestTooLarge, match=f"more than {MOST_SLOW} characters"):
         body([{"role": "user", "content": text}] * 500).drafts(drafter(), None)
     assert time.thread_time() - began < 10  # 52 s when all of them were counted
+
+
+def spelt(items: list[dict[str, Any]], key: str) -> bytes:
+    return (
+        json.dumps(items).replace(f'"{key}"', f'"{key[0]}\\u{ord(key[1]):04x}{key[2:]}"').encode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "seems"),
+    [
+        (json.dumps([{"type": "message", "content": "é {{{"}] * 60).encode(), Form.EVENTS, 60),
+        (spelt([{"type": "message", "content": "x"}] * 60, "type"), Form.EVENTS, 60),
+        (spelt([{"role": "user", "content": "x"}] * 60, "role"), Form.OPENAI, 60),
+        (json.dumps({"role": "user", "content": '"role"' * 60}).encode(), Form.OPENAI, 1),
+        (json.dumps([{"role": "user"}] * 600).encode(), Form.ANTHROPIC, 500),
+        (b"[]", Form.EVENTS, 1),
+    ],
+)
+def test_how_many_events_a_body_seems_to_be_before_it_is_read(
+    text: bytes, form: Form, seems: int
+) -> None:
+    assert AppendBody(text, form).items_at_first() == seems
+
+
+def test_a_large_body_is_counted_once_it_is_read() -> None:
+    text = SharedBytes()
+    text.write(json.dumps({"role": "user", "content": "x" * 300_000}).encode())
+    assert AppendBody(text, Form.OPENAI).items_at_first() == 1
+    text.close()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import pytest
 
@@ -19,6 +19,7 @@ from threadfold.service.unfolded import (
     ACTIVE,
     ALL,
     ALONE,
+    FEW,
     MOST,
     PATIENCE,
     SMALL,
@@ -48,8 +49,8 @@ class Log:
         return self.reached[partition]
 
     async def append(self, tenant: str, events: int, partition: int = 0) -> None:
-        async with self.unfolded.room(tenant, events, waits=True) as note:
-            note(self.put(events, partition))
+        async with self.unfolded.room(tenant, events, waits=True) as room:
+            room.note(self.put(events, partition))
 
     def put(self, events: int, partition: int) -> Sequence[Position]:
         first = self.ends[partition]
@@ -65,8 +66,10 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def log() -> Log:
-    return Log()
+async def log() -> AsyncIterator[Log]:
+    log = Log()
+    yield log
+    await log.unfolded.stop()
 
 
 async def test_a_tenant_appends_no_faster_than_the_workers_fold_while_others_append(
@@ -90,7 +93,6 @@ async def test_lists_that_come_at_once_are_appended_one_after_the_other(log: Log
         for _ in range(100):
             await asyncio.sleep(0.001)
             assert log.unfolded.waiting("many") <= MOST + 500
-    await log.unfolded.stop()
 
 
 async def test_many_tenants_together_append_no_faster_than_the_workers_fold(log: Log) -> None:
@@ -104,7 +106,6 @@ async def test_many_tenants_together_append_no_faster_than_the_workers_fold(log:
             async with asyncio.timeout(0.5):
                 await log.append("small", 1)
     assert log.ends[0] == 1 + 40 * 200 + 100
-    await log.unfolded.stop()
 
 
 async def test_lists_of_a_tenant_that_appends_little_pass_at_once_beside_many_that_flood(
@@ -120,7 +121,6 @@ async def test_lists_of_a_tenant_that_appends_little_pass_at_once_beside_many_th
             assert log.looks == looks, "it waited"
             assert log.ends[0] - 1 - log.reached[0] > ALL
         log.speed = [200, 0]
-    await log.unfolded.stop()
 
 
 @pytest.mark.parametrize("events", [200, 500])
@@ -147,7 +147,54 @@ async def test_who_waits_because_of_other_tenants_waits_for_a_turn_of_each_at_mo
     assert len(at) == 3
     assert max(b - a for a, b in itertools.pairwise(at)) <= 21
     assert at[0] <= 40 + 2 * 21, "some had their turn before it came"
-    await log.unfolded.stop()
+
+
+async def test_a_list_that_is_longer_than_it_seemed_waits_for_room_for_all_of_it(log: Log) -> None:
+    log.speed = [100, 0]
+    behind = []
+
+    async def flood() -> None:
+        async with log.unfolded.room("many", 1, waits=True) as room:
+            await room.fit(500)
+            behind.append(log.ends[0] - 1 - log.reached[0])
+            room.note(log.put(500, 0))
+
+    await log.append("other", 1)
+    async with asyncio.TaskGroup() as group:
+        # More than may wait: were each to keep its place meanwhile, none had room for all.
+        for _ in range(MOST + 20):
+            group.create_task(flood())
+            group.create_task(log.append("other", 1))
+    assert max(behind) <= MOST + 2 * ALL
+    assert log.unfolded.waiting("many") <= MOST + 500
+
+
+async def test_a_list_that_is_shorter_than_it_seemed_gives_back_its_room(log: Log) -> None:
+    await log.append("other", 1)
+    async with log.unfolded.room("many", 500, waits=True) as room:
+        assert log.unfolded.waiting("many") == 500
+        await room.fit(3)
+        assert log.unfolded.waiting("many") == 3
+        room.note(log.put(2, 0))
+    assert log.unfolded.waiting("many") == 2
+
+
+async def test_short_lists_of_many_tenants_keep_no_long_one_waiting(log: Log) -> None:
+    log.speed = [400, 0]
+    ends = False
+
+    async def often(tenant: str, events: int) -> None:
+        while not ends:
+            await log.append(tenant, events)
+
+    floods = [asyncio.create_task(often(f"many{n}", (100, 25)[n % 2])) for n in range(60)]
+    await until(lambda: asyncio.sleep(0, log.ends[0] > ALL))
+    try:
+        for _ in range(5):
+            await log.append("long", 500)
+    finally:
+        ends = True
+        await asyncio.gather(*floods)
 
 
 async def test_a_turn_that_comes_as_its_caller_leaves_takes_no_room(
@@ -171,7 +218,6 @@ async def test_a_turn_that_comes_as_its_caller_leaves_takes_no_room(
         await leaving
     assert log.ends[0] == MOST + 3
     assert log.unfolded.waiting("many") == 0
-    await log.unfolded.stop()
 
 
 async def test_other_tenants_and_what_must_not_wait_pass_at_once(log: Log) -> None:
@@ -180,8 +226,8 @@ async def test_other_tenants_and_what_must_not_wait_pass_at_once(log: Log) -> No
     waiting = asyncio.create_task(log.append("many", 1))
     async with asyncio.timeout(1):
         await log.append("other", SMALL)
-        async with log.unfolded.room("many", 1, waits=False) as note:
-            note(log.put(1, 0))
+        async with log.unfolded.room("many", 1, waits=False) as room:
+            room.note(log.put(1, 0))
     assert not waiting.done()
     log.speed = [10_000, 0]
     await waiting
@@ -196,7 +242,6 @@ async def test_a_tenant_that_is_alone_may_have_more_wait(log: Log) -> None:
     assert log.unfolded.most("alone") == ALONE
     await log.append("other", 1)
     assert log.unfolded.most("alone") == MOST
-    await log.unfolded.stop()
 
 
 async def test_who_would_wait_too_long_is_refused_and_nothing_is_appended(
@@ -210,7 +255,6 @@ async def test_who_would_wait_too_long_is_refused_and_nothing_is_appended(
         await log.append("many", 500)
     assert log.ends[0] == MOST + 502
     assert log.unfolded.waiting("many") <= MOST + 500
-    await log.unfolded.stop()
 
 
 async def test_appends_go_on_while_nobody_folds(log: Log) -> None:
@@ -247,6 +291,20 @@ async def test_a_partition_that_is_halted_does_not_hold_up_appends_to_others(log
     assert log.now - since < 1.0
 
 
+async def test_what_waits_in_a_halted_partition_keeps_no_short_list_waiting(log: Log) -> None:
+    log.speed = [0, 100]
+    await log.append("other", 1, 1)
+    await log.append("some", SMALL)
+    async with asyncio.TaskGroup() as group:
+        for number in range(40):
+            group.create_task(log.append(f"many{number}", 500, 1))
+        await until(lambda: asyncio.sleep(0, log.ends[1] - 1 - log.reached[1] > ALL))
+        log.now += 2 * STILL
+        looks = log.looks
+        await log.append("some", FEW, 1)
+        assert log.looks == looks, "it waited"
+
+
 async def test_appends_go_on_while_redis_is_away(log: Log) -> None:
     log.fails = True
     await log.append("other", 1)
@@ -264,4 +322,3 @@ async def test_an_append_that_fails_counts_no_more(log: Log) -> None:
     assert log.unfolded.waiting("many") == 0
     await log.append("many", 500)
     assert log.looks == 0
-    await log.unfolded.stop()
