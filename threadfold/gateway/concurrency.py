@@ -19,7 +19,9 @@ from projections.errors import Overloaded, QuotaExceeded, RequestTooLarge
 from streams.settings.quotas import NO_QUOTA, Quota
 
 SHARE = 4
-"""One tenant may hold a quarter of each limit."""
+"""One tenant may hold a quarter of each limit, and no more than is left: so there is always some for
+those who come next.
+"""
 LARGE_ANSWER = 256 << 10
 """Bytes from which on an answer counts until its client has read it."""
 
@@ -54,6 +56,11 @@ def limits_within(connections: int) -> Limits:
 
 
 UNLIMITED = Limits(*[sys.maxsize] * 5)
+
+
+def share_of(most: int, total: int) -> int:
+    """How much of a limit one tenant may hold, of which all hold ``total``."""
+    return min(most // SHARE, most - total)
 
 
 class UnderWay:
@@ -114,9 +121,10 @@ class ConcurrencyLimit:
 
     def _check_share(self, tenant: str, mine: UnderWay, stream: bool, quota: Quota) -> None:
         most = self.limits.streams if stream else self.limits.requests
+        total = self.all.streams if stream else self.all.requests
         own = quota.streams if stream else quota.concurrent_requests
         count = mine.streams if stream else mine.requests
-        if count < min(max(1, most // SHARE), own or most):
+        if count < min(max(1, share_of(most, total)), own or most):
             return
         what, then = (
             ("streams open", "close one, or try again shortly")
@@ -186,7 +194,11 @@ class Slot:
         most, total, mine = self._limit.limits.answer_bytes, self._limit.all.answers, self._mine
         if total and total + size > most:
             raise Overloaded(f"{total >> 20} MiB of answers are being sent: try again shortly")
-        if self._tenant is not None and mine.answers and mine.answers + size > most // SHARE:
+        if (
+            self._tenant is not None
+            and mine.answers
+            and mine.answers + size > share_of(most, total)
+        ):
             raise QuotaExceeded(
                 f"tenant {self._tenant} has {mine.answers >> 20} MiB of answers that are not read"
                 " yet, as much as it may: try again shortly"
@@ -211,7 +223,7 @@ class Slot:
         most, total, mine = self._limit.limits.body_bytes, self._limit.all.bytes, self._mine.bytes
         if total > self._held and total + size > most:
             raise Overloaded(f"{total >> 20} MiB of requests are in progress: try again shortly")
-        if self._tenant is not None and mine > self._held and mine + size > most // SHARE:
+        if self._tenant is not None and mine > self._held and mine + size > share_of(most, total):
             raise QuotaExceeded(
                 f"tenant {self._tenant} has {mine >> 20} MiB of requests in progress, as much as it"
                 " may: try again shortly"

@@ -93,3 +93,37 @@ def test_one_answer_of_any_size_is_sent_and_the_next_counts_beside_it() -> None:
             assert limit.all.answers == 1000
         assert limit.all.answers == 600
     assert limit.all.answers == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tenants_that_take_all_they_may_leave_some_for_another(stream: bool) -> None:
+    limit = ConcurrencyLimit(Limits(requests=400, streams=400))
+    for number in range(6):
+        with pytest.raises(QuotaExceeded):
+            while True:
+                limit.slot(f"much{number}", stream=stream).__enter__()
+    held = [one.streams if stream else one.requests for one in limit.tenants.values()]
+    assert held == [100, 100, 100, 50, 25, 13]
+    with limit.slot("another", stream=stream), limit.slot("another", stream=stream):
+        pass
+
+
+async def test_tenants_with_many_bodies_and_answers_leave_bytes_for_another() -> None:
+    limit = ConcurrencyLimit(Limits(requests=400, body_bytes=4_000, answer_bytes=4_000))
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"x" * 100, "more_body": True}
+
+    for number in range(4):
+        while True:
+            slot = limit.slot(f"much{number}", stream=False).__enter__()
+            try:
+                slot.answer(100)
+                await slot.counted(receive)()
+            except QuotaExceeded:
+                break
+    assert limit.all.bytes <= limit.all.answers == 3_500
+    with limit.slot("another", stream=False) as another:
+        another.answer(400)
+        for _ in range(4):
+            await another.counted(receive)()
