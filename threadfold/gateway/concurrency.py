@@ -19,8 +19,8 @@ from projections.errors import Overloaded, QuotaExceeded, RequestTooLarge
 from streams.settings.quotas import NO_QUOTA, Quota
 
 SHARE = 4
-"""One tenant may hold a quarter of each limit, and no more than is left: so there is always some for
-those who come next.
+"""One tenant may hold a quarter of each limit, and no more than is left: some is always left for
+who comes next.
 """
 LARGE_ANSWER = 256 << 10
 """Bytes from which on an answer counts until its client has read it."""
