@@ -91,6 +91,7 @@ async def test_a_consumer_that_cannot_leave_its_group_is_closed_and_does_not_go_
     await nothing_is_left_but(others)
 
 
+@pytest.mark.long
 async def test_a_last_commit_that_fails_when_nobody_waits_for_it_any_more_is_no_complaint(
     settings: Settings, impatient: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

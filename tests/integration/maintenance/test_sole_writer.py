@@ -55,6 +55,7 @@ async def test_two_imports_at_once_write_every_event_once(
     assert sum(part.end for part in await extents(target, "events")) == EVENTS
 
 
+@pytest.mark.long
 async def test_a_command_that_writes_the_log_is_refused_while_another_one_does(
     stack: EmbeddedStack, exported: Path, tmp_path: Path
 ) -> None:

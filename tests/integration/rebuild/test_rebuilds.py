@@ -222,7 +222,7 @@ async def test_a_rebuild_that_is_cancelled_writes_what_it_has_folded_and_ends_it
     await forgotten(settings, runtime, number)
 
 
-@pytest.mark.parametrize("opening", [0.0, 0.5])
+@pytest.mark.parametrize("opening", [0.0, pytest.param(0.5, marks=pytest.mark.long)])
 async def test_a_rebuild_ends_while_conversations_are_erased_all_the_time(
     runtime: Runtime, settings: Settings, monkeypatch: pytest.MonkeyPatch, opening: float
 ) -> None:

@@ -125,7 +125,10 @@ def test_connections_that_end_no_handshake_make_way(
 
 
 @pytest.mark.usefixtures("collector_off")  # a collection in so large a process is a stall
-@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize(
+    "loop",
+    [pytest.param(asyncio.new_event_loop, marks=pytest.mark.long), uvloop.new_event_loop],
+)
 def test_handshakes_leave_the_event_loop_to_other_requests(
     authority: Authority, loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:

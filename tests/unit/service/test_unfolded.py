@@ -150,7 +150,7 @@ async def test_who_waits_because_of_other_tenants_waits_for_a_turn_of_each_at_mo
 
 
 async def test_a_list_that_is_longer_than_it_seemed_waits_for_room_for_all_of_it(log: Log) -> None:
-    log.speed = [100, 0]
+    log.speed = [2_000, 0]
     behind = []
 
     async def flood() -> None:

@@ -324,6 +324,10 @@ POLICIES: list[dict[str, object]] = [
     {"compaction": False, "reducers": [{"name": "keep_last_n_messages", "n": 4}]},
     {"compaction": False, "reducers": [{"name": "compact_tool_results", "keep_last_n": 2}]},
 ]
+FIRST_AND_MORE = [
+    POLICIES[0],
+    *(pytest.param(policy, marks=pytest.mark.long) for policy in POLICIES[1:]),
+]
 
 
 def pair(n: int, text: str) -> list[events.Message | events.ToolResult]:
@@ -357,7 +361,7 @@ KINDS = ("messages", "answered calls", "calls that nobody answers", "results of 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", FIRST_AND_MORE)
 def test_an_event_costs_no_more_in_a_long_tail_that_stays_over_its_limit(
     policy: dict[str, object], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,7 +371,7 @@ def test_an_event_costs_no_more_in_a_long_tail_that_stays_over_its_limit(
 
 
 @pytest.mark.parametrize("kind", ["pinned results", "pinned results without a word"])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", FIRST_AND_MORE)
 def test_a_cut_looks_at_few_groups_in_a_long_tail_of_pinned_results(
     policy: dict[str, object], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -473,7 +477,7 @@ def grouped_by(window: Window, kind: str, monkeypatch: pytest.MonkeyPatch) -> fl
     return grouped / sent
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", FIRST_AND_MORE)
 def test_statistics_are_those_of_a_window_that_is_read_after_each_cut(
     policy: dict[str, object],
 ) -> None:
