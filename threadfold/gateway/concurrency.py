@@ -28,9 +28,9 @@ LARGE_ANSWER = 256 << 10
 
 class Limits(NamedTuple):
     """What may be under way at once. Requests that wait for their events to be applied count; a
-    stream counts among the streams alone; one body of any allowed size is always taken. Refusals
-    are those that are held back (``threadfold.gateway.back_pressure``). One answer of any size is
-    always sent.
+    stream counts among the streams alone. One body of any allowed size is taken, and one answer of
+    any size is sent, while no other is under way. Refusals are those that are held back
+    (``threadfold.gateway.back_pressure``).
     """
 
     requests: int = 2_000
@@ -58,9 +58,12 @@ def limits_within(connections: int) -> Limits:
 UNLIMITED = Limits(*[sys.maxsize] * 5)
 
 
-def share_of(most: int, total: int) -> int:
-    """How much of a limit one tenant may hold, of which all hold ``total``."""
-    return min(most // SHARE, most - total)
+def share_of(most: int, total: int, *, one: bool = False) -> int:
+    """How much of a limit one tenant may hold, of which all hold ``total``; ``one``: a single body
+    or answer, which may be over a quarter.
+    """
+    left = most - total
+    return left if one else min(most // SHARE, left)
 
 
 class UnderWay:
@@ -194,11 +197,8 @@ class Slot:
         most, total, mine = self._limit.limits.answer_bytes, self._limit.all.answers, self._mine
         if total and total + size > most:
             raise Overloaded(f"{total >> 20} MiB of answers are being sent: try again shortly")
-        if (
-            self._tenant is not None
-            and mine.answers
-            and mine.answers + size > share_of(most, total)
-        ):
+        share = share_of(most, total + size, one=not mine.answers)
+        if self._tenant is not None and total and mine.answers + size > share:
             raise QuotaExceeded(
                 f"tenant {self._tenant} has {mine.answers >> 20} MiB of answers that are not read"
                 " yet, as much as it may: try again shortly"
@@ -223,7 +223,8 @@ class Slot:
         most, total, mine = self._limit.limits.body_bytes, self._limit.all.bytes, self._mine.bytes
         if total > self._held and total + size > most:
             raise Overloaded(f"{total >> 20} MiB of requests are in progress: try again shortly")
-        if self._tenant is not None and mine > self._held and mine + size > share_of(most, total):
+        share = share_of(most, total + size, one=mine == self._held)
+        if self._tenant is not None and total > self._held and mine + size > share:
             raise QuotaExceeded(
                 f"tenant {self._tenant} has {mine >> 20} MiB of requests in progress, as much as it"
                 " may: try again shortly"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from starlette.types import Message
 
@@ -89,8 +91,8 @@ def test_one_answer_of_any_size_is_sent_and_the_next_counts_beside_it() -> None:
         with pytest.raises(QuotaExceeded, match="tenant a has 0 MiB of answers"):
             second.answer(100)
         with limit.slot("b", stream=False) as other:
-            other.answer(400)
-            assert limit.all.answers == 1000
+            other.answer(200)
+            assert limit.all.answers == 800
         assert limit.all.answers == 600
     assert limit.all.answers == 0
 
@@ -124,6 +126,36 @@ async def test_tenants_with_many_bodies_and_answers_leave_bytes_for_another() ->
                 break
     assert limit.all.bytes <= limit.all.answers == 3_500
     with limit.slot("another", stream=False) as another:
-        another.answer(400)
-        for _ in range(4):
+        another.answer(200)
+        for _ in range(2):
             await another.counted(receive)()
+
+
+async def test_tenants_with_one_large_body_each_leave_bytes_for_another() -> None:
+    limit = ConcurrencyLimit(Limits(requests=400, body_bytes=4_000))
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"x" * 100, "more_body": True}
+
+    taken = []
+    for number in range(4):
+        slot = limit.slot(f"much{number}", stream=False).__enter__()
+        with contextlib.suppress(QuotaExceeded):
+            for _ in range(18):
+                await slot.counted(receive)()
+        taken.append(limit.tenants[f"much{number}"].bytes)
+    assert taken == [1_800, 1_100, 500, 300]
+    with limit.slot("another", stream=False) as another:
+        await another.counted(receive)()
+
+
+def test_tenants_with_one_large_answer_each_leave_bytes_for_another() -> None:
+    limit = ConcurrencyLimit(Limits(requests=400, answer_bytes=4_000))
+    for number, most in enumerate((1_800, 1_100, 550, 275)):
+        slot = limit.slot(f"much{number}", stream=False).__enter__()
+        if number:
+            with pytest.raises(QuotaExceeded, match="answers that are not read"):
+                slot.answer(most + 1)
+        slot.answer(most)
+    with limit.slot("another", stream=False) as another:
+        another.answer(100)
