@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
+
+import msgspec
 
 from projections.errors import InvalidEvent, InvalidRequest, MalformedInput, ThreadfoldError
 from projections.events.json_text import decode, items_of, values_at_most
@@ -92,14 +95,16 @@ class AppendBody(NamedTuple):
         return Place.THREAD if values <= THREAD_VALUES else Place.PROCESS
 
     def items_at_first(self) -> int:
-        """How many events it seems to be before it is read: of what this process reads not too few,
-        but for Anthropic's messages, of which one may be several.
+        """How many events it seems to be before it is read: the items of a list that this process
+        reads, else 1. A message of Anthropic's may be several.
         """
         if isinstance(self.text, SharedBytes) or self.text[:1] == b"{":
             return 1
-        key = b'"role"' if self.form in _FIELDS else b'"type"'
-        spelt = _LETTER.search(self.text) is not None  # which hides the key
-        return min(MAX_ITEMS, max(1, self.text.count(b"{" if spelt else key)))
+        if self.text.count(b"{") > THREAD_VALUES:  # to count them takes long
+            return MAX_ITEMS
+        with suppress(msgspec.DecodeError, RecursionError):
+            return max(1, min(MAX_ITEMS, len(_items(self.text))))
+        return 1
 
     def drafts(
         self, drafter: Drafter, id_seed: str | None, conditions: Conditions = UNCONDITIONED
@@ -223,8 +228,7 @@ def decode_apart(text: SharedBytes) -> bytes:
     return text.put_back(decode(text.take()))
 
 
-_LETTER = re.compile(rb"\\u00[4-7]")
-"""A letter of a key as an escape."""
+_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _FIELDS = {Form.OPENAI: bodies.MESSAGE_FIELDS, Form.ANTHROPIC: anthropic_input.MESSAGE_FIELDS}
 
 

@@ -378,7 +378,12 @@ def spelt(items: list[dict[str, Any]], key: str) -> bytes:
         (spelt([{"role": "user", "content": "x"}] * 60, "role"), Form.OPENAI, 60),
         (json.dumps({"role": "user", "content": '"role"' * 60}).encode(), Form.OPENAI, 1),
         (json.dumps([{"role": "user"}] * 600).encode(), Form.ANTHROPIC, 500),
+        (json.dumps([{"role": "user", "content": "\\u0041 {{{"}] * 3).encode(), Form.OPENAI, 3),
+        (b" [" + b"{}," * 30_000 + b"{}]", Form.OPENAI, 500),
         (b"[]", Form.EVENTS, 1),
+        (b"[{", Form.EVENTS, 1),
+        (b"", Form.EVENTS, 1),
+        (b"[" * 50_000, Form.EVENTS, 1),
     ],
 )
 def test_how_many_events_a_body_seems_to_be_before_it_is_read(
