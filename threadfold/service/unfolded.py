@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -256,8 +256,15 @@ class Unfolded:
         of_all = 0 if alone else self._beyond
         if (mine <= most and of_all <= ALL) or self._clock() < self._unknown_until:
             return True
-        stand = sum(_beyond(count) for one in self._stand() for count in one.events.values())
-        return self.waiting(tenant) <= most and of_all - stand <= ALL
+        return self.waiting(tenant) <= most and (alone or self._beyond_waiting() <= ALL)
+
+    def _beyond_waiting(self) -> int:
+        """Events by which tenants have more than ``FEW``, but for partitions that nobody folds."""
+        stand: Counter[str] = Counter()
+        for one in self._stand():
+            stand.update(one.events)
+        left = ((self._all.get(tenant, 0), events) for tenant, events in stand.items())
+        return self._beyond - sum(_beyond(all_) - _beyond(all_ - events) for all_, events in left)
 
     def add(self, tenant: str, events: int) -> None:
         """Count these events; fewer than 0: no longer."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
 
 import pytest
 
@@ -303,6 +304,21 @@ async def test_what_waits_in_a_halted_partition_keeps_no_short_list_waiting(log:
         looks = log.looks
         await log.append("some", FEW, 1)
         assert log.looks == looks, "it waited"
+
+
+async def test_events_of_many_tenants_in_a_halted_partition_do_not_count_among_those_of_all(
+    log: Log,
+) -> None:
+    log.speed = [0, 100]
+    await log.append("other", 1, 1)
+    for number in range(20):
+        await log.append(f"some{number}", 50)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.1):  # looks find that nobody folds it
+            await log.append("first", 500)
+    log.now += 2 * STILL
+    for _ in range(4):
+        await asyncio.wait_for(log.append("many", 300, 1), 5)
 
 
 async def test_appends_go_on_while_redis_is_away(log: Log) -> None:
