@@ -138,17 +138,17 @@ class Memories:
         async def read_before(made: Made) -> None:
             before.update(await self._texts_of(made))
 
-        await self._unstored.take(items[0][0].tenant, len(saves))
         # A key may have given ids to messages of the same log: those are no saves.
         own_seed = None if seed is None else sha256(f"saves\n{seed}".encode()).hexdigest()
-        made, appended = await self._backend.append_made(
-            items[0][0].tenant,
-            drafted,
-            saves,
-            own_seed,
-            many=len(saves) > MANY,
-            first=read_before if wait else None,
-        )
+        async with self._unstored.room(items[0][0].tenant, len(saves)):
+            made, appended = await self._backend.append_made(
+                items[0][0].tenant,
+                drafted,
+                saves,
+                own_seed,
+                many=len(saves) > MANY,
+                first=read_before if wait else None,
+            )
         charge(appended)
         saved = [Saved(key, data, one) for (key, data), one in zip(made, appended, strict=True)]
         if not wait:

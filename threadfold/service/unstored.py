@@ -5,9 +5,11 @@ than the store takes in waits here: searches and saves of other tenants wait for
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
 from projections.errors import QuotaExceeded
 from projections.memory.news import News
@@ -18,6 +20,18 @@ MOST = 400
 """Saves of a tenant that may wait when it saves more: a store takes in some 2,500 a second."""
 PATIENCE = 8.0
 """Seconds that a save waits at most before it is refused."""
+FORGOTTEN = 2.0
+"""Seconds for which a save counts at most: of repeats and of what the fold refuses a store never
+hears.
+"""
+
+
+@dataclass(slots=True)
+class _Saves:
+    """Saves of one request that wait, and since when."""
+
+    count: int
+    since: float
 
 
 class Unstored:
@@ -25,35 +39,63 @@ class Unstored:
     that is not fed now, or that is still being filled.
     """
 
-    def __init__(self, feed: MemoryFeed) -> None:
+    def __init__(self, feed: MemoryFeed, clock: Callable[[], float] = time.monotonic) -> None:
         self._feed = feed
-        self._counts: Counter[str] = Counter()
+        self._clock = clock
+        self._waiting: dict[str, deque[_Saves]] = {}
         self._lines = KeyedLimit(1)
         feed.on_stored = self._stored
 
-    async def take(self, tenant: str, saves: int) -> None:
-        """Wait until no more than ``MOST`` of the tenant's saves wait, and count these.
+    @asynccontextmanager
+    async def room(self, tenant: str, saves: int) -> AsyncIterator[None]:
+        """Append so many saves in this context, once no more than ``MOST`` of the tenant's wait.
 
         Raises:
             QuotaExceeded: they were more for ``PATIENCE`` seconds.
         """
+        await self._wait(tenant)
+        mine = _Saves(saves, self._clock())
+        self._waiting.setdefault(tenant, deque()).append(mine)
+        try:
+            yield
+        except BaseException:
+            mine.count = 0  # nothing was appended
+            raise
+
+    async def _wait(self, tenant: str) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE), self._lines.of(tenant):
-                while not self._has_room(tenant):
-                    await self._feed.advanced()
-                self._counts[tenant] += saves
+                while self._count(tenant) > MOST:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(FORGOTTEN):
+                            await self._feed.advanced()
                 return
         raise QuotaExceeded(
             f"tenant {tenant} saves memories faster than the memory store takes them in:"
-            f" {self._counts[tenant]} wait after {PATIENCE:.0f} s, and nothing of this request was"
+            f" {self._count(tenant)} wait after {PATIENCE:.0f} s, and nothing of this request was"
             " saved: send it again later",
             retry_after=2,
         )
 
-    def _has_room(self, tenant: str) -> bool:
+    def _count(self, tenant: str) -> int:
+        """How many of the tenant's saves wait."""
         if not self._feed.is_fed or not self._feed.behind:
-            self._counts.clear()  # refused saves and repeats never come
-        return self._counts[tenant] <= MOST
+            self._waiting.clear()
+        waiting = self._waiting.get(tenant, deque())
+        while waiting and waiting[0].since < self._clock() - FORGOTTEN:
+            waiting.popleft()
+        if not waiting:
+            self._waiting.pop(tenant, None)
+        return sum(one.count for one in waiting)
 
     def _stored(self, news: Sequence[News]) -> None:
-        self._counts -= Counter(one.log.tenant for one in news)
+        for tenant, count in Counter(one.log.tenant for one in news).items():
+            waiting = self._waiting.get(tenant, deque())
+            while waiting and count:
+                taken = min(count, waiting[0].count)
+                waiting[0].count -= taken
+                count -= taken
+                if not waiting[0].count:
+                    waiting.popleft()
+            if not waiting:
+                self._waiting.pop(tenant, None)

@@ -8,7 +8,7 @@ import asyncio
 
 import pytest
 
-from projections.errors import QuotaExceeded
+from projections.errors import InvalidRequest, QuotaExceeded
 from projections.memory.news import Dropped
 from projections.names import Key
 from streams.encryption.payload_cipher import Unsealed
@@ -17,7 +17,7 @@ from streams.memory.sqlite_store import SqliteMemories
 from streams.settings.settings import Settings
 from tests.support.worker import until
 from threadfold.service import unstored as module
-from threadfold.service.unstored import MOST, Unstored
+from threadfold.service.unstored import FORGOTTEN, MOST, Unstored
 
 
 class Feed(MemoryFeed):
@@ -43,42 +43,66 @@ class Feed(MemoryFeed):
         self.took.set()
 
 
+class Saves:
+    """Saves of tenants that a feed takes in, and a clock."""
+
+    def __init__(self) -> None:
+        self.feed, self.now = Feed(), 0.0
+        self.unstored = Unstored(self.feed, lambda: self.now)
+        self.feed.behind = 1
+
+    async def save(self, tenant: str, saves: int, *, fails: bool = False) -> None:
+        async with self.unstored.room(tenant, saves):
+            if fails:
+                raise InvalidRequest("memory 1: it is wrong")
+
+
 async def test_a_tenant_with_many_unstored_saves_waits_and_another_passes() -> None:
-    feed = Feed()
-    unstored = Unstored(feed)
-    feed.behind = 1
-    await unstored.take("much", MOST + 100)
-    waits = asyncio.create_task(unstored.take("much", 1))
-    await asyncio.wait_for(unstored.take("little", 1), 1)
-    feed.take_in("little", 1)
-    feed.take_in("much", 99)
-    await until(feed.looked)
+    saves = Saves()
+    await saves.save("much", MOST)
+    await saves.save("much", 100)
+    waits = asyncio.create_task(saves.save("much", 1))
+    await asyncio.wait_for(saves.save("little", 1), 1)
+    saves.feed.take_in("little", 1)
+    saves.feed.take_in("much", 99)
+    await until(saves.feed.looked)
     assert not waits.done()
-    feed.take_in("much", 1)
+    saves.feed.take_in("much", 1)
     await asyncio.wait_for(waits, 1)
 
 
 @pytest.mark.parametrize("state", ["all is stored", "not fed"])
 async def test_nobody_waits_for_a_store_that_has_all_or_is_not_fed(state: str) -> None:
-    feed = Feed()
-    unstored = Unstored(feed)
-    feed.behind = 1
-    await unstored.take("much", MOST + 1)
-    waits = asyncio.create_task(unstored.take("much", MOST + 1))
+    saves = Saves()
+    await saves.save("much", MOST + 1)
+    waits = asyncio.create_task(saves.save("much", MOST + 1))
     if state == "not fed":
-        feed.is_fed = False
+        saves.feed.is_fed = False
     else:
-        feed.behind = 0
-    feed.took.set()
+        saves.feed.behind = 0
+    saves.feed.took.set()
     await asyncio.wait_for(waits, 1)
 
 
 async def test_a_save_that_waits_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.01)
-    feed = Feed()
-    unstored = Unstored(feed)
-    feed.behind = 1
-    await unstored.take("much", MOST + 1)
+    saves = Saves()
+    await saves.save("much", MOST + 1)
     with pytest.raises(QuotaExceeded, match=f"tenant much .*: {MOST + 1} wait .* nothing of this"):
-        await unstored.take("much", 1)
-    await unstored.take("little", 1)
+        await saves.save("much", 1)
+    await saves.save("little", 1)
+
+
+async def test_saves_that_are_refused_keep_nobody_waiting_and_repeats_not_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.01)
+    saves = Saves()
+    with pytest.raises(InvalidRequest):
+        await saves.save("wrong", 500, fails=True)
+    await saves.save("wrong", 1)
+    await saves.save("repeats", 500)
+    with pytest.raises(QuotaExceeded):
+        await saves.save("repeats", 1)
+    saves.now += FORGOTTEN + 0.1
+    await saves.save("repeats", 1)
