@@ -118,6 +118,17 @@ def decode(text: bytes, what: str = "the body", most: int = MAX_VALUES) -> Any:
     return value
 
 
+_raw_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def count_items(text: bytes) -> int:
+    """How many items a JSON array has, none of them decoded; 0 where the text is none."""
+    try:
+        return len(_raw_items(text))
+    except (msgspec.DecodeError, RecursionError):
+        return 0
+
+
 def items_of(text: bytes, what: str = "the body") -> list[bytes] | None:
     """The items of a JSON array, none of them decoded; None where the text is no array.
 
@@ -129,7 +140,7 @@ def items_of(text: bytes, what: str = "the body") -> list[bytes] | None:
         return None
     check_values(text)
     try:
-        return [bytes(item) for item in msgspec.json.decode(text, type=list[msgspec.Raw])]
+        return [bytes(item) for item in _raw_items(text)]
     except RecursionError:
         raise MalformedInput(f"{what} is nested more than {MAX_DEPTH} levels deep") from None
     except msgspec.DecodeError as error:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
-import msgspec
-
 from projections.errors import InvalidEvent, InvalidRequest, MalformedInput, ThreadfoldError
-from projections.events.json_text import decode, items_of, values_at_most
+from projections.events.json_text import count_items, decode, items_of, values_at_most
 from projections.events.known_fields import Known, explain_unknown, unknown_field, without_unknown
 from projections.events.tokenizer import count_all
 from projections.formats import anthropic_input
@@ -102,9 +99,7 @@ class AppendBody(NamedTuple):
             return 1
         if self.text.count(b"{") > THREAD_VALUES:  # to count them takes long
             return MAX_ITEMS
-        with suppress(msgspec.DecodeError, RecursionError):
-            return max(1, min(MAX_ITEMS, len(_items(self.text))))
-        return 1
+        return max(1, min(MAX_ITEMS, count_items(self.text)))
 
     def drafts(
         self, drafter: Drafter, id_seed: str | None, conditions: Conditions = UNCONDITIONED
@@ -228,7 +223,6 @@ def decode_apart(text: SharedBytes) -> bytes:
     return text.put_back(decode(text.take()))
 
 
-_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _FIELDS = {Form.OPENAI: bodies.MESSAGE_FIELDS, Form.ANTHROPIC: anthropic_input.MESSAGE_FIELDS}
 
 

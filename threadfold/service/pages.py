@@ -203,13 +203,14 @@ def known_types(types: Collection[str] | None) -> frozenset[str] | None:
     """
     if types is None:
         return None
-    wrong = next((name for name in types if name not in PAGE_TYPES), None)
-    if wrong is not None or not types:
+    once = dict.fromkeys(types)
+    wrong = next((name for name in once if name not in PAGE_TYPES), None)
+    if wrong is not None or not once:
         raise InvalidRequest(
             f"type {(wrong or '')[:60]!r} is not one of {', '.join(PAGE_TYPES)}: several are"
             " separated by commas"
         )
-    return frozenset(types)
+    return frozenset(once)
 
 
 _json = json_decoder()

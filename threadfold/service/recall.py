@@ -239,7 +239,7 @@ class Recall:
         made, why, tenant = None, None, question.only.tenant
         if self._models is not None and not question.facts:
             made, why = await self._models.plan(tenant, state)
-        return made or Planned(await self.apart(tenant, make_plan, state), RULES, why)
+        return made or Planned(await self.apart(tenant, make_plan, state), fell_back=why)
 
     async def _imagined(
         self, question: Question, state: ActionState

@@ -177,7 +177,7 @@ class Unfolded:
             if waits:
                 await room.fit(events)
             else:
-                room.take(events)
+                room.change(events)
             yield room
         finally:
             room.leave()
@@ -251,12 +251,17 @@ class Unfolded:
         return True
 
     def _has_room(self, tenant: str, events: int) -> bool:
-        mine, most = self._all.get(tenant, 0), self.most(tenant)
-        alone = most == ALONE or self._are_few(tenant, events)
-        of_all = 0 if alone else self._beyond
-        if (mine <= most and of_all <= ALL) or self._clock() < self._unknown_until:
+        if self._clock() < self._unknown_until:
             return True
-        return self.waiting(tenant) <= most and (alone or self._beyond_waiting() <= ALL)
+        most = self.most(tenant)
+        if self._all.get(tenant, 0) > most and self.waiting(tenant) > most:
+            return False
+        return (
+            most == ALONE
+            or self._beyond <= ALL
+            or self._are_few(tenant, events)
+            or self._beyond_waiting() <= ALL
+        )
 
     def _beyond_waiting(self) -> int:
         """Events by which tenants have more than ``FEW``, but for partitions that nobody folds."""
@@ -331,15 +336,15 @@ class _CountedRoom(Room):
 
     async def fit(self, events: int) -> None:
         if events <= self.events:
-            self.take(events - self.events)
+            self.change(events - self.events)
             return
         # Who waits for more has none of it, or those that wait would wait for each other.
         self.leave()
         await self.of.take(self.tenant, events)
         self.events = events
 
-    def take(self, events: int) -> None:
-        """Have more room, without a wait."""
+    def change(self, events: int) -> None:
+        """Have room for so many more, or fewer, without a wait."""
         self.of.add(self.tenant, events)
         self.events += events
 
@@ -349,4 +354,4 @@ class _CountedRoom(Room):
 
     def leave(self) -> None:
         """Have room no longer but for what is in the log."""
-        self.take(self.noted - self.events)
+        self.change(self.noted - self.events)

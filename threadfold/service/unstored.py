@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Unstored:
     def __init__(self, feed: MemoryFeed, clock: Callable[[], float] = time.monotonic) -> None:
         self._feed = feed
         self._clock = clock
-        self._waiting: dict[str, deque[_Saves]] = {}
+        self._waiting: defaultdict[str, deque[_Saves]] = defaultdict(deque)
         self._lines = KeyedLimit(1)
         feed.on_stored = self._stored
 
@@ -55,7 +55,7 @@ class Unstored:
         """
         await self._wait(tenant)
         mine = _Saves(saves, self._clock())
-        self._waiting.setdefault(tenant, deque()).append(mine)
+        self._waiting[tenant].append(mine)
         try:
             yield
         except BaseException:
@@ -81,21 +81,17 @@ class Unstored:
         """How many of the tenant's saves wait."""
         if not self._feed.is_fed or not self._feed.behind:
             self._waiting.clear()
-        waiting = self._waiting.get(tenant, deque())
+        waiting = self._waiting[tenant]
         while waiting and waiting[0].since < self._clock() - FORGOTTEN:
             waiting.popleft()
-        if not waiting:
-            self._waiting.pop(tenant, None)
         return sum(one.count for one in waiting)
 
     def _stored(self, news: Sequence[News]) -> None:
         for tenant, count in Counter(one.log.tenant for one in news).items():
-            waiting = self._waiting.get(tenant, deque())
+            waiting = self._waiting.get(tenant)
             while waiting and count:
                 taken = min(count, waiting[0].count)
                 waiting[0].count -= taken
                 count -= taken
                 if not waiting[0].count:
                     waiting.popleft()
-            if not waiting:
-                self._waiting.pop(tenant, None)
