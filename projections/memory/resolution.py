@@ -155,32 +155,48 @@ def resolve(
     known = [fact for fact in facts if (as_of is None or fact.at <= as_of) and stands(fact)]
     if len(known) > 1:
         known.sort(key=order_of)
-    record: Record | None = None
-    succeeded = failed = 0
-    extracted: set[tuple[str, type, tuple[int, ...]]] = set()
+    resolution = Resolution()
     for fact in known:
-        data = fact.data
+        resolution.add(fact)
+    return resolution.result(given)
+
+
+class Resolution:
+    """What the facts of one record come to that stand, added in their order."""
+
+    def __init__(self) -> None:
+        self._record: Record | None = None
+        self._succeeded = self._failed = 0
+        self._extracted: set[tuple[str, type, tuple[int, ...]]] = set()
+
+    def add(self, fact: Fact) -> None:
+        """Add the next fact."""
+        data, record = fact.data, self._record
         if data.origin != "explicit" and fact.learnt_from:
             # A span may be read twice, and say the same twice: it was said once.
             found = str(fact.log), type(data), fact.learnt_from
-            if found in extracted:
-                continue
-            extracted.add(found)
+            if found in self._extracted:
+                return
+            self._extracted.add(found)
         if isinstance(data, STATED):
-            record = _stated(record, fact, data)
+            self._record = _stated(record, fact, data)
         elif isinstance(data, MemoryOutcome):
-            succeeded += data.succeeded
-            failed += not data.succeeded
+            self._succeeded += data.succeeded
+            self._failed += not data.succeeded
         elif record is not None and isinstance(data, MemoryDeleted):
             record.expired_at, record.expired_reason = fact.at, data.reason or "deleted"
             record.superseded_by = None
         elif record is not None and isinstance(data, MemorySuperseded):
             record.expired_at, record.expired_reason = fact.at, data.reason or "superseded"
             record.superseded_by = data.by
-    if record is not None:
-        record.use = Use(given.retrieved, given.hits, succeeded, failed)
-        record.last_retrieved_at = given.last
-    return record
+
+    def result(self, given: Retrievals = NEVER) -> Record | None:
+        """The record, which changes with the next fact; ``given`` as :func:`resolve` says."""
+        record = self._record
+        if record is not None:
+            record.use = Use(given.retrieved, given.hits, self._succeeded, self._failed)
+            record.last_retrieved_at = given.last
+        return record
 
 
 def _stated(before: Record | None, fact: Fact, data: MemorySaved | SkillSaved) -> Record:

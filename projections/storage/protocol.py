@@ -21,7 +21,7 @@ class Checkpoints(Protocol):
         """The partition's checkpoint, None when the store knows nothing of it."""
 
 
-class WindowReader(Protocol):
+class WindowReader(Checkpoints, Protocol):
     """Reads windows."""
 
     async def read(
@@ -160,7 +160,6 @@ class GenerationStore(Protocol):
 
 
 class WindowStore(
-    Checkpoints,
     WindowReader,
     Copies,
     WindowWriter,

@@ -11,7 +11,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from projections.events.codec import MEMORY_NAMES
@@ -20,9 +20,10 @@ from projections.events.times import time_at
 from projections.events.types import MemoryDeleted, MemoryFused, MemorySaved, SkillSaved
 from projections.memory.branches import Branches
 from projections.memory.news import Dropped, Fact, LogErased, News, Used, WentBack
-from projections.memory.resolution import NEVER, STATED, TAGS, order_of
+from projections.memory.resolution import NEVER, STATED, TAGS
 from projections.memory.words import date_words, tag_word
 from projections.names import Key
+from streams.memory.often_stated import OftenStated, Standing
 from streams.memory.sqlite_tables import (
     CHANGED,
     ERASED,
@@ -33,8 +34,8 @@ from streams.memory.sqlite_tables import (
     facts_of,
     numbers_of,
     pack,
-    resolved,
     retrievals_of,
+    stands_in,
 )
 from streams.memory.text_changes import RecordText, TextsOf
 from streams.memory.word_index import decode_scope, encode_scope
@@ -53,6 +54,7 @@ class _Batch:
     """News on their way into the tables."""
 
     db: sqlite3.Connection
+    often: OftenStated
     logs: dict[Key, tuple[int, int]] = field(default_factory=dict)
     """The number and state of each log that the news name."""
     records: dict[Place, int] = field(default_factory=dict)
@@ -64,6 +66,8 @@ class _Batch:
         default_factory=lambda: defaultdict(dict)
     )
     """Of this batch, by record: all facts that a new one has."""
+    changed: set[int] = field(default_factory=set)
+    """Numbers of records of which facts went, or may stand no more, or again."""
 
     def touch(self, place: Place) -> int:
         """The number of a record that changes, a new one where nothing was known of it."""
@@ -83,11 +87,13 @@ def take_in(
     db: sqlite3.Connection,
     news: Sequence[News],
     change: Callable[[Sequence[TextsOf]], None],
+    often: OftenStated,
 ) -> bool:
-    """Take news in, within a transaction, and call ``change`` with the texts that records have now;
-    returns whether text was deleted that must be gone from the file as well.
+    """Take news in, within a transaction, and call ``change`` with what changes in the texts of
+    records; returns whether text was deleted that must be gone from the file as well.
     """
-    batch = _Batch(db)
+    often.begin(db)
+    batch = _Batch(db, often)
     _number_logs(batch, {one.log for one in news})
     wiped = _take_back(batch, [one for one in news if not isinstance(one, Fact | Used)])
     facts = [one for one in news if isinstance(one, Fact)]
@@ -98,6 +104,7 @@ def take_in(
             _purge(batch, place, fact.at)
     _add(batch, facts, places)
     _count(batch, [one for one in news if isinstance(one, Used)])
+    batch.touched |= batch.changed
     change(_renew(batch))
     return wiped or any(hard)
 
@@ -135,7 +142,7 @@ def _take_back(batch: _Batch, news: Sequence[News]) -> bool:
             "SELECT record FROM facts WHERE log = ? UNION SELECT record FROM uses WHERE log = ?",
             (number, number),
         )
-        batch.touched.update(record for (record,) in rows)
+        batch.changed.update(record for (record,) in rows)
         batch.logs[one.log] = number, CHANGED
         if isinstance(one, LogErased):
             # That it is erased stays: what comes late changes nothing.
@@ -159,7 +166,7 @@ def _purge(batch: _Batch, place: Place, at: int) -> None:
     )
     rows = db.execute("SELECT number FROM records WHERE scope = ? AND id = ?", place)
     for (record,) in rows.fetchall():
-        batch.touched.add(record)
+        batch.changed.add(record)
         gone = "record = ? AND at <= ? AND kind IN ('memory.saved', 'memory.fused', 'skill.saved')"
         taught = db.execute(f"SELECT log, learnt_from FROM facts WHERE {gone}", (record, at))
         _hide(db, [(log, offset) for log, packed in taught for offset in numbers_of(packed)])
@@ -248,11 +255,11 @@ def _count(batch: _Batch, used: Sequence[Used]) -> None:
 
 
 def _renew(batch: _Batch) -> list[TextsOf]:
-    """Work out what is touched, and bring its rows up to date; returns its texts."""
+    """Work out what is touched, and bring its rows up to date; returns what changes in its
+    texts.
+    """
     db = batch.db
     old = batch.touched - batch.new
-    facts, texts = _facts(batch, old), []
-    branches, given = _branches(batch, facts), retrievals_of(db, batch.touched)
     places = {number: place for place, number in batch.records.items()}
     places |= {
         number: (scope, memory_id)
@@ -262,27 +269,29 @@ def _renew(batch: _Batch) -> list[TextsOf]:
             (encode(list(old)).decode(),),
         )
     }
+    standings, texts = _followed(batch, old, places)
+    facts = _facts(batch, old - standings.keys())
+    branches, given = _branches(batch, facts), retrievals_of(db, batch.touched)
+    for number in batch.touched - standings.keys():
+        own = facts.get(number, [])
+        standings[number] = one = Standing(own, partial(stands_in, branches), _text_of)
+        texts += one.texts(number, places[number][0], known=number in old)
+        batch.often.keep(number, one)
     rows: list[tuple[Any, ...]] = []
-    for number in batch.touched:
-        own, place = facts.get(number, []), places[number]
-        stated = [fact for fact in own if isinstance(fact.data, STATED)]
-        own_texts = _texts_of([one for one in stated if not _is_fused(one)])
-        if own_texts or number in old:
-            texts.append(TextsOf(number, place[0], number in old, own_texts))
-        if not own and not db.execute(_KNOWN, (number, number)).fetchone():
+    for number, one in standings.items():
+        if not one.count and not db.execute(_KNOWN, (number, number)).fetchone():
             db.execute("DELETE FROM records WHERE number = ?", (number,))
             db.execute("DELETE FROM parts WHERE composite = ?", (number,))
             continue
-        record = resolved(own, branches, None, given.get(number, NEVER)) if stated else None
+        record, place = one.resolution.result(given.get(number, NEVER)), places[number]
         scope = decode_scope(place[0])
-        created = min((fact.at for fact in stated), default=0)
         rows.append(
             (
                 number,
                 *place,
                 scope.tenant,
                 scope.user,
-                created if record is None else record.created,
+                (one.first or 0) if record is None else record.created,
                 None if record is None else pack(record),
             )
         )
@@ -290,22 +299,50 @@ def _renew(batch: _Batch) -> list[TextsOf]:
     return texts
 
 
+def _followed(
+    batch: _Batch, old: Iterable[int], places: Mapping[int, Place]
+) -> tuple[dict[int, Standing], list[TextsOf]]:
+    """Of records with many facts, those whose new ones all follow them, and what changes in their
+    texts.
+    """
+    batch.often.forget(batch.changed)
+    standings: dict[int, Standing] = {}
+    texts: list[TextsOf] = []
+    known = {number: one for number in old if (one := batch.often.get(number)) is not None}
+    new = _not_dropped(batch, known)
+    branches = _branches(batch, new)
+    for number, one in known.items():
+        scope = places[number][0]
+        said = one.follow(new[number], partial(stands_in, branches), number, scope)
+        if said is None:
+            batch.often.forget([number])
+            continue
+        standings[number] = one
+        texts += said
+    return standings, texts
+
+
 def _facts(batch: _Batch, old: Iterable[int]) -> dict[int, list[Fact]]:
     """The facts of what is touched, without those that an operator dropped."""
-    found = facts_of(batch.db, old)
+    return facts_of(batch.db, old) | _not_dropped(batch, batch.new)
+
+
+def _not_dropped(batch: _Batch, records: Iterable[int]) -> dict[int, list[Fact]]:
+    """The facts that the batch has of records, without those that an operator dropped."""
     dropped: dict[Key, set[int]] = {
         log: dropped_from(batch.db, number)
         for log, (number, state) in batch.logs.items()
         if state == CHANGED
     }
-    for record in batch.new:
-        found[record] = [
+    return {
+        record: [
             fact
-            for fact in batch.facts[record].values()
+            for fact in batch.facts.get(record, {}).values()
             if fact.log not in dropped
             or dropped[fact.log].isdisjoint((fact.offset, *fact.learnt_from))
         ]
-    return found
+        for record in records
+    }
 
 
 def _branches(batch: _Batch, facts: Mapping[int, Sequence[Fact]]) -> Mapping[Key, Branches]:
@@ -313,23 +350,6 @@ def _branches(batch: _Batch, facts: Mapping[int, Sequence[Fact]]) -> Mapping[Key
     logs = {fact.log for own in facts.values() for fact in own}
     plain = {log for log, (_, state) in batch.logs.items() if state == PLAIN}
     return branches_of(batch.db, logs - plain)
-
-
-def _is_fused(fact: Fact) -> bool:
-    """Whether it has no text of its own: a composite is found by its sources."""
-    return isinstance(fact.data, MemoryFused)
-
-
-def _texts_of(facts: Sequence[Fact]) -> list[RecordText]:
-    """The texts that facts state, each as it was first said, with the tags of all that state it."""
-    found: dict[str, RecordText] = {}
-    for fact in sorted(facts, key=order_of) if len(facts) > 1 else facts:
-        one = _text_of(fact)
-        known = found.setdefault(one.text, one)
-        if one.tags != known.tags:
-            tags = dict.fromkeys((*known.tags.split(), *one.tags.split()))
-            found[one.text] = known._replace(tags=" ".join(tags))
-    return list(found.values())
 
 
 def _text_of(fact: Fact) -> RecordText:

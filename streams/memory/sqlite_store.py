@@ -21,6 +21,7 @@ from projections.memory.words import is_tag_word
 from projections.names import Key
 from streams.memory.by_time import RecordsByTime
 from streams.memory.kept import tag_words
+from streams.memory.often_stated import OftenStated
 from streams.memory.sqlite_changes import take_in
 from streams.memory.sqlite_index import SqliteIndex
 from streams.memory.sqlite_tables import (
@@ -57,6 +58,7 @@ class SqliteMemories(SqliteIndex, RecordsByTime):
     def __init__(self, path: Path | None = None, *, building: bool = False) -> None:
         self.vectors = SqliteVectors(self._turn, _hit)
         """The vectors of its texts."""
+        self._often = OftenStated()
         super().__init__(path, building=building)
         self._begin_beside()
 
@@ -93,14 +95,20 @@ class SqliteMemories(SqliteIndex, RecordsByTime):
 
     def _begins(self) -> None:
         self.vectors.begin()
+        self._often.clear()
 
     def _hand_over(self, db: sqlite3.Connection, path: Path) -> None:
         copy_vectors(db, path)
 
     def apply(self, news: Sequence[News], checkpoints: Mapping[int, int]) -> None:
-        with self._turn(write=True) as db:
-            change = partial(change_texts, db) if self._beside is None else self._beside.change
-            due = self._note(db, checkpoints, wiped=take_in(db, news, change))
+        try:
+            with self._turn(write=True) as db:
+                change = partial(change_texts, db) if self._beside is None else self._beside.change
+                wiped = take_in(db, news, change, self._often)
+                due = self._note(db, checkpoints, wiped=wiped)
+        except BaseException:
+            self._often.clear()
+            raise
         if due:
             self._wipe()
 

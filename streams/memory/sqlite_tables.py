@@ -12,6 +12,7 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -142,12 +143,13 @@ def resolved(
     as_of: int | None = None,
     given: Retrievals = NEVER,
 ) -> Record | None:
-    """What the facts of a record that nobody dropped come to; a log without branches stands."""
+    """What the facts of a record that nobody dropped come to."""
+    return resolve(facts, partial(stands_in, branches), as_of, given)
 
-    def stands(fact: Fact) -> bool:
-        return fact.log not in branches or branches[fact.log].stands(fact.anchor)
 
-    return resolve(facts, stands, as_of, given)
+def stands_in(branches: Mapping[Key, Branches], fact: Fact) -> bool:
+    """Whether a fact's branch of its log stands; a log without branches does."""
+    return fact.log not in branches or branches[fact.log].stands(fact.anchor)
 
 
 def known_at(

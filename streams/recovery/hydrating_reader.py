@@ -41,6 +41,9 @@ class HydratingReader:
         self._store = store
         self._apart = apart
 
+    async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
+        return await self._store.checkpoint(generation, partition)
+
     async def read(
         self, generation: int, partition: int, keys: list[Key], *, recent_ids: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:

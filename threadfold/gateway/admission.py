@@ -141,7 +141,7 @@ class Admission:
             tell_keyed(scope, principal.tenant, user, refused=True)
             held = await self._back_pressure.hold(principal.tenant, partial(on_left, scope))
             refusal = problem_of(error)
-            if not held or announced_length(scope) > SMALL_BODY:
+            if not held or announced_length(scope["headers"]) > SMALL_BODY:
                 refusal.headers["Connection"] = "close"
             await refusal(scope, receive, send)
 
@@ -219,7 +219,7 @@ class Admission:
             if route.cost is Cost.APPEND:
                 # What is under way counts by a low guess: else any number of lists could come in
                 # at once while there is one token left.
-                guess = (1, announced_length(scope) // BYTES_A_TOKEN)
+                guess = (1, announced_length(scope["headers"]) // BYTES_A_TOKEN)
                 quotas.hold(tenant, *guess)
         try:
             await self._limited(route, parts, tenant, scope, receive, send)

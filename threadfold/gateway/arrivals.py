@@ -23,6 +23,10 @@ PIECE, SMALL_PIECE = 8 << 10, 1 << 10
 """Bytes that are read in one turn, and of those who have shown no valid key: 1 KiB of TLS may be 40
 changes of keys, a millisecond of work.
 """
+BODY_PIECE = 64 << 10
+"""Bytes of a body of known length that are read in one turn: they take little more than a few, of
+requests without bodies each takes as long.
+"""
 
 
 class ReadingTurns:
@@ -58,10 +62,11 @@ class Arrivals:
         self._read = read
         self._held = memoryview(b"")
         self._stopped = self._waits = self._paused = False
+        self._body_left, self._body_piece = 0, BODY_PIECE
 
     def go_through(self, transport: asyncio.Transport, read: Callable[[memoryview], None]) -> None:
-        """From now on what arrives comes from another transport, and somebody else reads it."""
-        self._transport, self._read = transport, read
+        """From now on what arrives comes from another transport, and somebody else decrypts it."""
+        self._transport, self._read, self._body_piece = transport, read, PIECE
 
     def keyed(self) -> bool:
         """Whether it has shown a valid key."""
@@ -88,6 +93,10 @@ class Arrivals:
         """Read what there is."""
         while self._held:
             self._read_piece()
+
+    def expect(self, length: int) -> None:
+        """A request's head was read: a body of that length follows; 0: its length is not known."""
+        self._body_left = length
 
     def forget(self) -> None:
         """Nobody is there to be answered."""
@@ -123,8 +132,11 @@ class Arrivals:
         return time.perf_counter() - since
 
     def _read_piece(self) -> None:
-        size = PIECE if self.keyed() else SMALL_PIECE
+        size = SMALL_PIECE
+        if self.keyed():
+            size = max(PIECE, min(self._body_left, self._body_piece))
         piece, self._held = self._held[:size], self._held[size:]
+        self._body_left = max(0, self._body_left - size)
         self._read(piece)
 
     def _settle(self) -> None:

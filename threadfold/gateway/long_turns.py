@@ -40,7 +40,10 @@ TENANTS = 1_000
 
 def is_long(scope: Scope) -> bool:
     """Whether a request may be a long one, as far as its head says."""
-    return announced_length(scope) >= LONG or header(scope, b"transfer-encoding") is not None
+    return (
+        announced_length(scope["headers"]) >= LONG
+        or header(scope, b"transfer-encoding") is not None
+    )
 
 
 @dataclass(slots=True)

@@ -33,6 +33,7 @@ from threadfold.gateway.heads import (
     without_upgrade,
 )
 from threadfold.gateway.problems import last_answer
+from threadfold.gateway.request import announced_length
 from threadfold.gateway.unread_answers import LINGER, Unread
 
 NO_ROOM = "the gateway holds as many connections as it may: try again shortly"
@@ -286,6 +287,7 @@ class BoundedProtocol(CountedProtocol):
             self._refuse(503, f"{most} requests wait here for their answers: wait for them")
             raise _Refused
         super().on_headers_complete()
+        self._arrivals.expect(announced_length(self.headers))
         self._count_waiting()
         self._place()
         self._coming = self.cycle

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,7 +135,7 @@ async def body_chunks(scope: Scope, receive: Receive, limit: int) -> AsyncIterat
         RequestTooLarge: it has over ``limit`` bytes; no more of it is read.
         ClientDisconnect: the request ended before its body did.
     """
-    if announced_length(scope) > limit:
+    if announced_length(scope["headers"]) > limit:
         raise _too_large(limit)
     size, more = 0, True
     while more:
@@ -171,7 +171,7 @@ def refuse_coded(scope: Scope) -> None:
                 )
 
 
-def announced_length(scope: Scope) -> int:
-    """The bytes that the body is announced with; 0 where they are not."""
-    value = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+def announced_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """The bytes that a request's body is announced with; 0 where they are not."""
+    value = next((value for name, value in headers if name == b"content-length"), b"0")
     return int(value) if value.isdigit() and len(value) < 16 else 0

@@ -151,7 +151,7 @@ class StoredWindows:
 
     async def applied(self, partition: int) -> int:
         """The offset up to which the stored windows of a partition are folded; -1: nothing is."""
-        checkpoint, _ = await self._reader.read(self._generation, partition, [], recent_ids=False)
+        checkpoint = await self._reader.checkpoint(self._generation, partition)
         return -1 if checkpoint is None else checkpoint.latest
 
     async def check_served(
