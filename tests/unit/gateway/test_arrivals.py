@@ -12,7 +12,7 @@ import pytest
 from tests.support.worker import until
 from tests.support.written import Written, answer_empty, connected
 from threadfold.gateway import unread_answers
-from threadfold.gateway.arrivals import PIECE, Arrivals, ReadingTurns
+from threadfold.gateway.arrivals import BODY_PIECE, PIECE, Arrivals, ReadingTurns
 from threadfold.gateway.connections import (
     MANY_WAITING,
     MAX_WAITING,
@@ -166,6 +166,33 @@ async def test_who_reads_slowly_what_arrives_pauses_it_and_nothing_is_lost() -> 
         await steps(3)
     assert bytes(took) == body
     assert transport.bytes.startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    ("length", "tls", "most"),
+    [(300_000, False, BODY_PIECE), (0, False, PIECE), (300_000, True, PIECE)],
+)
+async def test_a_body_of_known_length_is_read_in_large_pieces_and_what_follows_it_in_small_ones(
+    length: int, tls: bool, most: int
+) -> None:
+    read: list[int] = []
+    transport = Written()
+    arrivals = Arrivals(
+        ReadingTurns(1e-9),
+        "10.0.0.1",
+        transport,
+        lambda: "acme",
+        lambda piece: read.append(len(piece)),
+    )
+    if tls:
+        arrivals.go_through(transport, lambda piece: read.append(len(piece)))
+    arrivals.expect(length)  # 0: it is not known
+    arrivals.add(b"x" * 200_000)
+    await steps(200)
+    arrivals.add(b"x" * 200_000)
+    await steps(200)
+    assert sum(read) == 400_000 and max(read) == most
+    assert max(read[-10:]) == PIECE, "requests may follow the body"
 
 
 async def test_what_cannot_be_read_ends_its_own_connection_alone(
