@@ -154,8 +154,8 @@ class Fleet:
             if time.monotonic() - printed > 20:
                 printed = time.monotonic()
                 say(
-                    f"not ready after {printed - begun:.0f} s: the workers still fold the log, see"
-                    f" {self.logs}"
+                    f"not ready after {printed - begun:.0f} s: the services still start, or the"
+                    f" workers still fold the log, see {self.logs}"
                 )
             time.sleep(POLL)
         ready()
