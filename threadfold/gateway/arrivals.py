@@ -113,7 +113,17 @@ class Arrivals:
             if tenant := self._whose():
                 self._turns.keyed.run(tenant, self._take_turn)
             else:
-                self._turns.others.run(self._address, self._take_turn)
+                self._turns.others.run(self._address, self._take_keyless_turn)
+
+    def _take_keyless_turn(self) -> float:
+        """Read in a turn of those without a key; who has shown one meanwhile waits with the
+        others of its tenant: new clients of its address are read now.
+        """
+        if not self.keyed():
+            return self._take_turn()
+        self._waits = False
+        self._wait()
+        return 0.0
 
     def _take_turn(self) -> float:
         since = time.perf_counter()

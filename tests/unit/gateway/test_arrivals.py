@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -193,6 +194,23 @@ async def test_a_body_of_known_length_is_read_in_large_pieces_and_what_follows_i
     await steps(200)
     assert sum(read) == 400_000 and max(read) == most
     assert max(read[-10:]) == PIECE, "requests may follow the body"
+
+
+async def test_who_has_shown_a_key_takes_no_turn_of_new_clients_of_its_address() -> None:
+    turns, read, shown = ReadingTurns(1e-9), list[bytes](), [""]
+
+    def arrivals(whose: Callable[[], str]) -> Arrivals:
+        reader = lambda piece: read.append(bytes(piece))  # noqa: E731
+        return Arrivals(turns, "10.0.0.1", Written(), whose, reader)
+
+    for _ in range(5):
+        arrivals(lambda: shown[0]).add(b"x" * 3_000)
+    shown[0] = "acme"
+    arrivals(str).add(b"new")
+    await steps(2)
+    assert b"new" in read, "five others of the address came before"
+    await steps(20)
+    assert sum(map(len, read)) == 5 * 3_000 + 3
 
 
 async def test_what_cannot_be_read_ends_its_own_connection_alone(
