@@ -84,10 +84,9 @@ class BoundedProtocol(CountedProtocol):
             self.open_connections.reading, self.address, transport, self.whose_key, self._read
         )
         self.flow = FlowControl(cast("asyncio.Transport", self._arrivals))
-        if not here:
-            return
-        seconds = HEAD_SECONDS if self._counted else REFUSED_SECONDS
-        self._late = self.loop.call_later(seconds, self._too_late)
+        if here:
+            seconds = HEAD_SECONDS if self._counted else REFUSED_SECONDS
+            self._late = self.loop.call_later(seconds, self._too_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._in_time()
@@ -357,8 +356,7 @@ class BoundedProtocol(CountedProtocol):
             return
         if self.flow.read_paused:
             self._pace.give(CHECK)
-        fault = self._pace.fault(self.loop.time())
-        if fault is not None:
+        if (fault := self._pace.fault(self.loop.time())) is not None:
             self._refuse(408, fault)
         else:
             self._late = self.loop.call_later(CHECK, self._check_body)

@@ -117,6 +117,7 @@ async def test_a_tenant_that_saves_faster_than_the_store_takes_in_waits_and_anot
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unstored, "PATIENCE", 0.2)
+    monkeypatch.setattr(unstored, "FORGOTTEN", 60.0)  # on a busy machine the fold takes seconds
     await begin(settings)
     async with running_worker(settings), ConversationService(settings) as backend:
         memories = Memories(backend)
