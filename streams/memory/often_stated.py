@@ -70,8 +70,8 @@ class Standing:
         return [TextsOf(record, scope, False, new)] if new else []
 
     def _add(self, facts: Iterable[Fact], stands: Callable[[Fact], bool]) -> bool:
-        """Add facts; returns whether a text that was there has other tags now."""
-        there, changed = len(self._texts), False
+        """Add facts; returns whether a text has other tags than it had."""
+        changed = False
         for fact in sorted(facts, key=order_of):
             self.count += 1
             self._last = order_of(fact)
@@ -79,19 +79,19 @@ class Standing:
                 if self.first is None:
                     self.first = fact.at
                 if not isinstance(fact.data, MemoryFused):
-                    changed |= self._say(self._text_of(fact)) < there
+                    changed |= self._say(self._text_of(fact))
             if stands(fact):
                 self.resolution.add(fact)
         return changed
 
-    def _say(self, one: RecordText) -> int:
-        """Note a text. Returns its place if its tags changed, else a place behind all texts."""
+    def _say(self, one: RecordText) -> bool:
+        """Note a text; returns whether it was there with fewer tags."""
         known = self._texts.setdefault(one.text, one)
+        if one.tags == known.tags:
+            return False
         tags = " ".join(dict.fromkeys((*known.tags.split(), *one.tags.split())))
-        if one.tags == known.tags or tags == known.tags:
-            return len(self._texts)
         self._texts[one.text] = known._replace(tags=tags)
-        return list(self._texts).index(one.text)
+        return tags != known.tags
 
 
 class OftenStated:

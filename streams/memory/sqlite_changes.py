@@ -65,7 +65,7 @@ class _Batch:
     facts: defaultdict[int, dict[tuple[Key, int], Fact]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    """Of this batch, by record: all facts that a new one has."""
+    """Those of this batch, by record: all that a new one has."""
     changed: set[int] = field(default_factory=set)
     """Numbers of records of which facts went, or may stand no more, or again."""
 
@@ -269,16 +269,18 @@ def _renew(batch: _Batch) -> list[TextsOf]:
             (encode(list(old)).decode(),),
         )
     }
-    standings, texts = _followed(batch, old, places)
-    facts = _facts(batch, old - standings.keys())
+    new = _not_dropped(batch)
+    standings, texts = _followed(batch, old, new, places)
+    # Without those that an operator dropped.
+    facts = facts_of(db, old - standings.keys()) | {n: new.get(n, []) for n in batch.new}
     branches, given = _branches(batch, facts), retrievals_of(db, batch.touched)
     for number in batch.touched - standings.keys():
         own = facts.get(number, [])
         standings[number] = one = Standing(own, partial(stands_in, branches), _text_of)
         texts += one.texts(number, places[number][0], known=number in old)
-        batch.often.keep(number, one)
     rows: list[tuple[Any, ...]] = []
     for number, one in standings.items():
+        batch.often.keep(number, one)
         if not one.count and not db.execute(_KNOWN, (number, number)).fetchone():
             db.execute("DELETE FROM records WHERE number = ?", (number,))
             db.execute("DELETE FROM parts WHERE composite = ?", (number,))
@@ -300,20 +302,22 @@ def _renew(batch: _Batch) -> list[TextsOf]:
 
 
 def _followed(
-    batch: _Batch, old: Iterable[int], places: Mapping[int, Place]
+    batch: _Batch,
+    old: Iterable[int],
+    new: Mapping[int, list[Fact]],
+    places: Mapping[int, Place],
 ) -> tuple[dict[int, Standing], list[TextsOf]]:
-    """Of records with many facts, those whose new ones all follow them, and what changes in their
-    texts.
+    """Of records with many facts, those whose ``new`` ones all follow them, and what changes in
+    their texts.
     """
     batch.often.forget(batch.changed)
     standings: dict[int, Standing] = {}
     texts: list[TextsOf] = []
     known = {number: one for number in old if (one := batch.often.get(number)) is not None}
-    new = _not_dropped(batch, known)
-    branches = _branches(batch, new)
+    branches = _branches(batch, {number: new.get(number, []) for number in known})
     for number, one in known.items():
         scope = places[number][0]
-        said = one.follow(new[number], partial(stands_in, branches), number, scope)
+        said = one.follow(new.get(number, []), partial(stands_in, branches), number, scope)
         if said is None:
             batch.often.forget([number])
             continue
@@ -322,13 +326,8 @@ def _followed(
     return standings, texts
 
 
-def _facts(batch: _Batch, old: Iterable[int]) -> dict[int, list[Fact]]:
-    """The facts of what is touched, without those that an operator dropped."""
-    return facts_of(batch.db, old) | _not_dropped(batch, batch.new)
-
-
-def _not_dropped(batch: _Batch, records: Iterable[int]) -> dict[int, list[Fact]]:
-    """The facts that the batch has of records, without those that an operator dropped."""
+def _not_dropped(batch: _Batch) -> dict[int, list[Fact]]:
+    """The facts of the batch, by record, without those that an operator dropped."""
     dropped: dict[Key, set[int]] = {
         log: dropped_from(batch.db, number)
         for log, (number, state) in batch.logs.items()
@@ -337,11 +336,11 @@ def _not_dropped(batch: _Batch, records: Iterable[int]) -> dict[int, list[Fact]]
     return {
         record: [
             fact
-            for fact in batch.facts.get(record, {}).values()
+            for fact in own.values()
             if fact.log not in dropped
             or dropped[fact.log].isdisjoint((fact.offset, *fact.learnt_from))
         ]
-        for record in records
+        for record, own in batch.facts.items()
     }
 
 

@@ -37,11 +37,11 @@ from threadfold.gateway.connections import client_of, on_left, tell_keyed
 from threadfold.gateway.credentials import bearer, stream_token
 from threadfold.gateway.declaration import Cost, Route
 from threadfold.gateway.end_users import reach
+from threadfold.gateway.heads import announced_length
 from threadfold.gateway.long_turns import is_long
 from threadfold.gateway.loop_turns import Turns
 from threadfold.gateway.origins import Origins
 from threadfold.gateway.problems import disconnected, problem_of
-from threadfold.gateway.request import announced_length
 from threadfold.gateway.tokens import Principal
 from threadfold.gateway.user_share import UserShare
 from threadfold.gateway.work_turns import WorkTurns

@@ -24,8 +24,8 @@ PIECE, SMALL_PIECE = 8 << 10, 1 << 10
 changes of keys, a millisecond of work.
 """
 BODY_PIECE = 64 << 10
-"""Bytes of a body of known length that are read in one turn: they take little more than a few, of
-requests without bodies each takes as long.
+"""Bytes of a body of known length that are read in one turn: they are copied, where as many bytes
+of small requests would be hundreds of them.
 """
 
 

@@ -58,6 +58,12 @@ def fault_of_coding(headers: Iterable[tuple[bytes, bytes]]) -> tuple[int, str] |
     return None
 
 
+def announced_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """The bytes that a request's body is announced with; 0 where they are not."""
+    value = next((value for name, value in headers if name == b"content-length"), b"0")
+    return int(value) if value.isdigit() and len(value) < 16 else 0
+
+
 def without_upgrade(
     method: bytes, url: bytes, version: str, headers: Iterable[tuple[bytes, bytes]]
 ) -> bytes:

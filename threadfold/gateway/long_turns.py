@@ -16,9 +16,9 @@ from starlette.types import Scope
 
 from projections.errors import QuotaExceeded
 from streams.runtime.other_tenants import OtherTenants
+from threadfold.gateway.heads import announced_length
 from threadfold.gateway.loop_turns import OnLeft, end_wait
 from threadfold.gateway.origins import header
-from threadfold.gateway.request import announced_length
 
 LONG = 1 << 10
 """Bytes of a body from which on a request may be a long one."""

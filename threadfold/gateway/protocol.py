@@ -27,13 +27,13 @@ from threadfold.gateway.counted import CountedProtocol
 from threadfold.gateway.heads import (
     MAX_HEAD,
     MAX_HEADERS,
+    announced_length,
     fault_of_coding,
     fault_of_head,
     fault_of_length,
     without_upgrade,
 )
 from threadfold.gateway.problems import last_answer
-from threadfold.gateway.request import announced_length
 from threadfold.gateway.unread_answers import LINGER, Unread
 
 NO_ROOM = "the gateway holds as many connections as it may: try again shortly"

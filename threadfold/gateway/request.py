@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from projections.events.json_text import decode
 from projections.events.type_errors import explain
 from streams.runtime.shared_bytes import SharedBytes
 from threadfold.gateway.access import CREDENTIAL, PRINCIPAL, GatewayState
+from threadfold.gateway.heads import announced_length
 from threadfold.service.append_body import LOOP_BYTES, THREAD_BYTES
 
 MAX_BODY = 1 << 20
@@ -169,9 +170,3 @@ def refuse_coded(scope: Scope) -> None:
                     f"the header Content-Encoding names {coding.strip()[:40]!r}: send the body"
                     " without an encoding"
                 )
-
-
-def announced_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """The bytes that a request's body is announced with; 0 where they are not."""
-    value = next((value for name, value in headers if name == b"content-length"), b"0")
-    return int(value) if value.isdigit() and len(value) < 16 else 0
