@@ -36,7 +36,7 @@ async def test_the_example_runs_from_the_command_line_and_ends_at_a_signal(
     env = env_of(settings, tmp_path)
     process = await start("projection", "run", "usage:Usage", env=env)
     try:
-        await until(lambda: _usage(settings, "usage"), 40)
+        await until(lambda: _usage(settings, "usage"), 120)
         process.send_signal(signal.SIGTERM)
         out, err = await asyncio.wait_for(process.communicate(), 20)
     finally:
@@ -108,7 +108,10 @@ async def test_processes_that_are_killed_and_frozen_leave_every_event_counted_on
         try:
             for how in (signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL, signal.SIGKILL):
                 reached = await applied(open_, "usage")
-                await until(lambda reached=reached: _is_beyond(open_, "usage", reached), 60)
+                # A process takes 12 s to start at a load of 8, and a killed one's session 6 s to end.
+                await until(
+                    lambda reached=reached: _is_beyond(open_, "usage", reached, feeding), 180
+                )
                 victim = next(
                     p for p in processes if p.returncode is None and p.pid not in frozen(processes)
                 )
@@ -121,7 +124,7 @@ async def test_processes_that_are_killed_and_frozen_leave_every_event_counted_on
                     process.send_signal(signal.SIGCONT)  # the frozen one comes back as a zombie
             ended.set()
             await feeding
-            await until(caught_up(open_, Usage()), 60)
+            await until(caught_up(open_, Usage()), 180)
             async with ProjectionReader.open(settings, Usage()) as view:
                 days = {tenant: await view.all(tenant) for tenant in TENANTS}
             assert {
@@ -151,5 +154,7 @@ async def applied(parts: Parts, name: str) -> int:
     return sum(checkpoint.offset for checkpoint in found if checkpoint is not None)
 
 
-async def _is_beyond(parts: Parts, name: str, reached: int) -> bool:
+async def _is_beyond(parts: Parts, name: str, reached: int, feeding: asyncio.Task[None]) -> bool:
+    if feeding.done():
+        await feeding  # why nothing comes any more
     return await applied(parts, name) > reached + 50

@@ -59,7 +59,7 @@ async def test_every_event_counts_once_sealed_repeated_and_whoever_applies_it(
             await append(open_, 60, "second")
             await until(caught_up(open_, projection))
         await append(open_, 30, "third")
-        await until(caught_up(open_, projection), 40)
+        await until(caught_up(open_, projection), 120)
     assert (
         await message_counts(settings, projection)
         == await in_log(open_)
@@ -107,7 +107,7 @@ async def test_lost_values_are_folded_anew_and_nothing_is_read_meanwhile(
         await client.flushdb()
         with pytest.raises(Healing, match="try again"):
             await view.get("acme", "messages")
-        await until(caught_up(open_, projection), 40)
+        await until(caught_up(open_, projection), 120)
         assert await message_counts(settings, projection) == before == await in_log(open_)
         # Another incarnation of the topic: what is at the checkpoint's offset is another record.
         place = place_of(projection.name, 1, 0)
@@ -118,7 +118,7 @@ async def test_lost_values_are_folded_anew_and_nothing_is_read_meanwhile(
             f"{settings.topic_prefix}:view:{{{place}}}:t:acme", mapping={"messages": b'{"n":999}'}
         )
         runner.runtime.prepare_again(0)
-        await until(lambda: _digest_is_right(open_, place), 40)
+        await until(lambda: _digest_is_right(open_, place), 120)
         assert await message_counts(settings, projection) == before
     await client.aclose()
 
@@ -159,7 +159,7 @@ async def test_an_older_copy_of_the_values_is_folded_on_before_anybody_reads_it(
         running(settings, open_, projection) as runner,
         ProjectionReader.open(settings, projection) as view,
     ):
-        await until(lambda: _truth(len(runner.partitions) == 4), 40)
+        await until(lambda: _truth(len(runner.partitions) == 4), 120)
         while len(read) < 3:
             try:
                 read.append(
@@ -185,7 +185,7 @@ async def test_a_raised_version_is_built_beside_the_old_one_which_serves_until_t
                 truth,
                 {tenant: 10 * n for tenant, n in truth.items()},
             )
-            await until(lambda: _live(open_, "versions", 2), 40)
+            await until(lambda: _live(open_, "versions", 2), 120)
             assert await message_counts(settings, new) == {
                 tenant: 10 * n for tenant, n in truth.items()
             }
@@ -227,7 +227,7 @@ async def test_a_rebuild_mends_values_and_running_processes_go_over(
         assert await message_counts(settings, projection) == await in_log(open_)
         await until(lambda: _truth(runner.generation == 2))
         await append(open_, 5, "later")
-        await until(caught_up(open_, projection, 2), 40)
+        await until(caught_up(open_, projection, 2), 120)
     assert await message_counts(settings, projection) == await in_log(open_)
     assert (await verify(settings, projection)).differing == []
     assert await drop(settings, "mended", everything=True) == [1, 2]
@@ -249,7 +249,7 @@ async def test_an_error_stops_it_there_and_mended_it_goes_on(parts: tuple[Settin
         await asyncio.wait_for(runner.run(), 30)
     projection.poison = ""
     async with running(settings, open_, projection):
-        await until(caught_up(open_, projection), 40)
+        await until(caught_up(open_, projection), 120)
     assert await message_counts(settings, projection) == await in_log(open_)
 
 
@@ -268,9 +268,9 @@ async def test_a_topic_that_is_made_anew_is_not_taken_for_the_one_before(
         async with opened(settings) as fresh:
             for count, mark, expected in ((3, "few", 3), (90, "many", 93)):
                 await append(fresh, count, mark)
-                await until(lambda expected=expected: _counted(settings, projection, expected), 40)
+                await until(lambda expected=expected: _counted(settings, projection, expected), 120)
             # Its results are dropped once more when the topic's new id is noticed.
-            report = await until(lambda: _verified(settings, projection), 40)
+            report = await until(lambda: _verified(settings, projection), 120)
             assert report.differing == []
 
 
