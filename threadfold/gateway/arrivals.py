@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from threadfold.gateway.departed import has_departed
 from threadfold.gateway.loop_turns import Turns
 
 logger = logging.getLogger(__name__)
@@ -62,11 +63,11 @@ class Arrivals:
         self._read = read
         self._held = memoryview(b"")
         self._stopped = self._waits = self._paused = False
-        self._body_left, self._body_piece = 0, BODY_PIECE
+        self._plain, self._piece, self._body_left = True, 0, 0
 
     def go_through(self, transport: asyncio.Transport, read: Callable[[memoryview], None]) -> None:
         """From now on what arrives comes from another transport, and somebody else decrypts it."""
-        self._transport, self._read, self._body_piece = transport, read, PIECE
+        self._transport, self._read, self._plain = transport, read, False
 
     def keyed(self) -> bool:
         """Whether it has shown a valid key."""
@@ -94,9 +95,14 @@ class Arrivals:
         while self._held:
             self._read_piece()
 
-    def expect(self, length: int) -> None:
-        """A request's head was read: a body of that length follows; 0: its length is not known."""
+    def expect(self, length: int) -> bool:
+        """A request's head was read: a body of that length follows; 0: its length is not known.
+        False: its client has left before it has sent the body, and is not there to be answered.
+        """
+        if not self._plain:  # bytes of TLS are not those of the body
+            return not has_departed(self._transport, 0)
         self._body_left = length
+        return not has_departed(self._transport, length - len(self._held) - self._piece)
 
     def forget(self) -> None:
         """Nobody is there to be answered."""
@@ -144,9 +150,9 @@ class Arrivals:
     def _read_piece(self) -> None:
         size = SMALL_PIECE
         if self.keyed():
-            size = max(PIECE, min(self._body_left, self._body_piece))
+            size = max(PIECE, min(self._body_left, BODY_PIECE))
         piece, self._held = self._held[:size], self._held[size:]
-        self._body_left = max(0, self._body_left - size)
+        self._piece, self._body_left = len(piece), max(0, self._body_left - size)
         self._read(piece)
 
     def _settle(self) -> None:

@@ -1,4 +1,6 @@
-"""Heads of requests: how large one may be, and what is wrong with one that came whole."""
+"""Heads of requests: how large one may be and how long it may take, and what is wrong with one that
+came whole.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,10 @@ MAX_HEADERS = 256
 MAX_ESCAPES = 8_192
 MAX_PARAMETERS = 256
 """Escapes (``%41``) and parameters of an address: reading them costs far more than their bytes."""
+HEAD_SECONDS = 30.0
+"""Seconds from the start of a connection, or the first byte of a head, to the end of the head."""
+REFUSED_SECONDS = 5.0
+"""The same, for a connection there is no room for."""
 REST_OF_LINE = 100
 """Bytes before a request's address, at most."""
 LONG_ADDRESS = (

@@ -25,8 +25,10 @@ from threadfold.gateway.body_pace import BodyPace
 from threadfold.gateway.connections import LARGE_HEAD, Connections
 from threadfold.gateway.counted import CountedProtocol
 from threadfold.gateway.heads import (
+    HEAD_SECONDS,
     MAX_HEAD,
     MAX_HEADERS,
+    REFUSED_SECONDS,
     announced_length,
     fault_of_coding,
     fault_of_head,
@@ -37,10 +39,6 @@ from threadfold.gateway.problems import last_answer
 from threadfold.gateway.unread_answers import LINGER, Unread
 
 NO_ROOM = "the gateway holds as many connections as it may: try again shortly"
-HEAD_SECONDS = 30.0
-"""Seconds from the start of a connection, or the first byte of a head, to the end of the head."""
-REFUSED_SECONDS = 5.0
-"""The same, for a connection there is no room for."""
 HALF_CLOSED = 2.0
 """Seconds in which a client that has shut its writing side is answered. One that has left looks the
 same: nobody may hold a place for longer.
@@ -285,8 +283,10 @@ class BoundedProtocol(CountedProtocol):
         if len(self.pipeline) >= most:
             self._refuse(503, f"{most} requests wait here for their answers: wait for them")
             raise _Refused
+        if not self._arrivals.expect(announced_length(self.headers)):
+            self._read_no_more(b"")
+            raise _Refused
         super().on_headers_complete()
-        self._arrivals.expect(announced_length(self.headers))
         self._count_waiting()
         self._place()
         self._coming = self.cycle

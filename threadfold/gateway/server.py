@@ -48,7 +48,7 @@ lost, and a balancer answers 502. Where there are too many connections, those th
 before.
 """
 
-ACCEPTED = 16
+ACCEPTED = 8
 """Connections that are accepted in one turn of the event loop. libuv accepts one for each handle on
 a listening socket: with a single handle, whoever opened hundreds of connections a second let all
 new ones wait for seconds where the loop's turns were long.
