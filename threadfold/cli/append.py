@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ from threadfold.service.spill import Drafts, append_drafts
 LIST = 500
 """Events appended at once."""
 
+Line = tuple[int, bytes]
+"""A line and its number in the file."""
+
 
 @click.command()
 @click.argument("tenant")
@@ -42,46 +46,70 @@ def append(tenant: str, conversation: str, file: Path | None, data: Path | None)
     """
     make_key(tenant, conversation)
     settings = load_settings(data)
-    lines = [
-        (number, flat_event(parse_object(line, f"line {number}"), f"line {number}"))
-        for number, line in open_lines(file)
-    ]
+    lines = list(open_lines(file))
+    for line in lines:
+        _flat(line)
     if not lines:
         say("nothing to append: the input is empty")
         return
     run(_append(settings, tenant, conversation, lines))
 
 
-async def _append(
-    settings: Settings, tenant: str, conversation: str, lines: list[tuple[int, dict[str, Any]]]
-) -> None:
+async def _append(settings: Settings, tenant: str, conversation: str, lines: list[Line]) -> None:
     async with ConversationService(settings) as backend:
-        drafter = Drafter(
-            tenant, backend.live_rules(), backend.log.partitions, settings.max_event_bytes
-        )
-        drafts = [_draft(drafter, conversation, number, flat) for number, flat in lines]
-        await backend.check_pinned(_joined(drafts))
+        await _check(backend, tenant, conversation, lines)
         await ensure_tenant(backend.control, tenant)
-        for i in range(0, len(drafts), LIST):
+        done = 0
+        for drafts in _drafts(backend, tenant, conversation, lines):
             try:
-                positions = await append_drafts(backend.log, _joined(drafts[i : i + LIST]))
+                positions = await append_drafts(backend.log, drafts)
             except KafkaUnavailable as error:
-                done = (
-                    f"{i} lines are appended (see the printed positions); from line"
-                    f" {lines[i][0]} on it is unknown: "
-                    if i
+                before = (
+                    f"{done} lines are appended (see the printed positions); from line"
+                    f" {lines[done][0]} on it is unknown: "
+                    if done
                     else ""
                 )
-                raise KafkaUnavailable(f"{done}{error}") from error
+                raise KafkaUnavailable(f"{before}{error}") from error
             for position in positions:
                 print_line(str(position))
             flush()
+            done += len(positions)
 
 
-def _draft(drafter: Drafter, conversation: str, number: int, flat: dict[str, Any]) -> Drafts:
+async def _check(
+    backend: ConversationService, tenant: str, conversation: str, lines: list[Line]
+) -> None:
+    """Check all lines. Their drafts take many times their bytes: none are kept."""
+    excess = [
+        each
+        for drafts in _drafts(backend, tenant, conversation, lines)
+        for each in drafts.pinned_excess
+    ]
+    await backend.check_pinned(Drafts([], [], [], pinned_excess=excess))
+
+
+def _drafts(
+    backend: ConversationService, tenant: str, conversation: str, lines: list[Line]
+) -> Iterator[Drafts]:
+    """The drafts of the lines, :data:`LIST` lines at a time."""
+    rules, partitions = backend.live_rules(), backend.log.partitions
+    drafter = Drafter(tenant, rules, partitions, backend.settings.max_event_bytes)
+    for i in range(0, len(lines), LIST):
+        yield _joined([_draft(drafter, conversation, line) for line in lines[i : i + LIST]])
+
+
+def _flat(line: Line) -> dict[str, Any]:
+    """The event of a line, as far as it can be read without its conversation."""
+    number, text = line
+    return flat_event(parse_object(text, f"line {number}"), f"line {number}")
+
+
+def _draft(drafter: Drafter, conversation: str, line: Line) -> Drafts:
     """Check one line. An error names its number in the file, blank lines counted."""
+    number, _ = line
     try:
-        drafts = drafter.drafts([(conversation, flat)], "line", False, None)
+        drafts = drafter.drafts([(conversation, _flat(line))], "line", False, None)
     except ThreadfoldError as error:
         raise type(error)(str(error).replace("line 1:", f"line {number}:", 1)) from None
     excess = [each._replace(where=f"line {number}") for each in drafts.pinned_excess]

@@ -75,7 +75,7 @@ class Kept:
     @property
     def cause(self) -> str:
         """Why it ended the last time."""
-        return cause(self.log, self.code or 1, self._since)
+        return cause(self.log, 1 if self.code is None else self.code, self._since)
 
     def look(self, pool: Executor) -> str | None:
         """Start it again when its pause is over; returns one sentence when it ended or could not be
@@ -134,6 +134,8 @@ def cause(log: Path, code: int, since: int = 0, otherwise: str = "") -> str:
         return f"the disk of {log.parent} is full: {free / 1e6:.1f} MB are free"
     if code == SIGNALLED + signal.SIGKILL:
         return f"SIGKILL ended it; see {log}"
+    if code == 0:  # it was asked to end: errors that it went on after are no cause
+        return f"see {log}"
     error = last_error(log, since) or otherwise
     return f"{error}; see {log}" if error else f"see {log}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from projections.names import Key, partition_of
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
 from tests.support.command_folder import window_of
-from tests.support.commands import cli, ok, start
+from tests.support.commands import clean_env, cli, ok, start
 from tests.support.conversations import conversations, write_conversations
 from tests.support.worker import until
 
@@ -23,6 +24,17 @@ TIGHT = (
     "working_budget = 600\nkeep_recent_tokens = 200\nmin_messages = 4\nsummary_max_tokens = 150\n"
 )
 """A tenant's policy under which nearly every conversation is compacted."""
+
+
+PEAK = """
+import resource, sys
+from threadfold.cli.main import main
+try:
+    main(sys.argv[1:])
+finally:
+    print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10, file=sys.stderr)
+"""
+"""Runs a command, then says the most memory it had, in MiB (of Linux, which counts in KiB)."""
 
 
 @pytest.fixture(scope="module")
@@ -308,3 +320,24 @@ async def test_following_gives_only_new_summaries_and_ends_with_ctrl_c(
         _, err = await follower.communicate()
     assert follower.returncode == 130
     assert b"Traceback" not in err
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in another unit")
+async def test_a_long_file_is_appended_in_little_more_memory_than_its_bytes(
+    data: Path, worker: Runtime, tmp_path: Path
+) -> None:
+    peaks = []
+    for many in (1, 20_000):
+        file = tmp_path / f"{many}.jsonl"
+        file.write_text('{"role": "user", "content": "Where is my order?"}\n' * many)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", PEAK, "append", "t", f"long-{many}", file, "--data", data),
+            env=clean_env(),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await asyncio.wait_for(process.communicate(), 120)
+        assert len(out.split()) == many, err.decode()
+        peaks.append(int(err.split()[-1]))
+    assert peaks[1] - peaks[0] < 60, peaks

@@ -116,6 +116,7 @@ def test_killed_process_is_named_by_the_signal_and_not_by_a_line_of_its_log(tmp_
     log.write_text("[ERROR] all is lost\n")
     assert cause(log, 137) == f"SIGKILL ended it; see {log}"
     assert cause(log, 1) == f"[ERROR] all is lost; see {log}"
+    assert cause(log, 0) == f"see {log}", "it ended as it was asked to"
     log.write_text("WARN all is well\n| threadfold.compactions | 3 |\n+---+---+\n")
     assert cause(log, 1) == f"see {log}"
 
