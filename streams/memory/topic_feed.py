@@ -125,13 +125,19 @@ class TopicFeed(ABC):
         return self._next
 
     @property
-    def behind(self) -> int:
-        """Records that the store does not have yet, by what the brokers said last."""
+    def ends(self) -> dict[int, int]:
+        """For each partition the offset after its last record, by what the brokers said last; empty
+        while nothing is read.
+        """
         consumer = self._consumer
         if consumer is None:
-            return 0
-        ends = {place.partition: consumer.highwater(place) for place in self._places}
-        return sum(max(0, (end or 0) - self._next.get(p, 0)) for p, end in ends.items())
+            return {}
+        return {place.partition: consumer.highwater(place) or 0 for place in self._places}
+
+    @property
+    def behind(self) -> int:
+        """Records that the store does not have yet, by what the brokers said last."""
+        return sum(max(0, end - self._next.get(p, 0)) for p, end in self.ends.items())
 
     def has(self, positions: Mapping[int, int]) -> bool:
         """Whether the store has everything before these offsets."""

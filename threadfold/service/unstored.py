@@ -7,9 +7,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import takewhile
 
 from projections.errors import QuotaExceeded
 from projections.memory.news import News
@@ -21,17 +22,18 @@ MOST = 400
 PATIENCE = 8.0
 """Seconds that a save waits at most before it is refused."""
 FORGOTTEN = 2.0
-"""Seconds for which a save counts at most: of repeats and of what the fold refuses a store never
-hears.
+"""Seconds after which what a save is to the fold is on the topic. The save counts until the store
+has all that is there then: of repeats and of what the fold refuses it never hears.
 """
 
 
 @dataclass(slots=True)
 class _Saves:
-    """Saves of one request that wait, and since when."""
+    """Saves of one request that wait, and since when; ``ends`` of the topic once it has them."""
 
     count: int
     since: float
+    ends: Mapping[int, int] | None = None
 
 
 class Unstored:
@@ -82,7 +84,9 @@ class Unstored:
         if not self._feed.is_fed or not self._feed.behind:
             self._waiting.clear()
         waiting = self._waiting[tenant]
-        while waiting and waiting[0].since < self._clock() - FORGOTTEN:
+        for one in takewhile(lambda one: one.since < self._clock() - FORGOTTEN, waiting):
+            one.ends = one.ends or self._feed.ends
+        while waiting and waiting[0].ends is not None and self._feed.has(waiting[0].ends):
             waiting.popleft()
         return sum(one.count for one in waiting)
 
