@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterator, Sequence
 from operator import attrgetter
@@ -87,7 +88,8 @@ class Statement(NamedTuple):
 
     def about(self, other: Statement) -> frozenset[str]:
         """Its stems but for the names of its speaker and of the other's."""
-        return self.stems - self.name - other.name
+        names = self.name | other.name
+        return self.stems - names if names else self.stems
 
 
 def is_stated(found: Record | Turn) -> bool:
@@ -141,9 +143,15 @@ def _told_with(stems: frozenset[str], text: str) -> frozenset[str]:
     return frozenset[str]().union(*(own or sentences))
 
 
-def corrections(statements: Sequence[Statement], asked: Collection[str]) -> list[tuple[int, int]]:
+def corrections(
+    statements: Sequence[Statement],
+    asked: Collection[str],
+    by: Collection[int] | None = None,
+    of: Collection[int] | None = None,
+) -> list[tuple[int, int]]:
     """Pairs of places: a statement, and an earlier one of the same speaker that it corrects as far
-    as a question goes. In the order of time.
+    as a question goes. In the order of time. ``by`` and ``of``: the places of those that are asked
+    for, as what corrects and as what is corrected; None: all.
 
     A statement corrects an earlier one that is much alike, if it has all of the question's stems
     that the earlier one has. One that says that something changed needs less. To be alike is
@@ -155,17 +163,23 @@ def corrections(statements: Sequence[Statement], asked: Collection[str]) -> list
     ordered = sorted(statements, key=attrgetter("at", "number"))
     return [
         (later.number, earlier.number)
-        for n, later in enumerate(ordered)
-        for earlier in _corrected(later, ordered[:n], words)
+        for later in ordered
+        if by is None or later.number in by
+        for earlier in _corrected(later, ordered, words, of)
     ]
 
 
 def _corrected(
-    later: Statement, before: Sequence[Statement], asked: frozenset[str]
+    later: Statement,
+    others: Sequence[Statement],
+    asked: frozenset[str],
+    of: Collection[int] | None,
 ) -> Iterator[Statement]:
+    """Those of the others, in the order of time, that a statement corrects; ``of``: see above."""
+    before = itertools.takewhile(lambda one: one.at < later.at, others)
     # What a model saved takes nothing back that a user said.
-    heard = [one for one in before if one.noted or not later.noted]
-    own = [one for one in heard if one.at < later.at and _same_speaker(one, later)]
+    heard = (one for one in before if one.noted or not later.noted)
+    own = [one for one in heard if _same_speaker(one, later)]
     if later.corrects:
         just = [
             one
@@ -173,8 +187,8 @@ def _corrected(
             if one.conversation == later.conversation and later.at - one.at <= SOON
         ]
         last = max((one.at for one in just), default=0)
-        yield from (one for one in just if one.at == last)
-    for one in own:
+        yield from (one for one in just if one.at == last and (of is None or one.number in of))
+    for one in own if of is None else [one for one in own if one.number in of]:
         alike = _alike(one.about(later), later.about(one), MUCH_ALIKE)
         alike = alike and one.stems & asked <= later.stems
         if alike or (later.says_so and _of_one_thing(one, later, asked)):
@@ -214,8 +228,11 @@ def _same_speaker(one: Statement, other: Statement) -> bool:
 
 
 def _alike(one: frozenset[str], other: frozenset[str], least: float = ALIKE) -> bool:
+    needed = least**2 * len(one) * len(other)
+    if min(len(one), len(other)) ** 2 < needed:
+        return False  # not even if one has all of the other
     shared = len(one & other)
-    return shared > 0 and shared**2 >= least**2 * len(one) * len(other)
+    return shared > 0 and shared**2 >= needed
 
 
 def _telling(stems: frozenset[str]) -> bool:

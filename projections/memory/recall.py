@@ -10,12 +10,19 @@ from typing import Literal
 from msgspec import structs
 
 from projections.memory.identity import normalize
-from projections.memory.latest import SHORT, Statement, corrections, is_stated, statement
+from projections.memory.latest import (
+    SHORT,
+    Statement,
+    corrections,
+    is_stated,
+    others_of_kind,
+    statement,
+)
 from projections.memory.planner import SearchPlan
 from projections.memory.raw_turns import Turn
-from projections.memory.recall_scores import Parts, parts_of, recency
+from projections.memory.recall_scores import Parts, Scoring, recency
 from projections.memory.resolution import Record
-from projections.memory.words import stems_of
+from projections.memory.words import is_common, stems_of
 from projections.policy.recall_weights import RecallWeights
 
 Channel = Literal["text", "vectors", "pragmatic_vectors", "tags", "time"]
@@ -191,9 +198,10 @@ def scored(
         facts: how well the text fits and its age alone count.
     """
     best = max((one.fit for one in found), default=0.0) or 1.0
+    scoring = Scoring(plan, now)
     for one in found:
         # Squared, as a cosine is: else age outweighs a text that clearly fits better.
-        one.parts = parts_of(one.found, plan, (one.fit / best) ** 2, now)
+        one.parts = scoring.parts_of(one.found, (one.fit / best) ** 2)
         said = one.found.at if isinstance(one.found, Turn) else one.found.confirmed_at
         one.score = one.fit * recency(said, now) if facts else one.parts.total(weights)
     _raise_latest(found, plan)
@@ -232,6 +240,21 @@ def _asked(plan: SearchPlan) -> list[str]:
     return [stem for query in plan.semantic_queries for stem in stems_of(query)]
 
 
+def stated(
+    channels: Sequence[tuple[Channel, Sequence[Recalled]]],
+    plan: SearchPlan,
+    weights: RecallWeights,
+    now: int,
+    most: int,
+) -> list[Recalled]:
+    """Of what channels found the statements of which it is looked what corrects them: those that
+    fit best, and the short ones of ``most`` results.
+    """
+    shown = scored(joined(channels), plan, weights, now)
+    best = best_statements(channels)
+    return [*best, *other_statements(shown[: min(most, LATEST_AMONG)], best)]
+
+
 def best_statements(
     channels: Iterable[tuple[Channel, Iterable[Recalled]]],
 ) -> list[Recalled]:
@@ -257,6 +280,13 @@ def other_statements(shown: Iterable[Recalled], best: Iterable[Recalled]) -> lis
     ]
 
 
+def telling_words(shown: Iterable[Recalled]) -> list[str]:
+    """The words that say what results are about, and others that may stand in their place."""
+    stems = (stem for one in shown for stem in stems_of(one.found.text))
+    words = list(dict.fromkeys(stem for stem in stems if not is_common(stem)))
+    return words + sorted(others_of_kind(words))
+
+
 def _said(found: Iterable[Recalled]) -> list[Recalled]:
     return [one for one in found if is_stated(one.found) and one.kind in ("record", "turn")]
 
@@ -269,11 +299,9 @@ def correcting(
     """
     all_ = [*shown, *others]
     statements = {one.number: one for one in _statements(all_)}
-    numbers = {
-        later
-        for later, earlier in corrections(list(statements.values()), _asked(plan))
-        if earlier < len(shown) <= later and statements[later].says_so
-    }
+    says_so = {n for n, one in statements.items() if n >= len(shown) and one.says_so}
+    pairs = corrections(list(statements.values()), _asked(plan), says_so, range(len(shown)))
+    numbers = {later for later, _ in pairs}
     return [Recalled(all_[number].found, corrects=True) for number in sorted(numbers)]
 
 

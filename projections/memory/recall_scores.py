@@ -6,7 +6,7 @@ evidence - 0.10 token cost. The weights are policy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import exp, log
 
 from msgspec import Struct
@@ -48,23 +48,45 @@ class Parts(Struct, frozen=True):
         )
 
 
-def parts_of(found: Record | Turn, plan: SearchPlan, semantic: float, now: int) -> Parts:
-    """The parts of a record's or turn's score.
+class Scoring:
+    """Scores what was found for a plan. What that asks for is cut into words once.
 
-    Args:
-        semantic: how well its text fits, where the best of all that was found has 1.
-        now: microseconds since 1970.
+    Args: ``now``: microseconds since 1970.
     """
-    return Parts(
-        semantic=semantic,
-        action=_action(found, plan),
-        temporal=_temporal(found, plan.temporal_filter, now),
-        # How long ago it was said makes a turn no better or worse an answer: measured on long
-        # dialogues, it put newer turns before those that answer (docs/performance.md).
-        recency=0.0 if isinstance(found, Turn) else recency(found.confirmed_at, now),
-        evidence=_evidence(found),
-        token_cost=min(1.0, len(found.text) / LONG),
-    )
+
+    def __init__(self, plan: SearchPlan, now: int) -> None:
+        self._mode, self._times, self._now = plan.mode, plan.temporal_filter, now
+        wanted = (
+            ("tool", plan.tool_hints),
+            ("constraint", plan.required_constraints),
+            ("affordance", plan.required_affordances),
+        )
+        self._wanted = [(kind, list(map(_words, asked))) for kind, asked in wanted if asked]
+
+    def parts_of(self, found: Record | Turn, semantic: float) -> Parts:
+        """The parts of a record's or turn's score.
+
+        Args: ``semantic``: how well its text fits, where the best of all that was found has 1.
+        """
+        return Parts(
+            semantic=semantic,
+            action=self._action(found),
+            temporal=_temporal(found, self._times, self._now),
+            # How long ago it was said makes a turn no better or worse an answer: measured on long
+            # dialogues, it put newer turns before those that answer (docs/performance.md).
+            recency=0.0 if isinstance(found, Turn) else recency(found.confirmed_at, self._now),
+            evidence=_evidence(found),
+            token_cost=min(1.0, len(found.text) / LONG),
+        )
+
+    def _action(self, found: Record | Turn) -> float:
+        if self._mode == "answer":
+            return 0.2
+        tags: Mapping[str, list[str]] = {} if isinstance(found, Turn) else found.tags
+        overlaps = [_overlap(tags.get(kind, ()), asked) for kind, asked in self._wanted]
+        mean = sum(overlaps) / len(overlaps) if overlaps else 0.0
+        bonus = 0.0 if isinstance(found, Turn) else BONUS.get(found.type, 0.0)
+        return min(1.0, mean + bonus)
 
 
 def recency(at: int, now: int) -> float:
@@ -72,25 +94,15 @@ def recency(at: int, now: int) -> float:
     return exp(-log(2) * max(0, now - at) / HALF_LIFE)
 
 
-def _action(found: Record | Turn, plan: SearchPlan) -> float:
-    if plan.mode == "answer":
-        return 0.2
-    tags: Mapping[str, list[str]] = {} if isinstance(found, Turn) else found.tags
-    wanted = (
-        ("tool", plan.tool_hints),
-        ("constraint", plan.required_constraints),
-        ("affordance", plan.required_affordances),
-    )
-    overlaps = [_overlap(tags.get(kind, ()), asked) for kind, asked in wanted if asked]
-    mean = sum(overlaps) / len(overlaps) if overlaps else 0.0
-    bonus = 0.0 if isinstance(found, Turn) else BONUS.get(found.type, 0.0)
-    return min(1.0, mean + bonus)
+def _words(text: str) -> str:
+    """A text's words in one: a string keeps its hash, and this is looked up for each result."""
+    return " ".join(words_of(text))
 
 
-def _overlap(tags: list[str] | tuple[str, ...], asked: list[str]) -> float:
+def _overlap(tags: Sequence[str], asked: Sequence[str]) -> float:
     """The share of what is asked for that the tags have."""
-    own = {tuple(words_of(tag)) for tag in tags}
-    return sum(tuple(words_of(one)) in own for one in asked) / len(asked)
+    own = set(map(_words, tags))
+    return sum(one in own for one in asked) / len(asked)
 
 
 def _temporal(found: Record | Turn, asked: TemporalFilter | None, now: int) -> float:

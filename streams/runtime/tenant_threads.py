@@ -8,8 +8,10 @@ from typing import ParamSpec, TypeVar
 
 from streams.runtime.fair_limit import FairLimit
 
-MOST = 3
-"""Fewer than the event loop has: what else needs a thread finds one."""
+MOST = 2
+"""Fewer than the event loop has: what else needs a thread finds one. And threads share the
+interpreter's lock: three that are busy in Python let the loop wait twice as long as two.
+"""
 P = ParamSpec("P")
 T = TypeVar("T")
 

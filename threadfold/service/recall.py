@@ -14,23 +14,19 @@ from functools import partial
 from typing import NamedTuple
 
 from projections.errors import EmbeddingsUnavailable, Healing, KafkaUnavailable, WaitTimedOut
-from projections.memory.latest import others_of_kind
 from projections.memory.planner import ActionState, Mode, SearchPlan, asked_text, make_plan
 from projections.memory.private_text import all_without_private
 from projections.memory.recall import (
     CHANNELS,
-    LATEST_AMONG,
     Channel,
     Recalled,
-    best_statements,
     correcting,
     joined,
-    other_statements,
     scored,
+    stated,
+    telling_words,
 )
-from projections.memory.resolution import Record
 from projections.memory.slots import named_slots
-from projections.memory.words import is_common, stems_of
 from projections.names import Key, make_key, parse_position
 from projections.policy.recall_weights import RecallWeights
 from streams.memory.search_models import RULES, Imagined, Planned, SearchModels
@@ -161,17 +157,26 @@ class Recall:
             nothing = make_plan(ActionState(query="", now=now, mode=question.mode))
             return Answer([], Sought(nothing, {}, RULES, None, {}))
         channels, sought = await self.channels(question, now)
+        tenant, plan, most = question.only.tenant, sought.plan, question.most(sought.plan)
         if not question.facts:
-            shown = scored(joined(channels), sought.plan, weights, now)
-            best = best_statements(channels)
-            most = min(question.most(sought.plan), LATEST_AMONG)
-            stated = [*best, *other_statements(shown[:most], best)]
-            channels.append(("text", await self._corrections(question, sought, stated)))
-        wanted = replace(question.only, kinds=_kinds(question))
-        composites = await self.apart(wanted.tenant, self._composites, wanted, channels)
-        one_list = joined(channels, composites)
-        found = scored(one_list, sought.plan, weights, now, facts=question.facts)
-        return Answer(found[: question.most(sought.plan)], sought)
+            said = await self.apart(tenant, stated, channels, plan, weights, now, most)
+            channels.append(("text", await self._corrections(question, sought, said)))
+        found = await self.apart(tenant, self._ranked, question, channels, plan, weights, now)
+        return Answer(found[:most], sought)
+
+    def _ranked(
+        self,
+        question: Question,
+        channels: Sequence[tuple[Channel, Sequence[Recalled]]],
+        plan: SearchPlan,
+        weights: RecallWeights,
+        now: int,
+    ) -> list[Recalled]:
+        """One list of what the channels found and its composites, best first."""
+        only = replace(question.only, kinds=_kinds(question))
+        found = {one.id for _, hits in channels for one in hits if one.kind == "record"}
+        composites = self._store.composites_of(only, found) if found else []
+        return scored(joined(channels, composites), plan, weights, now, facts=question.facts)
 
     async def channels(
         self, question: Question, now: int
@@ -213,12 +218,10 @@ class Recall:
         self, question: Question, sought: Sought, shown: Sequence[Recalled]
     ) -> list[Recalled]:
         """What says that something changed which is shown, in other words than the question."""
-        stems = (stem for one in shown for stem in stems_of(one.found.text))
-        words = list(dict.fromkeys(stem for stem in stems if not is_common(stem)))
-        words += sorted(others_of_kind(words))
+        only, others = question.only, list[Recalled]()
+        words = await self.apart(only.tenant, telling_words, shown)
         if not words:
             return []
-        only, others = question.only, list[Recalled]()
         if kinds := _kinds(question):
             wanted = replace(only, kinds=kinds)
             hits = await self.apart(only.tenant, self._store.search, wanted, words, CORRECTIONS)
@@ -227,7 +230,7 @@ class Recall:
             said = await self.apart(only.tenant, self._turns.search, only, words, CORRECTIONS)
             gone = await self._gone(only, said)
             others += [Recalled(hit.turn) for hit in said if _event(hit, only) not in gone]
-        return correcting(shown, others, sought.plan)
+        return await self.apart(only.tenant, correcting, shown, others, sought.plan)
 
     async def _gone(self, only: Filter, hits: Iterable[TurnHit]) -> set[tuple[Key, int]]:
         """The turns among them that taught what no longer stands."""
@@ -261,9 +264,8 @@ class Recall:
         def search(words: list[str]) -> list[Hit]:
             return self._store.search(only, words, count)
 
-        channels: list[tuple[Channel, list[Recalled]]] = [
-            ("text", [_recalled(hit) for hit in with_slots(plan, search)])
-        ]
+        by_words = [_recalled(hit) for hit in with_slots(plan, search)]
+        channels: list[tuple[Channel, list[Recalled]]] = [("text", by_words)]
         if question.facts:
             return channels
         tags = tags_asked(plan, question.failures)
@@ -276,13 +278,6 @@ class Recall:
             page = self._store.page(within(only, asked), None, count)
             channels.append(("time", [Recalled(record) for record in page]))
         return channels
-
-    def _composites(
-        self, only: Filter, channels: Sequence[tuple[Channel, Sequence[Recalled]]]
-    ) -> list[Record]:
-        """The composites of what was found."""
-        found = {one.id for _, hits in channels for one in hits if one.kind == "record"}
-        return self._store.composites_of(only, found) if found else []
 
     async def _by_vectors(
         self,

@@ -45,6 +45,16 @@ def given_out(answer: Answer, max_tokens: int | None) -> Given:
     return Given(kept, tokens, for_prompt)
 
 
+def answered(
+    answer: Answer, max_tokens: int | None, *, explain: bool = False
+) -> tuple[Given, dict[str, Any]]:
+    """What of an answer is given out, and its document. Texts' tokens are counted: not for an event
+    loop.
+    """
+    given = given_out(answer, max_tokens)
+    return given, search_document(answer, given, explain=explain)
+
+
 def search_document(answer: Answer, given: Given, *, explain: bool = False) -> dict[str, Any]:
     """What is given out as the public interface has it."""
     document: dict[str, Any] = {

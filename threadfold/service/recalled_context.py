@@ -166,7 +166,8 @@ async def _background(
     """What is relevant to a question, of what the window does not show."""
     answer = await memories.ask(question)
     found = [one for one in answer.found if not _is_shown(one, reader.conversation, shown)]
-    return background(found, reader.recall_tokens), answer.away
+    apart = memories.recall.apart
+    return await apart(reader.tenant, background, found, reader.recall_tokens), answer.away
 
 
 def _is_shown(one: Recalled, conversation: str, shown: set[str]) -> bool:

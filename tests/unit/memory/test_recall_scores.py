@@ -15,7 +15,7 @@ from projections.memory.identity import Scope, normalize
 from projections.memory.planner import ActionState, SearchPlan, make_plan
 from projections.memory.raw_turns import Turn
 from projections.memory.recall import Recalled, joined, scored
-from projections.memory.recall_scores import parts_of
+from projections.memory.recall_scores import Parts, Scoring
 from projections.memory.resolution import Record, Use
 from projections.policy.recall_weights import RecallWeights
 from tests.support.taught import said
@@ -50,6 +50,10 @@ def turn(text: str, position: str = "0-1", conversation: str = "c1", at: int = N
 
 def acting(**more: Any) -> SearchPlan:
     return make_plan(ActionState(query="Send the report", now=NOW, **more))
+
+
+def parts_of(found: Record | Turn, plan: SearchPlan, semantic: float, now: int) -> Parts:
+    return Scoring(plan, now).parts_of(found, semantic)
 
 
 def test_an_answer_weighs_text_time_age_evidence_and_length() -> None:

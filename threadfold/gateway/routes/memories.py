@@ -34,7 +34,7 @@ from threadfold.schemas.structs import NAME
 from threadfold.service.erasure_receipt import Store
 from threadfold.service.memories import MAX_LISTED, Memories
 from threadfold.service.recall import Question
-from threadfold.service.recall_answers import given_out, search_document
+from threadfold.service.recall_answers import answered
 from threadfold.service.whose import Whose
 
 MOST = 500
@@ -176,10 +176,12 @@ async def post_search(request: Request, caller: Caller, body: MemorySearch) -> d
     )
     memories = _memories(request, caller)
     answer = await memories.ask(question)
-    given = given_out(answer, body.max_tokens)
+    given, document = await memories.recall.apart(
+        only.tenant, answered, answer, body.max_tokens, explain=body.explain
+    )
     if only.as_of is None:
         memories.use_counts.note(given.found, given.for_prompt)
-    return search_document(answer, given, explain=body.explain)
+    return document
 
 
 @_read("GET", "/v1/memories", "List memories", Answer(answers.Memories, example=answers.PAGE))
