@@ -6,7 +6,9 @@ announced first, then events, then control and keys. Redis holds nothing that is
 topics.
 
 A backup that follows another has, of topics that are not compacted, the records since. Compacted
-topics are whole in each: what was deleted of them may be gone without a trace by then.
+topics are whole in each: what was deleted of them may be gone without a trace by then. Of keys it
+has those that stand (``streams.maintenance.newest_keys``). Control has nothing of conversations,
+and a tenant's newest record is not always the one that counts: all of it is saved.
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ from streams.maintenance.backup_files import (
     write_manifest,
     write_private,
 )
+from streams.maintenance.newest_keys import newest_keys
 from streams.settings.settings import Settings
 
 ORDER = ("summaries", "memories", "events", "control", "keys")
@@ -90,8 +93,9 @@ async def export(
         topics: dict[str, list[SavedPartition]] = {}
         for name, found in parts.items():
             topics[name] = []
+            wanted = (await newest_keys(settings, found[0].end)).stands if name == "keys" else None
             for number, part in enumerate(found):
-                saved = await export_partition(settings, SAVED[name], number, part, folder)
+                saved = await export_partition(settings, SAVED[name], number, part, folder, wanted)
                 if saved.last is None:
                     saved = msgspec.structs.replace(saved, last=lasts.get((name, number)))
                 topics[name].append(saved)

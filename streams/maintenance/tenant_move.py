@@ -31,9 +31,8 @@ from streams.log.topic_copies import (
     PartitionWriter,
     extents,
     keep_timestamps,
-    read_partition,
 )
-from streams.maintenance.backup import Progress, check_beginning, each, export_partition
+from streams.maintenance.backup import Progress, check_beginning, export_partition
 from streams.maintenance.backup_files import (
     PARTIAL,
     SAVED,
@@ -46,6 +45,7 @@ from streams.maintenance.backup_files import (
     write_manifest,
 )
 from streams.maintenance.log_copy import LogCopy, is_of_erased, relocated_erasure
+from streams.maintenance.newest_keys import NewestKeys, newest_keys
 from streams.maintenance.position_map import PositionMap
 from streams.maintenance.repartition import COPY, refuse_workers
 from streams.settings.quotas import Tenant
@@ -82,13 +82,11 @@ async def export_tenant(
     await control.stop()
     state.tenant(tenant)
     with new_folder(folder):
-        table = KeyTable()
-        (part,) = await extents(settings, "keys")
-        async for record in each(read_partition(settings, settings.topic("keys"), 0, part.end)):
-            table.put(record.key or b"", record.value)
-        wanted = _wanted(tenant, state, table)
         parts = {name: await extents(settings, name) for name in GOES}
         check_beginning(settings, parts["events"])
+        # As of the end of the keys that go: what is erased by then goes in neither topic.
+        newest = await newest_keys(settings, parts["keys"][0].end)
+        wanted = _wanted(tenant, state, newest)
         total, done = sum(part.end for part in parts["events"]), 0
         topics: dict[str, list[SavedPartition]] = {}
         for name, found in parts.items():
@@ -105,13 +103,13 @@ async def export_tenant(
         return manifest
 
 
-def _wanted(tenant: str, state: State, table: KeyTable) -> dict[str, Callable[[Copied], bool]]:
+def _wanted(tenant: str, state: State, newest: NewestKeys) -> dict[str, Callable[[Copied], bool]]:
     """Which records of each topic go."""
     begin = f"{tenant}/".encode()
 
     def event(record: Copied) -> bool:
         key = parse_key(record.key or b"")
-        return key is not None and key.tenant == tenant and not is_of_erased(table, record)
+        return key is not None and key.tenant == tenant and not is_of_erased(newest.table, record)
 
     def control(record: Copied) -> bool:
         kind, _, name = (record.key or b"").decode("utf-8", "replace").partition("/")
@@ -121,7 +119,7 @@ def _wanted(tenant: str, state: State, table: KeyTable) -> dict[str, Callable[[C
         return own or (kind == "generation" and name in ("live", str(state.live)))
 
     def keys(record: Copied) -> bool:
-        return (record.key or b"").startswith(begin)
+        return (record.key or b"").startswith(begin) and newest.stands(record)
 
     return {"events": event, "control": control, "keys": keys}
 
@@ -223,7 +221,8 @@ def _check_masters(settings: Settings, backup: Backup) -> None:
     """Raise KeyUnusable where one of the tenant's data keys cannot be unwrapped here."""
     table, masters = KeyTable(), master_keys_of(settings)
     for record in _records(backup, "keys"):
-        table.put(record.key or b"", record.value)
+        with contextlib.suppress(ValueError):  # every process skips it
+            table.put(record.key or b"", record.value)
     seen: set[str] = set()
     for conversation, one in table.all():
         if one.master not in seen:

@@ -14,6 +14,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from projections.names import Key
 from streams.log.topics import partition_count
+from streams.maintenance.backup_files import read_lines
 from streams.maintenance.verify import verify
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
@@ -64,6 +65,17 @@ async def records(settings: Settings, name: str) -> list[tuple[Any, ...]]:
         return sorted(found)
     finally:
         await consumer.stop()
+
+
+def exported_keys(folder: Path) -> set[tuple[str, bool]]:
+    """Of the keys topic in an export: the conversation of each record, and whether it is a data
+    key's; fails the test where a record has no value, or a key has two.
+    """
+    found = [row for rows in read_lines(folder / "keys-00000.jsonl.gz") for row in rows]
+    places = [row.key or b"" for row in found]
+    assert all(row.value for row in found) and len(places) == len(set(places)), places
+    parts = [place.decode().rsplit("/", 1) for place in places]
+    return {(conversation, name != "erased") for conversation, name in parts}
 
 
 def id_of(record: tuple[Any, ...]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from projections.errors import Erased
 from projections.names import Key, Position
 from projections.storage.snapshots import take_snapshot
 from streams.encryption.master_keys import new_master
@@ -20,12 +21,24 @@ from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
 from tests.conftest import fresh_settings
 from tests.support.commands import cli, ok
+from tests.support.erasure import no_text
 from tests.support.generations import open_generation
 from tests.support.lost_redis import flush
-from tests.support.moved_logs import PLAIN, SEALED, differing, folder_of, id_of, records, talk
+from tests.support.moved_logs import (
+    PLAIN,
+    SEALED,
+    differing,
+    exported_keys,
+    folder_of,
+    id_of,
+    records,
+    talk,
+)
 from tests.support.pipeline import POLICY, applied, settled
 from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
+from threadfold.service.conversations import ConversationService
+from threadfold.service.erasure import Eraser
 
 
 @pytest.fixture
@@ -190,6 +203,39 @@ async def test_backups_that_follow_one_another_are_restored_together(
     folder = folder_of(strange, tmp_path / "strange")
     ran = await cli("backup", "export", tmp_path / "y", "--since", full, "--data", folder)
     assert ran.code == 1 and f"is not the one that {full} was made of" in ran.said
+
+
+async def test_a_backup_made_after_an_erasure_has_no_key_of_what_was_erased(
+    stack: EmbeddedStack, tmp_path: Path
+) -> None:
+    first = fresh_settings(stack, master_keys=new_master("drill"))
+    await flush(first)
+    await create_topics(first)
+    await open_generation(first, {}, sealed={"encryption": True})
+    say = {"type": "message", "role": "user", "content": "I live in Oslo."}
+    data, saved = folder_of(first, tmp_path / "data"), tmp_path / "saved"
+    async with running_worker(first), ConversationService(first) as service:
+        await service.append("sealed", [("gone", say), ("stays", say)])
+        await ok("backup", "export", tmp_path / "before", "--data", data)
+        await Eraser(service, no_text).conversation("sealed", "gone")
+        assert len(await records(first, "keys")) > 4, "the broker has dropped nothing yet"
+        await ok("backup", "export", saved, "--data", data)
+        await ok(
+            "backup", "export", tmp_path / "next", "--since", tmp_path / "before", "--data", data
+        )
+    for folder in (saved, tmp_path / "next"):
+        assert exported_keys(folder) == {("sealed/gone", False), ("sealed/stays", True)}
+    await ok("backup", "check", saved)
+
+    second = fresh_settings(stack, master_keys=first.master_keys)
+    await flush(second)
+    await ok("backup", "import", tmp_path / "next", "--data", folder_of(second, tmp_path / "other"))
+    async with running_worker(second) as runtime, ConversationService(second) as service:
+        await settled(runtime, Key("sealed", "stays"))
+        assert "Oslo" in str(await service.history("sealed", "stays"))
+        with pytest.raises(Erased):
+            await service.history("sealed", "gone")
+        assert await differing(runtime) == []
 
 
 async def windows(runtime: Runtime) -> dict[Key, bytes]:

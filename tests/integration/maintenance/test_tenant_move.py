@@ -9,7 +9,7 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 
-from projections.errors import InvalidBackup
+from projections.errors import Erased, InvalidBackup
 from projections.names import Key
 from streams.encryption.master_keys import new_master
 from streams.log.clients import admin_client
@@ -21,6 +21,7 @@ from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.integration.maintenance.test_repartition import no_workers
 from tests.support.commands import cli, ok
+from tests.support.erasure import no_text
 from tests.support.generations import open_generation
 from tests.support.lost_redis import flush
 from tests.support.moved_logs import (
@@ -29,6 +30,7 @@ from tests.support.moved_logs import (
     announced,
     caught_up,
     differing,
+    exported_keys,
     folder_of,
     records,
     shown,
@@ -38,6 +40,7 @@ from tests.support.worker import running_worker
 from threadfold.cli.common import open_control
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.service.conversations import ConversationService
+from threadfold.service.erasure import Eraser
 
 SAY = {"type": "message", "role": "user", "content": "I was here before. I like tea."}
 RESIDENTS = [Key("resident", f"r{i}") for i in range(6)]
@@ -130,14 +133,42 @@ async def test_a_tenant_is_the_same_elsewhere_and_the_others_stay_as_they_were(
     assert same and all(times[row[4]] == row[2] for row in same), "events keep their times"
 
 
-async def test_a_control_record_that_cannot_be_read_moves_no_tenant_wrongly_and_stops_none(
+async def test_the_keys_of_erased_conversations_do_not_go(
+    stack: EmbeddedStack, tmp_path: Path
+) -> None:
+    first = fresh_settings(stack, master_keys=new_master("both"))
+    await opened(first, "sealed", {"encryption": True})
+    folder = tmp_path / "sealed"
+    async with running_worker(first), ConversationService(first) as service:
+        await service.append("sealed", [("gone", SAY), ("stays", SAY)])
+        await Eraser(service, no_text).conversation("sealed", "gone")
+        data = folder_of(first, tmp_path / "data")
+        await ok("tenants", "export", "sealed", folder, "--data", data)
+    assert exported_keys(folder) == {("sealed/gone", False), ("sealed/stays", True)}
+
+    second = fresh_settings(stack, master_keys=first.master_keys)
+    await opened(second, "resident")
+    await ok("tenants", "import", folder, "--data", folder_of(second, tmp_path / "other"))
+    async with running_worker(second) as runtime, ConversationService(second) as service:
+        await caught_up(runtime)
+        assert "tea" in str(await service.history("sealed", "stays"))
+        with pytest.raises(Erased):
+            await service.history("sealed", "gone")
+        assert await differing(runtime) == []
+
+
+async def test_a_record_that_cannot_be_read_moves_no_tenant_wrongly_and_stops_none(
     stack: EmbeddedStack, settings: Settings, tmp_path: Path
 ) -> None:
     await opened(settings, "mover", {"working_budget": 9000})
     producer = AIOKafkaProducer(bootstrap_servers=settings.kafka)
     await producer.start()
-    for key, value in ((b"generation/live", b"no number"), (b"tenant/mover", b"{")):
-        await producer.send_and_wait(settings.topic("control"), value, key)
+    for topic, key, value in (
+        ("control", b"generation/live", b"no number"),
+        ("control", b"tenant/mover", b"{"),
+        ("keys", b"mover/c/erased", b"{"),
+    ):
+        await producer.send_and_wait(settings.topic(topic), value, key)
     await producer.stop()
     moved, other = tmp_path / "moved", fresh_settings(stack)
     await ok("tenants", "export", "mover", moved, "--data", folder_of(settings, tmp_path / "data"))
