@@ -21,6 +21,10 @@ MAX_DEPTH = 500
 own check names the event.
 """
 _EXPLAINED = 1 << 20
+_NESTED = frozenset((dict, list))
+"""The types of decoded values that hold others. To look a type up takes a fifth of ``isinstance``,
+of which a body asks for each of its values.
+"""
 _ARRAY = re.compile(rb"[ \t\r\n]*\[")
 _HALF_PAIR, _AT_END = re.compile(rb"\\u[dD][89abAB]"), 12
 """Where a text ends soon after half of a surrogate pair, the decoder says that it is truncated."""
@@ -176,9 +180,9 @@ def _keys(value: object, what: str) -> int:
         for one in level:
             if isinstance(one, dict):
                 count += len(one)
-                inner += [item for item in one.values() if isinstance(item, dict | list)]
+                inner += [item for item in one.values() if type(item) in _NESTED]
             elif isinstance(one, list):
-                inner += [item for item in one if isinstance(item, dict | list)]
+                inner += [item for item in one if type(item) in _NESTED]
         level = inner
     return count
 

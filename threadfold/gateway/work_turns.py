@@ -92,3 +92,4 @@ def timed(
             yield waits_for
         except BaseException as thrown:  # noqa: BLE001 (it is the work's to handle)
             error = thrown
+        waits_for = None  # a future keeps its error, which refers to this frame

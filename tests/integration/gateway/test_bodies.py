@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
+from projections.errors import ThreadfoldError
 from tests.support.gateway import Client, is_problem, say
 from threadfold.gateway.declaration import Route
 from threadfold.gateway.routes import TABLE
@@ -49,6 +52,45 @@ async def test_a_body_of_another_form_is_refused_with_a_problem(call: Client, ro
         answer = await call(route.method, path_of(route), body.encode(), headers=headers)
         assert 400 <= answer.status_code < 500, (body, answer.text)
         assert answer.json()["detail"], body
+
+
+LARGE = 900_000
+REFUSED = {
+    "a long text": ("memories", b'{"text":"' + b"a" * LARGE + '\U0001f600"}'.encode()),
+    "an unknown field": ("conversations/odd/close", b'{"' + b"k" * LARGE + b'":1}'),
+    "a long value": ("conversations/odd/rollback", b'{"to":"' + b"k" * LARGE + b'"}'),
+    "an unknown field of a message": (
+        "conversations/odd/messages",
+        b'[{"role":"user","content":"' + b"a" * LARGE + b'","k":1}]',
+    ),
+    "no JSON": ("memories", b'{"text":"' + b"a" * LARGE + b'\x01"}'),
+}
+
+
+def errors_to_collect() -> list[str]:
+    """The errors of ours that only the collector frees, each with all that its frames hold."""
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        gc.collect()
+        return [str(one)[:60] for one in gc.garbage if isinstance(one, ThreadfoldError)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+
+
+@pytest.mark.parametrize("why", REFUSED)
+async def test_nothing_of_a_refused_body_waits_for_the_collector(call: Client, why: str) -> None:
+    route, body = REFUSED[why]
+    headers = {"Content-Type": "application/json"}
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):  # what one request leaves may be in use until the next one
+            answer = await call("POST", f"/v1/{route}", body, headers=headers)
+            assert answer.status_code in (400, 422)
+        assert errors_to_collect() == []
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("route", ["close", "compact"])

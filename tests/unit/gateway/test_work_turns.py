@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from starlette.requests import ClientDisconnect
 
 from tests.support.busy import busy
+from tests.support.worker import until
 from threadfold.gateway.loop_turns import MOST_OWED
 from threadfold.gateway.work_turns import WorkTurns, timed
 
@@ -102,3 +106,27 @@ async def test_errors_and_cancellations_reach_the_work_and_who_waits_for_it() ->
 
     with pytest.raises(TimeoutError):
         await WorkTurns().work("a", fails)
+
+
+async def test_what_failed_work_held_is_free_at_once() -> None:
+    """Until the collector looked, a megabyte a refused body lay about."""
+
+    class Body:
+        pass
+
+    held = list[weakref.ref[Body]]()
+
+    def refuse(body: Body) -> None:
+        held.append(weakref.ref(body))
+        raise ValueError("it is refused")
+
+    async def work() -> None:
+        await asyncio.to_thread(refuse, Body())
+
+    gc.disable()
+    try:
+        with suppress(ValueError):
+            await timed(work(), list[float]().append)
+        await until(lambda: asyncio.sleep(0, held[0]() is None), 5)
+    finally:
+        gc.enable()
