@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -51,11 +51,18 @@ class Checkpoint:
     unverified: bool = False
     ahead: int = -1
     rollbacks: tuple[tuple[str, int], ...] = ()
+    ahead_ms: int = field(default=-1, compare=False)
+    """The ``timestamp`` up to ``ahead``, where this process folded it; not stored."""
 
     @property
     def latest(self) -> int:
         """The offset up to which windows are folded that are not being restored."""
         return max(self.offset, self.ahead)
+
+    @property
+    def latest_ms(self) -> int:
+        """The time up to which they are folded, as far as this process knows."""
+        return max(self.timestamp, self.ahead_ms) if self.restoring else self.timestamp
 
     def includes(self, offset: int, whose: Key | str | None) -> bool:
         """Whether a conversation's window includes everything up to ``offset``; of a tenant's name:
@@ -65,6 +72,12 @@ class Checkpoint:
             return offset <= self.offset
         waiting = [name for name, at in self.rollbacks if at <= offset]
         return offset <= self.ahead and not _is_among(whose, waiting)
+
+    def applied_to(self, key: Key) -> int:
+        """The offset up to which the window of a conversation is folded."""
+        name = str(key)
+        waits = (at for one, at in self.rollbacks if one == name)
+        return min((self.latest, *(at - 1 for at in waits))) if self.restoring else self.latest
 
     @property
     def restoring(self) -> bool:

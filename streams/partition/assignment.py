@@ -214,15 +214,16 @@ class Assignment(ABC, Generic[P]):
         return (known or 0) - 1 - partition.checkpoint.offset
 
     async def left(self, partition: P) -> int:
-        """How much a partition has still to fold; not 0 where that is not known yet. Raises
-        KafkaUnavailable.
+        """How much a partition has still to fold, but for conversations that are being restored;
+        not 0 where that is not known yet. Raises KafkaUnavailable.
         """
-        lag, queue = self.lag(partition), self._queues.get(partition.number)
+        ahead = partition.checkpoint.latest - partition.checkpoint.offset
+        lag, queue = self.lag(partition) - ahead, self._queues.get(partition.number)
         if lag <= 0 or queue is None or queue.held:
             return lag
         # Nothing of it is queued: it may be marks of transactional producers, for which no record
         # comes.
-        return (await self.log.last_records())[partition.number] - 1 - partition.checkpoint.offset
+        return (await self.log.last_records())[partition.number] - 1 - partition.checkpoint.latest
 
     def folded(self) -> dict[int, int]:
         """The offset up to which each partition is folded."""

@@ -201,7 +201,7 @@ class Restores:
                 if name not in names
             ]
         if done is None:
-            return replace(before, ahead=ahead, rollbacks=tuple(known))
+            return replace(before, ahead=ahead, rollbacks=tuple(known), ahead_ms=last.timestamp)
         return Checkpoint(
             before.revision,
             done.offset,
@@ -210,6 +210,7 @@ class Restores:
             before.target,
             ahead=ahead,
             rollbacks=tuple(known),
+            ahead_ms=last.timestamp,
         )
 
     def clear(self) -> None:

@@ -226,12 +226,11 @@ class StillDue:
             )
         if self._known is None and self._ends is not None:
             self._known = await self._ends()
-        if self._known is not None and checkpoint.offset + 1 < self._known.get(
-            request.partition, 0
-        ):
+        end = 0 if self._known is None else self._known.get(request.partition, 0)
+        if not checkpoint.includes(end - 1, key):
             raise Healing(
-                f"partition {request.partition} is not applied up to where it ended when its"
-                " requests came here"
+                f"{key} of partition {request.partition} is not applied up to where that ended when"
+                " its requests came here"
             )
         if HEAD not in fields:
             return False

@@ -187,7 +187,7 @@ class Projector(Folder[Partition]):
         # While there is more to fold, or how much is not known yet, time stands where the log has
         # been folded to.
         left = await self.runtime.left(partition)
-        await fire_timers(partition, partition.checkpoint.timestamp if left else _now_ms())
+        await fire_timers(partition, partition.checkpoint.latest_ms if left else _now_ms())
         self._consider_snapshots(partition)
 
     def taken_over(self, partition: Partition) -> None:

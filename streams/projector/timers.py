@@ -39,7 +39,8 @@ async def fire_timers(partition: Partition, now_ms: int) -> None:
     Only for the live generation's owner, and without ``partition.turn``, which is taken here (the
     append itself is outside of it: nothing folds or waits for it). ``now_ms`` is the present for a
     partition that is folded to its end, and its checkpoint's time for one that is behind: what is
-    not folded yet may be the message that keeps a session open.
+    not folded yet may be the message that keeps a session open. Conversations that are being
+    restored wait, others do not wait for them.
 
     Raises:
         Fenced: the partition is another's now; nothing was appended.
@@ -76,6 +77,8 @@ async def _look(partition: Partition, now_ms: int) -> list[tuple[Key, dict[str, 
         later[key] = now_ms + AGAIN_MS
         if (
             window is None
+            # A message that keeps its session open may wait behind its rollback.
+            or not partition.checkpoint.includes(partition.checkpoint.latest, key)
             # Of a record that somebody put into another partition than its key's: what is appended
             # would never come here.
             or partition_of(key, partition.log.partitions) != partition.number

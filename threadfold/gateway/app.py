@@ -246,7 +246,7 @@ class Gateway:
                 state.live.on_kept(_charging(backend, quotas))
                 tenants = _metrics_of_tenants(quotas)
                 backend.on_drafts = _admitting(quotas, tenants)
-                backend.unfolded = Unfolded(backend.windows.applied)
+                backend.unfolded = Unfolded(backend.windows.checkpoint)
                 state.metrics.follow(quotas, backend.windows.cache, self._settings)
                 self._reporter = Reporter(tenants, self._settings, GATEWAYS)
                 self._reporter.start()

@@ -250,7 +250,7 @@ class ConversationReader:
             await self.wait_for(self._own_position(key, after), timeout, whose=key)
         document = await self._context(key, fmt, max_tokens)
         partition = partition_of(key, self.log.partitions)
-        document = self._lag.stamped(document, partition, self.windows.served(partition))
+        document = self._lag.stamped(document, partition, self.windows.served_of(key))
         return name_halt(document, self.control.state, partition)
 
     async def _context(self, key: Key, fmt: str, max_tokens: int | None) -> bytes:

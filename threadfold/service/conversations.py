@@ -31,7 +31,7 @@ from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter, Item, 
 from threadfold.service.erasure_receipt import Receipts
 from threadfold.service.spill import Drafts, append_drafts
 from threadfold.service.stored_windows import Owner
-from threadfold.service.unfolded import Room, Unfolded, room_in
+from threadfold.service.unfolded import Room, Unfolded, room_in, weights_of
 
 T = TypeVar("T")
 PROCESSES = min(2, os.cpu_count() or 1)
@@ -132,7 +132,10 @@ class ConversationService(ConversationReader):
             else:
                 drafts = drafter.drafts(items, noun, operator, id_seed, conditions)
             await self.check_pinned(drafts)
-            async with room_in(self.unfolded, tenant, len(drafts.records)) as room:
+            # A rollback may be much work for the workers, each: none goes before others.
+            work = sum(weights_of(drafts.records))
+            waits = work > len(drafts.records)
+            async with room_in(self.unfolded, tenant, work, waits=waits) as room:
                 return await self._append(tenant, drafts, span, room)
 
     async def append_body(
@@ -161,7 +164,7 @@ class ConversationService(ConversationReader):
             # Whoever waits for room has cost little when its client leaves.
             async with room_in(self.unfolded, tenant, body.items_at_first(), waits=True) as room:
                 drafts = await self._drafts_of(tenant, body, id_seed, conditions)
-                await room.fit(len(drafts.records))
+                await room.fit(sum(weights_of(drafts.records)))
                 await self.check_pinned(drafts)
                 names = [record.key.conversation for record in drafts.records]
                 if first is not None:
@@ -196,7 +199,8 @@ class ConversationService(ConversationReader):
                 made, drafts = await asyncio.to_thread(make, drafter, *args)
             if first is not None:
                 await first(made)
-            async with room_in(self.unfolded, tenant, len(drafts.records), waits=True) as room:
+            work = sum(weights_of(drafts.records))
+            async with room_in(self.unfolded, tenant, work, waits=True) as room:
                 return made, await self._append(tenant, drafts, span, room)
 
     async def _drafts_of(
@@ -248,7 +252,7 @@ class ConversationService(ConversationReader):
         if not drafts.records:
             return []
         positions = await self._into_log(tenant, drafts)
-        room.note(positions)
+        room.note(positions, weights_of(drafts.records))
         if span is not None:
             note_appended(span, drafts.records, positions)
         if self.on_appended is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from operator import itemgetter
 
 from projections.errors import RedisUnavailable, ThreadfoldError, WaitTimedOut
 from projections.names import Position
@@ -83,7 +84,11 @@ class Lag:
         self._log = log
         self._stale_after = stale_after
         self._applied = applied
-        self._seen: dict[int, deque[tuple[int, float]]] = {}
+        self._seen: dict[int, list[tuple[int, float]]] = {}
+        self._reached: dict[int, int] = {}
+        """What some windows of each partition include. Others are folded later, which are being
+        restored: ends that are reached are kept for those.
+        """
         self._suspects: set[int] = set()
         self._last: dict[int, int] = {}
         self._task: asyncio.Task[None] | None = None
@@ -101,14 +106,13 @@ class Lag:
         """For how many seconds windows that include offset ``applied`` have missed an event that
         was in the log; None where that is not longer than ``stale_after``.
         """
-        ends = self._seen.get(partition)
-        if not ends:
+        ends = self._seen.get(partition, [])
+        self._reached[partition] = max(applied, self._reached.get(partition, -1))
+        at = bisect_right(ends, applied + 1, key=itemgetter(0))
+        if at == len(ends):
             return None
-        while len(ends) > 1 and ends[0][0] <= applied + 1:
-            ends.popleft()
-        end, since = ends[0]
-        seconds = time.monotonic() - since
-        if end <= applied + 1 or seconds <= self._stale_after:
+        seconds = time.monotonic() - ends[at][1]
+        if seconds <= self._stale_after:
             return None
         if self._last.get(partition, 0) > applied + 1:
             return seconds
@@ -141,17 +145,18 @@ class Lag:
     async def _suspect(self) -> None:
         """Look which partitions are behind before anybody reads their windows."""
         for partition, ends in self._seen.items():
-            if time.monotonic() - ends[0][1] > self._stale_after:
+            if ends[-1][0] > self._reached.get(partition, -1) + 1:
                 self.stale(partition, await self._applied(partition))
 
     def _note(self, found: dict[int, int]) -> None:
         now = time.monotonic()
         for partition, end in found.items():
-            ends = self._seen.setdefault(partition, deque())
+            ends = self._seen.setdefault(partition, [])
             if ends and end < ends[-1][0]:  # another log, or one that lost its tail
                 ends.clear()
+                self._reached.pop(partition, None)
             if not ends or end > ends[-1][0]:
                 ends.append((end, now))
             if len(ends) > REMEMBERED:
                 # The oldest stays: it tells for how long a partition has stood still.
-                self._seen[partition] = deque(list(ends)[::2])
+                del ends[1::2]

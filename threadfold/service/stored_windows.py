@@ -55,6 +55,8 @@ class StoredWindows:
         self._control = control
         self._log = log
         self._served: dict[int, int] = {}
+        self._checked: dict[int, Checkpoint] = {}
+        """The checkpoint of each partition with which something was served last."""
         self.cache = WindowCache(cache_bytes, turns)
         self.previews = Previews()
 
@@ -140,6 +142,7 @@ class StoredWindows:
     def forget_all(self) -> None:
         """Forget what was served and cached."""
         self._served.clear()
+        self._checked.clear()
         self.cache.clear()
         self.previews = Previews()
 
@@ -149,10 +152,22 @@ class StoredWindows:
         """
         return self._served.get(partition, -1)
 
+    def served_of(self, key: Key) -> int:
+        """The same of one conversation: where it is being restored, up to before its rollback."""
+        partition = self._partition(key)
+        checked = self._checked.get(partition)
+        if checked is None or not checked.restoring:
+            return self.served(partition)
+        return checked.applied_to(key)
+
+    async def checkpoint(self, partition: int) -> Checkpoint:
+        """How far the stored windows of a partition are folded."""
+        found = await self._reader.checkpoint(self._generation, partition)
+        return Checkpoint() if found is None else found
+
     async def applied(self, partition: int) -> int:
-        """The offset up to which the stored windows of a partition are folded; -1: nothing is."""
-        checkpoint = await self._reader.checkpoint(self._generation, partition)
-        return -1 if checkpoint is None else checkpoint.latest
+        """The offset up to which they are, but for those that are being restored; -1: none is."""
+        return (await self.checkpoint(partition)).latest
 
     async def check_served(
         self, whose: Key | str, partition: int, checkpoint: Checkpoint | None, before: int
@@ -172,6 +187,7 @@ class StoredWindows:
             raise Healing(
                 f"windows of partition {partition} are healing from the log: try again shortly"
             )
+        self._checked[partition] = checkpoint
         return checkpoint
 
     @property

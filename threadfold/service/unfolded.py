@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
@@ -18,12 +18,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from projections.errors import QuotaExceeded, ThreadfoldError
+from projections.events.codec import full_type
+from projections.events.validation import Record
 from projections.names import Position
+from projections.storage.records import Checkpoint
 from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.other_tenants import OtherTenants
 from streams.runtime.tasks import end_tasks
 from threadfold.service.fair_turns import FairTurns
 
+_ROLLBACK = full_type("rollback")
 MOST = 400
 """Events of a tenant that may wait for the workers when it appends more, while others append: in a
 measurement with lists of 400 new conversations others then waited 0.2 s for their windows, with
@@ -47,12 +51,15 @@ LOOK = 0.03
 ASKING = 1.0
 """Seconds in which Redis has to answer a look; else nobody waits for the next ``UNKNOWN``."""
 UNKNOWN = 2.0
-STILL = 2.0
+STILL, RESTORES = 2.0, 6.0
 """Seconds after which a partition whose checkpoint does not move is not waited for: its worker is
-gone, or it is halted, and appends go on.
+gone, or it is halted, and appends go on. The second where a conversation is being restored, which
+may take that long.
 """
 FORGOTTEN = 60.0
-"""Seconds for which an event counts at most."""
+"""Seconds for which an event counts at most, but for those that wait behind a rollback."""
+ROLLBACK = 50
+"""Events that a rollback counts as: in a long conversation it takes as long as hundreds of them."""
 MANY = 10_000
 """So many lists are known before a look whose events may all be folded."""
 
@@ -63,8 +70,10 @@ class Room:
     async def fit(self, events: int) -> None:
         """So many events are appended: wait for room for them, if they are more than was said."""
 
-    def note(self, positions: Sequence[Position]) -> None:
-        """These are the positions of what was appended."""
+    def note(self, positions: Sequence[Position], weights: Sequence[int] | None = None) -> None:
+        """These are the positions of what was appended, with :func:`weights_of` it; None: each
+        counts as one.
+        """
 
 
 def room_in(
@@ -76,8 +85,15 @@ def room_in(
     return unfolded.room(tenant, events, waits=waits)
 
 
+def weights_of(records: Iterable[Record]) -> list[int]:
+    """As how many events each of these counts."""
+    return [ROLLBACK if record.type == _ROLLBACK else 1 for record in records]
+
+
 class _Appended(NamedTuple):
-    """A tenant's events of one append in one partition: the last offset, how many, and when."""
+    """A tenant's events of one append in one partition: the last offset, as how many they count,
+    and when.
+    """
 
     offset: int
     tenant: str
@@ -87,31 +103,29 @@ class _Appended(NamedTuple):
 
 @dataclass(slots=True)
 class _Waiting:
-    """What waits in one partition, up to where it is folded as far as is known (None: nobody has
+    """What waits in one partition, how far it is folded as far as is known (None: nobody has
     looked), and since when its checkpoint was seen to stand (None: it moves).
     """
 
     appended: deque[_Appended] = field(default_factory=deque)
     events: dict[str, int] = field(default_factory=dict)
-    reached: int | None = None
+    reached: Checkpoint | None = None
     stands_since: float | None = None
 
     def note(self, one: _Appended) -> None:
         self.appended.append(one)
         self.events[one.tenant] = self.events.get(one.tenant, 0) + one.events
 
-    def look(self, reached: int, now: float) -> list[_Appended]:
+    def look(self, reached: Checkpoint, now: float) -> list[_Appended]:
         """Take out what is folded, or too old to count."""
-        if reached != self.reached:
-            self.reached, self.stands_since = reached, None
+        known = self.reached
+        if known is None or (known.offset, known.latest) != (reached.offset, reached.latest):
+            self.stands_since = None
         elif self.stands_since is None:
             self.stands_since = now
-        gone = []
-        while self.appended and (
-            self.appended[0].offset <= reached or now - self.appended[0].at > FORGOTTEN
-        ):
-            one = self.appended.popleft()
-            gone.append(one)
+        self.reached = reached
+        gone = self._take_gone(reached, now - FORGOTTEN)
+        for one in gone:
             left = self.events[one.tenant] - one.events
             if left:
                 self.events[one.tenant] = left
@@ -121,13 +135,35 @@ class _Waiting:
             self.stands_since = None
         return gone
 
+    def _take_gone(self, reached: Checkpoint, forgotten: float) -> list[_Appended]:
+        latest, gone, stay = reached.latest, list[_Appended](), list[_Appended]()
+        waits = _first_of_tenants(reached)
+        while self.appended and (
+            self.appended[0].offset <= latest or self.appended[0].at < forgotten
+        ):
+            one = self.appended.popleft()
+            is_apart = waits.get(one.tenant, latest + 1) <= one.offset <= latest
+            (stay if is_apart else gone).append(one)
+        self.appended.extendleft(reversed(stay))
+        return gone
+
     def stands(self, now: float) -> bool:
         """Whether nobody folds it now, or ever has."""
         if self.reached is None:
             return False
-        return self.reached < 0 or (
-            self.stands_since is not None and now - self.stands_since > STILL
+        patience = RESTORES if self.reached.restoring else STILL
+        return self.reached.latest < 0 or (
+            self.stands_since is not None and now - self.stands_since > patience
         )
+
+
+def _first_of_tenants(reached: Checkpoint) -> dict[str, int]:
+    """The first event of each tenant that waits behind a rollback while others are folded."""
+    found: dict[str, int] = {}
+    for name, offset in reached.rollbacks if reached.restoring else ():
+        tenant = name.partition("/")[0]
+        found[tenant] = min(offset, found.get(tenant, offset))
+    return found
 
 
 class Unfolded:
@@ -135,10 +171,10 @@ class Unfolded:
 
     def __init__(
         self,
-        reached: Callable[[int], Awaitable[int]],
+        reached: Callable[[int], Awaitable[Checkpoint]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Args: ``reached`` returns the offset up to which a partition is folded now."""
+        """Args: ``reached`` returns how far a partition is folded now."""
         self._reached = reached
         self._clock = clock
         self._partitions: dict[int, _Waiting] = {}
@@ -282,13 +318,13 @@ class Unfolded:
         else:
             self._all.pop(tenant, None)
 
-    def note(self, tenant: str, positions: Sequence[Position]) -> None:
+    def note(self, tenant: str, positions: Sequence[Position], weights: Sequence[int]) -> None:
         """Note where events of a tenant are, which are counted."""
         last: dict[int, int] = {}
         counts: dict[int, int] = {}
-        for partition, offset in positions:
+        for (partition, offset), weight in zip(positions, weights, strict=True):
             last[partition] = max(offset, last.get(partition, -1))
-            counts[partition] = counts.get(partition, 0) + 1
+            counts[partition] = counts.get(partition, 0) + weight
         now = self._clock()
         for partition, offset in last.items():
             one = self._partitions.setdefault(partition, _Waiting())
@@ -348,9 +384,10 @@ class _CountedRoom(Room):
         self.of.add(self.tenant, events)
         self.events += events
 
-    def note(self, positions: Sequence[Position]) -> None:
-        self.noted = len(positions)
-        self.of.note(self.tenant, positions)
+    def note(self, positions: Sequence[Position], weights: Sequence[int] | None = None) -> None:
+        counts = [1] * len(positions) if weights is None else weights
+        self.noted = sum(counts)
+        self.of.note(self.tenant, positions, counts)
 
     def leave(self) -> None:
         """Have room no longer but for what is in the log."""

@@ -144,6 +144,30 @@ async def test_while_a_partition_heals_nothing_is_known_and_it_is_asked_again(de
         await desk.compactor.answer_if_due(request)
 
 
+async def test_only_a_conversation_that_is_restored_waits_for_what_a_former_worker_may_have_answered(
+    desk: Desk,
+) -> None:
+    request = await desk.asked()
+    end = (await desk.log.end_offsets())[PARTITION]
+
+    async def ends() -> dict[int, int]:
+        return {PARTITION: end}
+
+    due = StillDue(desk.store, lambda: desk.live, ends)
+    for waits, says in ((Key(KEY.tenant, "another"), True), (KEY, False)):
+        restoring = Checkpoint(
+            desk.at.revision, 1, 1, "d1", ahead=end - 1, rollbacks=((str(waits), 2),)
+        )
+        applied = await desk.store.apply(desk.generation, PARTITION, restoring, [])
+        assert applied.verdict is Verdict.APPLIED
+        desk.at = Checkpoint(applied.revision)
+        if says:
+            assert await due(request)
+        else:
+            with pytest.raises(Healing, match="is not applied up to where"):
+                await due(request)
+
+
 def paused(patience: Patience, *keys: Key, again: bool = True) -> dict[float, list[Key]]:
     """Their next pauses, as the store takes them."""
     pauses = patience.pauses(keys, again=again)

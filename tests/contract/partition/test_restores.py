@@ -133,6 +133,8 @@ async def test_others_are_folded_while_a_conversation_goes_back_to_an_old_event(
     assert (stored.offset, stored.ahead) == (before, last)
     assert stored.rollbacks == ((str(one), before + 1),)
     assert stored.includes(last, other) and not stored.includes(last, one)
+    assert (stored.applied_to(other), stored.applied_to(one)) == (last, before)
+    assert owner.partition.checkpoint.latest_ms == raws[-1].timestamp
     assert stored.includes(last, "other-tenant") and not stored.includes(last, one.tenant)
     # The next owner, which has read the first of these records again, knows what is there.
     successor = Owner(parts, stored)

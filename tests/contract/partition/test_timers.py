@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -143,6 +144,29 @@ async def test_what_got_lost_is_said_again_with_the_same_id_and_counts_once(plac
     await place.partition.process(said)
     assert (place.partition.counts.applied, place.partition.counts.duplicate) == (2, 1)
     assert await place.timers() == []
+
+
+async def test_a_conversation_that_is_restored_rings_later_and_others_do_not_wait(
+    place: Place,
+) -> None:
+    one, other = await place.begin("one", "other")
+    for key in (one, other):
+        place.talks.say(key, idle(5))
+        place.talks.say(key, events.Message("user", "hello"))
+    await place.fold()
+    partition, last = place.partition, place.raws[-1].position.offset
+    checkpoint = replace(
+        partition.checkpoint, offset=last - 1, ahead=last, rollbacks=((str(one), last),)
+    )
+    partition.checkpoint = checkpoint
+    now = place.raws[-1].timestamp + 5_000
+    await fire_timers(partition, now)
+    (event,) = [decode_event(raw.value or b"") for raw in await place.said()]
+    assert event.source == other.source
+    partition.checkpoint = replace(checkpoint, ahead=-1, rollbacks=())
+    await fire_timers(partition, now + AGAIN_MS)
+    sources = [decode_event(raw.value or b"").source for raw in await place.said()]
+    assert sources == [other.source, one.source] or sources.count(one.source) == 1
 
 
 async def test_a_session_in_which_somebody_spoke_meanwhile_stays_open(place: Place) -> None:

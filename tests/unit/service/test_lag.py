@@ -53,6 +53,20 @@ async def test_windows_are_stale_once_an_event_waits_longer_than_is_allowed() ->
     await lag.stop()
 
 
+async def test_a_window_that_waits_is_stale_though_others_are_not() -> None:
+    log = MemoryLog(1)
+    await log.append([record("a"), record("b")])
+    lag = Lag(log, LONG, folded(1))
+    lag.start()
+
+    async def stale() -> bool:
+        assert lag.stale(0, applied=1) is None, "others include all"
+        return lag.stale(0, applied=0) is not None
+
+    await until(stale)
+    await lag.stop()
+
+
 async def test_the_first_read_of_a_partition_that_is_behind_is_stale() -> None:
     looked = asyncio.Event()
 

@@ -12,7 +12,7 @@ from projections.storage.records import Checkpoint
 from streams.control.control_topic import Control
 from streams.settings.settings import Settings
 from threadfold.service.stored_windows import StoredWindows
-from threadfold.testing import MemoryStore
+from threadfold.testing import MemoryLog, MemoryStore
 
 
 class Ends:
@@ -84,6 +84,21 @@ async def test_only_conversations_that_are_restored_wait_where_the_others_are_as
     for checkpoint in (early, unknown):
         with pytest.raises(Healing):
             await windows.check_served(Key("acme", "other"), 0, checkpoint, -1)
+
+
+async def test_a_conversation_that_is_restored_is_as_old_as_its_rollback_and_others_are_not() -> (
+    None
+):
+    settings = Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
+    log = MemoryLog(1)
+    windows = StoredWindows(MemoryStore(), Control(settings), lambda: log, 0)
+    assert windows.served_of(KEY) == -1
+    restoring = replace(at(100), ahead=150, rollbacks=(("acme/c", 120), ("acme/d", 170)))
+    await windows.check_served(KEY, 0, restoring, windows.served(0))
+    others = (Key("acme", "other"), Key("acme", "d"))
+    assert [windows.served_of(key) for key in (KEY, *others)] == [119, 150, 150]
+    await windows.check_served(KEY, 0, at(150), windows.served(0))
+    assert windows.served_of(KEY) == 150
 
 
 async def test_of_a_topic_that_was_made_anew_what_it_holds_is_served(

@@ -12,7 +12,10 @@ from contextlib import suppress
 import pytest
 
 from projections.errors import QuotaExceeded, RedisUnavailable
-from projections.names import Position
+from projections.events.codec import full_type
+from projections.events.validation import Record
+from projections.names import Key, Position
+from projections.storage.records import Checkpoint
 from tests.support.worker import until
 from threadfold.service import unfolded as module
 from threadfold.service.fair_turns import FairTurns
@@ -21,12 +24,16 @@ from threadfold.service.unfolded import (
     ALL,
     ALONE,
     FEW,
+    FORGOTTEN,
     MOST,
     PATIENCE,
+    RESTORES,
+    ROLLBACK,
     SMALL,
     STILL,
     UNKNOWN,
     Unfolded,
+    weights_of,
 )
 
 
@@ -38,16 +45,22 @@ class Log:
         self.fails = False
         self.speed = [0, 0]
         """Events that are folded between two looks."""
+        self.waits: tuple[str, int] | None = None
+        """The conversation that waits behind its rollback in the first partition, and where."""
         self.unfolded = Unfolded(self._reached, lambda: self.now)
 
-    async def _reached(self, partition: int) -> int:
+    async def _reached(self, partition: int) -> Checkpoint:
         self.looks += 1
         self.now += module.LOOK
         if self.fails:
             raise RedisUnavailable("Redis is away")
         last = self.ends[partition] - 1
         self.reached[partition] = min(last, self.reached[partition] + self.speed[partition])
-        return self.reached[partition]
+        reached = self.reached[partition]
+        if self.waits is None or partition:
+            return Checkpoint(offset=reached)
+        name, at = self.waits
+        return Checkpoint(offset=at - 1, ahead=reached, rollbacks=((name, at),))
 
     async def append(self, tenant: str, events: int, partition: int = 0) -> None:
         async with self.unfolded.room(tenant, events, waits=True) as room:
@@ -271,6 +284,49 @@ async def test_appends_go_on_while_nobody_folds(log: Log) -> None:
     log.speed = [100, 0]
     await log.append("many", 1)
     assert log.unfolded.waiting("many") <= MOST + 1
+
+
+async def test_what_waits_behind_a_rollback_counts_however_far_others_are(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    await log.append("other", 1)
+    log.speed, log.waits = [1_000, 1_000], ("many/c", log.ends[0])
+    await log.append("many", MOST + 1)
+    with pytest.raises(QuotaExceeded):
+        await log.append("many", 1, 1)
+    since = log.now
+    while log.now < since + 2 * FORGOTTEN:
+        looks = log.looks
+        await log.append("other", MOST)
+        await until(lambda looks=looks: asyncio.sleep(0, log.looks > looks))
+        log.now += STILL
+    with pytest.raises(QuotaExceeded):
+        await log.append("many", 1, 1)
+    log.waits = None
+    await log.append("many", 1, 1)
+
+
+async def test_a_conversation_that_is_restored_by_nobody_keeps_nobody_waiting(log: Log) -> None:
+    await log.append("other", 1)
+    log.speed, log.waits = [1_000, 0], ("many/c", log.ends[0])
+    await log.append("many", MOST + 1)
+    await log.append("many", 1)
+    assert RESTORES < log.now < RESTORES + PATIENCE
+
+
+async def test_a_rollback_counts_as_many_events(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    await log.append("other", 1)
+    records = [Record(Key("many", "c"), "r", full_type("rollback"), b"{}")] * 9
+    weights = weights_of(records)
+    async with log.unfolded.room("many", sum(weights), waits=True) as room:
+        room.note(log.put(9, 0), weights)
+    assert log.unfolded.waiting("many") == 9 * ROLLBACK > MOST
+    with pytest.raises(QuotaExceeded):
+        await log.append("many", 1)
+    log.speed = [9, 0]
+    await log.append("many", 1)
 
 
 async def test_nobody_waits_where_nothing_was_ever_folded(log: Log) -> None:
