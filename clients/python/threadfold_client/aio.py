@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -25,6 +25,7 @@ from threadfold_client.partial import INTERVAL, PartialWriter
 from threadfold_client.subscription import Subscription, conversation_identity, summary_identity
 from threadfold_client.turn import Turn, open_turn, turns_of
 from threadfold_client.users import UserCalls
+from threadfold_client.values import items_of
 
 TIMEOUT = 20.0
 """Seconds one attempt may take. A call that waits for the window takes up to 10 of them."""
@@ -373,7 +374,7 @@ class AsyncClient(MemoryCalls, UserCalls):
         headers: dict[str, str],
         idempotency_key: str | None,
     ) -> Appended:
-        listed: Iterable[Any] = [items] if isinstance(items, Mapping) else items
+        listed = items_of(items, "message" if path.endswith("/messages") else "event")
         if idempotency_key is not None:
             headers["Idempotency-Key"] = idempotency_key
             body = [dict(item) if isinstance(item, Mapping) else item for item in listed]

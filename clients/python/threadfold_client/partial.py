@@ -98,11 +98,19 @@ class PartialWriter:
         """Add text.
 
         Raises:
+            Invalid: it is no text, or its message was ended before.
             ClientError: an earlier part was refused for good: the turn is over, or the
                 conversation was erased.
         """
         if self._refused is not None:
             raise self._refused
+        if not isinstance(delta, str):
+            raise Invalid(f"delta: expected text, got {type(delta).__name__}")
+        if self._ending:
+            raise Invalid(
+                f"the message of turn {self.turn_id} is ended: no text can be added to it; make"
+                " another writer"
+            )
         whole, self._half = _joined(self._half + delta)
         if not whole:
             return
@@ -118,7 +126,7 @@ class PartialWriter:
         :meth:`write`.
         """
         self._hurry.set()
-        while self._sent < self._length and self._refused is None:
+        while self._sent < self._length and self._refused is None and not self._ending:
             if self._sending is None or self._sending.done():
                 self._sending = asyncio.create_task(
                     self._send_unsent(), name=f"partial-{self.turn_id}"
@@ -184,7 +192,7 @@ class PartialWriter:
 
     async def _settle(self) -> None:
         """Let a request under way end; unsent text is in the message that follows."""
-        self._ending = True
+        self._ending = True  # whether the append lands is not known: its text must not change
         self._hurry.set()
         if self._sending is not None and not self._sending.done():
             await asyncio.wait([self._sending])

@@ -8,7 +8,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
@@ -18,13 +18,16 @@ from threadfold_client.errors import ClientClosed
 from threadfold_client.models import StreamEvent
 from threadfold_client.partial import PartialWriter
 from threadfold_client.subscription import Subscription
-from threadfold_client.turn import Turn
+from threadfold_client.turn import LEAVE_WITHIN, Turn
 
 A = TypeVar("A")
 B = TypeVar("B")
 M = TypeVar("M", bound=AbstractAsyncContextManager[Any])
 T = TypeVar("T")
 P = ParamSpec("P")
+
+_SETTLE = LEAVE_WITHIN + 1.0
+"""Seconds that an interrupted call is waited for: a queued turn leaves the queue in them."""
 
 
 class LoopThread:
@@ -47,15 +50,24 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop and wait for its result; Ctrl-C cancels it."""
+        """Run a coroutine in the loop and wait for its result; Ctrl-C cancels it, and waits for
+        what it does at its end.
+        """
         future = self.submit(work)
         try:
             return future.result()
         except CancelledError:
             raise ClientClosed("the client was closed during the call") from None
         except BaseException:
-            future.cancel()
+            if not future.done():
+                self._cancel(work)
             raise
+
+    def _cancel(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Cancel the task that runs ``work``, and wait for it a while."""
+        with suppress(TimeoutError, CancelledError, RuntimeError):  # or the loop ended meanwhile
+            ending = asyncio.run_coroutine_threadsafe(_cancelled(work), self._loop)
+            ending.result(_SETTLE)
 
     def close(self, client: AsyncClient) -> None:
         """Close the client and end the thread; a second call does nothing."""
@@ -308,6 +320,14 @@ async def _exit(
     trace: Any,
 ) -> None:
     await manager.__aexit__(kind, error, trace)
+
+
+async def _cancelled(work: Coroutine[Any, Any, Any]) -> None:
+    """Cancel the task of this loop that runs ``work``, and wait for its end."""
+    tasks = [task for task in asyncio.all_tasks() if task.get_coro() is work]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _end(client: AsyncClient) -> None:

@@ -16,6 +16,13 @@ from threadfold_client.models import TurnInfo, TurnPolicy, Turns, TurnStatus
 
 MOST_WAIT = 10.0
 """Seconds that one request waits for a queued turn to begin."""
+LEAVE_WITHIN = 5.0
+"""Seconds that the request to end a turn may take whose entering failed or was cancelled."""
+
+_leaving: set[asyncio.Task[None]] = set()
+"""Requests to end such turns. They go on if their caller is cancelled again, and the event loop
+alone does not keep them.
+"""
 
 Begin = Callable[[float], Awaitable[TurnInfo]]
 Renew = Callable[[int, int | None], Awaitable[TurnInfo]]
@@ -27,7 +34,8 @@ class Turn:
     appends and partial text.
 
     The lease ends after its seconds: ``renew`` it for a longer run. With the policy ``queue``,
-    entering waits until the turns before it are over, at most ``wait`` seconds.
+    entering waits until the turns before it are over, at most ``wait`` seconds. If entering fails
+    or is cancelled, the turn leaves the queue.
 
     Raises:
         Conflict: another turn holds the conversation (policy ``reject``, or queued for longer than
@@ -64,19 +72,47 @@ class Turn:
         return self.info.status if self.info else ""
 
     async def begin(self) -> Turn:
-        """Begin it; wait if it is queued."""
+        """Begin it; wait if it is queued. If that fails or is cancelled, it leaves the queue."""
+        try:
+            await self._wait_to_begin()
+        except (Exception, asyncio.CancelledError) as error:
+            refused = isinstance(error, ClientError) and not error.unknown
+            if self.info is not None or not refused:
+                await self._leave(error)
+            raise
+        return self
+
+    async def _wait_to_begin(self) -> None:
         deadline = time.monotonic() + self._wait
         self.info = await self._begin(min(self._wait, MOST_WAIT))
         while self.info.status == "queued":
             if time.monotonic() > deadline:
-                await self.end()
                 raise Conflict(
                     f"turn {self.turn_id} was queued for {self._wait:g} s: another turn still"
                     " holds the conversation",
                     status=409,
                 )
             self.info = await self._begin(max(0.05, min(deadline - time.monotonic(), MOST_WAIT)))
-        return self
+
+    async def _leave(self, error: BaseException) -> None:
+        """Leave the queue because of ``error``: nobody runs a turn that was not entered."""
+        ending = asyncio.create_task(self._end_in_time(error), name=f"leave-{self.turn_id}")
+        _leaving.add(ending)
+        ending.add_done_callback(_leaving.discard)
+        await asyncio.shield(ending)
+
+    async def _end_in_time(self, error: BaseException) -> None:
+        """End it within seconds; a failure becomes a note of ``error``, which is what matters."""
+        try:
+            async with asyncio.timeout(LEAVE_WITHIN):
+                await self.end()
+        except Conflict:
+            return  # it is not in the queue any more
+        except Exception as failed:  # noqa: BLE001 (it must not hide the error)
+            error.add_note(
+                f"turn {self.turn_id} could not be ended: it may stay in the queue, or hold the"
+                f" conversation until its lease ends ({str(failed) or 'no answer in time'})"
+            )
 
     async def renew(self, seconds: int | None = None) -> None:
         """Let the lease run on: for ``seconds`` from now, or as many as it began with; raises

@@ -275,6 +275,19 @@ async def test_a_queued_turn_begins_when_the_one_before_it_ends(client: Any, nam
     assert all(order[i][0] == order[i + 1][0] for i in range(0, 6, 2))
 
 
+@pytest.mark.parametrize("form", ["http-async", "direct-async"])
+async def test_a_turn_whose_entering_is_cancelled_is_not_in_the_queue(
+    platform: Platform, form: str, name: str
+) -> None:
+    client, close = client_of(form, *platform, "acme")
+    async with client.turn(name, seconds=60):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.turn(name, policy="queue", wait=30).begin(), 0.5)
+        assert (await client.turns(name)).waiting == []
+    assert (await client.turns(name)).live is None
+    await close()
+
+
 async def test_lists_name_conversations_suspensions_and_summaries(client: Any, name: str) -> None:
     question = {
         "type": "suspension",

@@ -85,6 +85,23 @@ async def test_items_come_back_in_order_and_the_newest_by_limit(session: Threadf
     assert await session.get_items(limit=0) == []
 
 
+@pytest.mark.parametrize("limit", ["x", 2.5, -1, True], ids=repr)
+async def test_a_limit_that_is_no_whole_number_is_refused(
+    session: ThreadfoldSession, limit: Any
+) -> None:
+    with pytest.raises(Invalid, match=f"^limit is {limit!r}: expected a whole number from 0 on"):
+        await session.get_items(limit=limit)
+
+
+async def test_what_is_no_item_is_refused_and_nothing_is_added(session: ThreadfoldSession) -> None:
+    items: Any
+    for items, named in (("abc", "items"), ([user("1"), None], "item 2"), ([5], "item 1")):
+        with pytest.raises(Invalid, match=f"^{named}: expected "):
+            await session.add_items(items)
+    await session.add_items([])
+    assert await session.get_items() == []
+
+
 async def test_the_settings_limit_holds_unless_one_is_given(client: AsyncClient) -> None:
     session = ThreadfoldSession(
         f"s-{uuid4().hex[:12]}", client, session_settings=SessionSettings(limit=1)

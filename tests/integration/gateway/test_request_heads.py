@@ -223,6 +223,42 @@ async def test_requests_one_behind_the_other_leave_no_error_behind(
     assert own_lines(caplog) == []
 
 
+def headers_of(head: bytes) -> dict[bytes, bytes]:
+    """The status line, as ``status``, and the headers that are the same for the same answer."""
+    status, *lines = head.lower().split(b"\r\n")
+    headers = dict(line.split(b": ", 1) for line in lines)
+    return {
+        b"status": status,
+        **{name: headers.get(name, b"") for name in (b"content-type", b"content-length", b"allow")},
+    }
+
+
+@pytest.mark.parametrize("path", [b"/healthz", b"/readyz"])
+async def test_a_probe_by_head_is_answered_as_one_by_get_without_the_body(
+    place: tuple[str, int], path: bytes
+) -> None:
+    rest = path + b" HTTP/1.1\r\nHost: x\r\n"
+    closing = rest + b"Connection: close\r\n\r\n"
+    by_get, _, body = (await asked(place, b"GET " + closing)).partition(b"\r\n\r\n")
+    by_head, _, none = (await asked(place, b"HEAD " + closing)).partition(b"\r\n\r\n")
+    assert headers_of(by_head) == headers_of(by_get)
+    assert len(body) == int(headers_of(by_head)[b"content-length"]) and not none
+    several = await asked(place, (b"HEAD " + rest + b"\r\n") * 3 + b"GET " + closing)
+    assert several.count(b"HTTP/1.1 ") == 4 and several.endswith(body[-20:])
+
+
+@pytest.mark.parametrize(
+    ("begin", "allowed"), [(b"POST /healthz", b"get, head"), (b"HEAD /metrics", b"get")]
+)
+async def test_a_method_that_a_route_lacks_is_answered_with_those_it_has(
+    place: tuple[str, int], begin: bytes, allowed: bytes
+) -> None:
+    answer = await asked(place, begin + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    headers = headers_of(answer.partition(b"\r\n\r\n")[0])
+    assert headers[b"status"].startswith(b"http/1.1 405")
+    assert headers[b"allow"] == allowed
+
+
 async def test_two_authorization_headers_are_refused_as_two(place: tuple[str, int]) -> None:
     key = b"Authorization: Bearer tf_a\r\n"
     head = b"GET /v1/conversations HTTP/1.1\r\nHost: x\r\n" + key * 2 + b"\r\n"

@@ -4,12 +4,20 @@ threadfold takes.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from tests.support.adapted import in_the_window
-from threadfold_client.adapters.agents_items import items_of, names_of, to_events, to_items
+from threadfold_client import Invalid
+from threadfold_client.adapters.agents_items import (
+    checked_items,
+    items_of,
+    names_of,
+    to_events,
+    to_items,
+)
 
 CALL = {
     "type": "function_call",
@@ -140,3 +148,49 @@ def test_a_message_whose_text_was_shortened_since_comes_back_plain() -> None:
 def test_each_event_is_named_by_the_numbers_of_its_items() -> None:
     items = [{"role": "user", "content": "go"}, REASONING, CALL, OUTPUT]
     assert names_of(items) == ["item 1", "items 2 to 3", "item 4"]
+
+
+SAID = {"role": "user", "content": "hi"}
+
+
+@pytest.mark.parametrize(
+    ("items", "told"),
+    [
+        ("abc", "items: expected a list of items, got str"),
+        (SAID, "items: expected a list of items, got dict"),
+        (5, "items: expected a list of items, got int"),
+        ([SAID, None], "item 2: expected an item (a dictionary), got NoneType"),
+        ([SAID, "hi"], "item 2: expected an item (a dictionary), got str"),
+        ([[]], "item 1: expected an item (a dictionary), got list"),
+        (
+            [{**SAID, "content": 5}],
+            "item 1: field content: expected text or a list of parts, got int",
+        ),
+        (
+            [SAID, {**SAID, "content": [None]}],
+            "item 2: field content[0]: expected a part (a dictionary), got NoneType",
+        ),
+        (
+            [{**OUTPUT, "output": [5]}],
+            "item 1: field output[0]: expected a part (a dictionary), got int",
+        ),
+        (
+            [SAID, {**SAID, "content": b"x"}],
+            "item 2: field content: expected a JSON value, got bytes",
+        ),
+        (
+            [REASONING | {"score": float("nan")}],
+            "item 1: field score: expected a JSON value, got nan",
+        ),
+        ([{**SAID, "x": object()}], "item 1: field x: expected a JSON value, got object"),
+    ],
+)
+def test_what_is_no_item_is_refused_by_its_number(items: Any, told: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        checked_items(items)
+    assert str(refused.value) == told
+
+
+def test_items_in_any_form_of_a_dictionary_are_taken() -> None:
+    items = [SAID, MappingProxyType(OUTPUT), {"role": "assistant", "content": ["a", SAID]}]
+    assert checked_items(items) == [SAID, OUTPUT, items[2]]

@@ -68,9 +68,50 @@ def test_what_a_provider_wrote_of_a_renamed_call_is_renamed_with_it() -> None:
 
 
 def test_calls_that_kept_their_ids_and_names_come_back_equal() -> None:
-    said = AIMessage(content="", id="run-1", tool_calls=[call("c1"), call(None), call("c1")])
+    said = AIMessage(content="", id="run-1", tool_calls=[call("c1"), call("c2"), call("c1")])
     (flat,) = in_the_window([to_event(said)])
     assert to_message(flat) == said
+
+
+@pytest.mark.parametrize("fields", [{}, {"id": "run-1"}])
+def test_a_call_without_an_id_comes_back_with_that_of_its_result(fields: dict[str, Any]) -> None:
+    said = AIMessage(
+        content="", tool_calls=[call("c1"), call(None, "f"), call(""), call(None, "f")], **fields
+    )
+    (flat,) = in_the_window([to_event(said)])
+    flat["tool_calls"][3]["id"] = "call-3-2"
+    back = to_message(flat)
+    assert isinstance(back, AIMessage)
+    assert [(one["id"], one["name"]) for one in back.tool_calls] == [
+        ("c1", "my tool"),
+        ("call-1", "f"),
+        ("call-2", "my tool"),
+        ("call-3-2", "f"),
+    ]
+    bad = {"name": None, "args": "{", "id": None, "error": None, "type": "invalid_tool_call"}
+    (flat,) = in_the_window([to_event(AIMessage(content="", invalid_tool_calls=[bad], **fields))])
+    back = to_message(flat)
+    assert isinstance(back, AIMessage)
+    assert [one["id"] for one in (*back.tool_calls, *back.invalid_tool_calls)] == ["call-0"]
+
+
+def test_what_a_provider_wrote_of_a_call_without_an_id_has_that_of_its_result() -> None:
+    blocks: list[str | dict[str, Any]] = [
+        {"type": "text", "text": "I look."},
+        {"type": "citation", "name": "a page"},
+        {"type": "tool_use", "id": None, "name": "look", "input": {"a": 1}},
+    ]
+    raw = [{"id": None, "function": {"name": "look", "arguments": "{}"}, "type": "function"}]
+    said = AIMessage(
+        content=blocks, tool_calls=[call(None, "look")], additional_kwargs={"tool_calls": raw}
+    )
+    (flat,) = in_the_window([to_event(said)])
+    back = to_message(flat)
+    assert isinstance(back, AIMessage) and isinstance(back.content, list)
+    assert [one["id"] for one in back.tool_calls] == ["call-0"]
+    assert back.content[:2] == blocks[:2]
+    assert back.content[2] == {**blocks[2], "id": "call-0"}  # type: ignore[dict-item]
+    assert back.additional_kwargs["tool_calls"][0]["id"] == "call-0"
 
 
 def test_a_call_whose_arguments_are_no_json_is_a_call_with_a_result() -> None:
@@ -87,12 +128,13 @@ def test_a_call_whose_arguments_are_no_json_is_a_call_with_a_result() -> None:
     assert isinstance(back, AIMessage) and back.invalid_tool_calls[0]["id"] == "i1-2"
 
 
-def test_a_streamed_answers_pieces_are_renamed_with_its_calls() -> None:
+@pytest.mark.parametrize("id_", ["a", None])
+def test_a_streamed_answers_pieces_are_renamed_with_its_calls(id_: str | None) -> None:
     said = AIMessageChunk(
         content="",
         id="run-1",
         tool_call_chunks=[
-            {"name": "my tool", "args": "{}", "id": "a", "index": 0, "type": "tool_call_chunk"}
+            {"name": "my tool", "args": "{}", "id": id_, "index": 0, "type": "tool_call_chunk"}
         ],
     )
     (flat,) = in_the_window([to_event(said)])

@@ -27,6 +27,7 @@ from threadfold.service.documents import FORMATS
 from threadfold.service.documents import document as context_of
 
 HIDDEN = {"/", "/console", "/console/{asset}", "/docs", "/docs/{asset}", "/openapi.json"}
+PROBED = {"/healthz", "/readyz"}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,8 @@ def test_the_document_has_every_route_of_the_table_but_the_page_itself(
     shown = {name for name, _ in operations(document)}
     assert shown == {f"{route.method} {route.template}" for route in TABLE if not route.hidden}
     assert len(shown) >= 12
-    assert {route.path for route in TABLE if route.hidden} == HIDDEN
+    hidden = {(route.method, route.path) for route in TABLE if route.hidden}
+    assert hidden == {("GET", path) for path in HIDDEN} | {("HEAD", path) for path in PROBED}
 
 
 def test_every_route_has_examples_and_says_what_it_does(document: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from threadfold.gateway.routes import TABLE
     ("method", "path", "found", "parts"),
     [
         ("GET", "/healthz", "/healthz", []),
+        ("HEAD", "/healthz", "/healthz", []),
         ("POST", "/v1/conversations/c/events", "/v1/conversations/{conversation}/events", ["c"]),
         ("GET", "/v1/conversations/events/context", "/v1/conversations/{conversation}/context", ["events"]),
         ("GET", "/v1/conversations/c/events/3-1", "/v1/conversations/{conversation}/events/{position}", ["c", "3-1"]),

@@ -36,6 +36,8 @@ from threadfold.service.conversations import ConversationService
 
 routes = Routes("Service")
 _free = partial(routes.add, "GET", cost=Cost.FREE)
+_head = partial(routes.add, "HEAD", cost=Cost.FREE, hidden=True)
+"""Some balancers probe by HEAD: the server sends what GET answers, without the body."""
 READY_TIMEOUT = 3.0
 """Seconds for all checks of ``/readyz``."""
 LATE = 30.0
@@ -97,12 +99,14 @@ class JsonSchema(Struct):
     id: str = msgspec.field(name="$id")
 
 
+@_head("/healthz")
 @_free("/healthz", "Is the process alive", Alive)
 async def healthz() -> dict[str, str]:
     """The process is alive. Kafka and Redis are not asked."""
     return {"status": "ok"}
 
 
+@_head("/readyz")
 @_free("/readyz", "Is the gateway ready", Ready, problems=(503,))
 async def readyz(request: Request) -> dict[str, object]:
     """200 if Kafka, Redis and the live generation answer, else 503. The first time, the windows of

@@ -7,14 +7,53 @@ kept beside it (``threadfold_client.adapters.kept``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from threadfold_client import Invalid
 from threadfold_client.adapters.content import converted, plain_text, restored
 from threadfold_client.adapters.kept import is_stored, keep, kept
+from threadfold_client.values import check_values
 
 PROVIDER = "openai-agents"
 _CALL = ("type", "call_id", "name", "arguments")
+
+
+def checked_items(items: Any) -> list[dict[str, Any]]:
+    """What a caller adds, as a list of items of JSON values.
+
+    Raises:
+        Invalid: it is no list of items; the error names the item by its number and what is wrong.
+    """
+    if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
+        raise Invalid(f"items: expected a list of items, got {type(items).__name__}")
+    return [_checked(item, number) for number, item in enumerate(items, 1)]
+
+
+def _checked(given: Any, number: int) -> dict[str, Any]:
+    try:
+        item = {} if isinstance(given, str | list | tuple) else dict(given)
+    except (TypeError, ValueError):
+        item = {}
+    if not item:
+        got = "an empty one" if isinstance(given, Mapping) else type(given).__name__
+        raise Invalid(f"item {number}: expected an item (a dictionary), got {got}")
+    check_values(item, "item", number)
+    content = item.get("content")
+    if _is_message(item) and not isinstance(content, str | list | tuple | None):
+        raise Invalid(
+            f"item {number}: field content: expected text or a list of parts, got"
+            f" {type(content).__name__}"
+        )
+    name = "content" if _is_message(item) else "output"
+    parts = item.get(name)
+    for i, part in enumerate(parts if isinstance(parts, list | tuple) else ()):
+        if not isinstance(part, str | Mapping):
+            raise Invalid(
+                f"item {number}: field {name}[{i}]: expected a part (a dictionary), got"
+                f" {type(part).__name__}"
+            )
+    return item
 
 
 def to_events(items: Sequence[Any]) -> list[dict[str, Any]]:

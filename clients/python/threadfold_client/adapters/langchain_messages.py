@@ -108,11 +108,11 @@ def _renamed(message: AIMessage, calls: Sequence[dict[str, Any]]) -> AIMessage:
     """
     changes: dict[str, deque[tuple[str, str, str]]] = {}
     for mine, its in zip(_calls(message), calls, strict=True):
-        # An own call without an id stays so: its result had to be given some id.
+        # A call without an id gets that of its result, which had to be given some id.
         before = mine["name"] or its["name"]
         changes.setdefault(mine["id"] or "", deque()).append((before, its["id"], its["name"]))
     if all(
-        not old or (id_, name) == (old, before)
+        (id_, name) == (old, before)
         for old, several in changes.items()
         for before, id_, name in several
     ):
@@ -120,7 +120,7 @@ def _renamed(message: AIMessage, calls: Sequence[dict[str, Any]]) -> AIMessage:
     raw = message.additional_kwargs.get("tool_calls")
     chunks = getattr(message, "tool_call_chunks", None)
     for places in (_calls(message), message.content, raw, chunks):
-        left = {old: deque(several) for old, several in changes.items() if old}
+        left = {old: deque(several) for old, several in changes.items()}
         for place in places if isinstance(places, list) else ():
             if isinstance(place, dict):
                 _rename(place, left)
@@ -137,13 +137,20 @@ def _rename(place: dict[str, Any], left: dict[str, deque[tuple[str, str, str]]])
     as a provider wrote it.
     """
     key = "call_id" if "call_id" in place else "id"
-    several = left.get(place.get(key) or "")
-    if not several:
+    old = place.get(key) or ""
+    several = left.get(old)
+    named = [one for one in (place, place.get("function")) if isinstance(one, dict)]
+    if not several or not (old or _is_call(named, several[0][0])):
         return
     before, place[key], name = several.popleft()
-    for named in (place, place.get("function")):
-        if isinstance(named, dict) and named.get("name") == before:
-            named["name"] = name
+    for one in named:
+        if one.get("name") == before:
+            one["name"] = name
+
+
+def _is_call(named: Sequence[dict[str, Any]], name: str) -> bool:
+    """Whether something without an id is the call of this name: it may be a text as well."""
+    return any("name" in one and (one["name"] or name) == name for one in named)
 
 
 def _of_model(message: AIMessage) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from threadfold_client import AsyncClient, Conflict
+from threadfold_client import AsyncClient, Conflict, Invalid
 from threadfold_client.adapters.agents_items import (
     PROVIDER,
+    checked_items,
     items_of,
     names_of,
     to_events,
@@ -82,10 +83,15 @@ class ThreadfoldSession:
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """The window's items, oldest first; with ``limit`` (or the settings') the newest so many of
         them.
+
+        Raises:
+            Invalid: the limit is no whole number from 0 on.
         """
+        most = limit if limit is not None else getattr(self.session_settings, "limit", None)
+        if most is not None and (type(most) is not int or most < 0):
+            raise Invalid(f"limit is {most!r}: expected a whole number from 0 on")
         shown = await shown_messages(self._client, self.session_id, max_tokens=self._max_tokens)
         items = to_items(in_log_order(shown))
-        most = limit if limit is not None else getattr(self.session_settings, "limit", None)
         return items if most is None else items[-most:] if most > 0 else []
 
     async def add_items(self, items: list[Any]) -> None:
@@ -93,9 +99,12 @@ class ThreadfoldSession:
 
         Of more, up to 500 go in one list. If a list is refused, those before it stay, and the error
         names the item by its number.
+
+        Raises:
+            Invalid: it is no list of items; nothing was appended.
         """
-        if items:
-            await self._log.add(to_events(items), names_of(items))
+        if found := checked_items(items):
+            await self._log.add(to_events(found), names_of(found))
 
     async def pop_item(self) -> Any | None:
         """Take the newest item back, by a rollback, and return it; None without any.
