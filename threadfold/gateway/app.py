@@ -41,6 +41,7 @@ from threadfold.gateway.declaration import Cost, Route
 from threadfold.gateway.end_users import answered
 from threadfold.gateway.key_sets import check_source
 from threadfold.gateway.last_hour import LastHour
+from threadfold.gateway.loop_turns import Turns
 from threadfold.gateway.metrics import Measured
 from threadfold.gateway.openapi import openapi_document
 from threadfold.gateway.origins import Origins
@@ -62,6 +63,10 @@ RECONNECT = 1.0
 """Seconds between two attempts to connect."""
 PROCESSES = min(2, cores())
 """Processes that fold windows as they were, and compare policies; none starts before it is used."""
+STREAMS_IN_A_STEP = 8
+"""Streams that send something in one step of the event loop, a millisecond of work: an event of one
+conversation may be for a thousand of them.
+"""
 
 
 class Gateway:
@@ -241,11 +246,12 @@ class Gateway:
                 # while somebody waits for an append.
                 await asyncio.to_thread(count_all, ["warm"])
                 await backend.start()
-                state.live = await Live(backend).start()
+                streams = Turns(STREAMS_IN_A_STEP)
+                state.live = await Live(backend, turn=streams.take).start()
                 connection.quotas = quotas = await _quotas(self._settings, backend).start()
                 state.live.on_kept(_charging(backend, quotas))
                 tenants = _metrics_of_tenants(quotas)
-                backend.on_drafts = _admitting(quotas, tenants)
+                backend.on_drafts = _admitting(quotas, tenants, streams)
                 backend.unfolded = Unfolded(backend.windows.checkpoint)
                 state.metrics.follow(quotas, backend.windows.cache, self._settings)
                 self._reporter = Reporter(tenants, self._settings, GATEWAYS)
@@ -309,9 +315,11 @@ def _metrics_of_tenants(quotas: Quotas) -> Metrics:
 
 
 def _admitting(
-    quotas: Quotas, metrics: Metrics
+    quotas: Quotas, metrics: Metrics, streams: Turns
 ) -> Callable[[str, Sequence[Record]], Awaitable[None]]:
     async def admit(tenant: str, records: Sequence[Record]) -> None:
+        # Behind what its streams have to send: else they would fall behind what it appends.
+        await streams.take(tenant, amount=0)
         rollbacks = sum([record.type == _ROLLBACK for record in records])
         if rollbacks:
             await quotas.admit_rollbacks(tenant, rollbacks)

@@ -25,7 +25,7 @@ from threadfold.streaming.sse_event import SseEvent
 from threadfold.streaming.subscription import Joined, Subscription
 from threadfold.streaming.summaries import Summaries, SummariesSubscription
 from threadfold.streaming.sweeper import Sweeper
-from threadfold.streaming.unsent import TenantStreams
+from threadfold.streaming.unsent import OnTurn, TenantStreams
 from threadfold.streaming.windows import Windows
 
 CHECK_EVERY = 1.0
@@ -45,6 +45,8 @@ class Live:
     Args:
         heartbeat: seconds a stream may be silent; None takes the setting ``stream_heartbeat``.
         most, most_bytes: messages, and bytes of them, that may wait for one subscriber.
+        turn: is awaited with a tenant's name before a stream of it sends something; None: nothing
+            is.
     """
 
     def __init__(
@@ -54,7 +56,9 @@ class Live:
         heartbeat: float | None = None,
         most: int = MOST,
         most_bytes: int = MOST_BYTES,
+        turn: OnTurn | None = None,
     ) -> None:
+        self._turn = turn
         self.backend = backend
         self.heartbeat = heartbeat or backend.settings.stream_heartbeat
         self._most = most
@@ -311,7 +315,7 @@ class Live:
         """What the tenant's streams share, while there is one."""
         shared = self._tenants.get(tenant)
         if shared is None:
-            shared = self._tenants[tenant] = TenantStreams(tenant, self._turns)
+            shared = self._tenants[tenant] = TenantStreams(tenant, self._turns, self._turn)
         return shared
 
     def _own_position(self, key: Key, text: str) -> Position:

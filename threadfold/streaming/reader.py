@@ -175,11 +175,17 @@ class Reader:
         self._sent()
 
     async def take(self) -> list[SseEvent]:
-        """Return what waits, about 256 KiB at most, as soon as there is anything. Empty once the
-        subscriber has ended and nothing waits. What was taken before is sent.
+        """Return what waits, about 256 KiB at most, as soon as there is anything and it is the
+        tenant's turn. Empty once the subscriber has ended and nothing waits. What was taken before
+        is sent.
         """
         self._sent()
-        while not (batch := self._next_batch()) and self.ended is None:
+        turn = None if self._tenant is None else self._tenant.turn
+        while True:
+            if turn is not None and self._queue:
+                await turn(self._tenant.name)  # type: ignore[union-attr]
+            if (batch := self._next_batch()) or self.ended is not None:
+                break
             self._wake = asyncio.get_running_loop().create_future()
             try:
                 await self._wake

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -30,6 +31,8 @@ from streams.settings.settings import Settings
 logger = logging.getLogger(__name__)
 AT_ONCE = 250
 """Records of one fetch, so that other tasks run in between."""
+STEP_SECONDS = 0.0005
+"""Seconds of the event loop in which records are handed over before others have their turn."""
 LONGEST_WAIT = 100
 """Milliseconds that the broker delays an empty fetch: so long a new listener's partition waits."""
 
@@ -174,7 +177,7 @@ class Tail:
                     continue
                 await self._keys_of(rows)
                 if self._listeners.get(tp.partition) is begun[tp]:
-                    self._dispatch(tp.partition, rows)
+                    await self._dispatch(tp.partition, rows)
             if batches:
                 await asyncio.sleep(0)
 
@@ -191,14 +194,23 @@ class Tail:
             else:
                 return
 
-    def _dispatch(self, partition: int, rows: Sequence[Row]) -> None:
+    async def _dispatch(self, partition: int, rows: Sequence[Row]) -> None:
+        """Hand records over, little in each step of the event loop: one may be for a thousand
+        streams.
+        """
         at = self._next.get(partition)
         if at is None:
             return  # nobody listens any more
         listeners, name_of = self._listeners[partition], self._name_of
+        since = time.perf_counter()
         for row in rows:
             if row.offset < at:
                 continue
+            if time.perf_counter() - since > STEP_SECONDS:
+                await asyncio.sleep(0)
+                since = time.perf_counter()
+                if self._listeners.get(partition) is not listeners:
+                    return  # it was left; whoever joined it again gets them from there on
             # Before it is handed over: whoever joins meanwhile gets what comes after it.
             self._next[partition] = row.offset + 1
             listener = listeners.get(name_of(row.key)) if row.key is not None else None

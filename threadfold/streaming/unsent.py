@@ -32,6 +32,9 @@ LOOK = 1.0
 """Seconds between two looks whether it took longer."""
 
 
+OnTurn = Callable[[str], Awaitable[object]]
+
+
 class Holder(Protocol):
     """Who holds live events."""
 
@@ -147,11 +150,13 @@ class TenantStreams:
 
     Args:
         turns: for work on many bytes (``threadfold.service.documents.beside``).
+        turn: waits until a stream of that tenant may send something; None: at once.
     """
 
-    def __init__(self, name: str, turns: KeyedLimit) -> None:
+    def __init__(self, name: str, turns: KeyedLimit, turn: OnTurn | None = None) -> None:
         self.name = name
         self.turns = turns
+        self.turn = turn
         self.unsent = Unsent()
         self.past = PastRoom()
         # Their pages take long to find: conversations' streams do not wait for these.

@@ -14,6 +14,9 @@ import pytest
 from projections.names import make_key, parse_position, partition_of
 from streams.encryption.payload_cipher import Unsealed
 from streams.log.clients import make_producer
+from streams.log.log import Row
+from streams.runtime.tasks import end_tasks
+from tests.support.busy import busy
 from tests.support.stream_pair import Pair, post, say
 from tests.support.streaming import Heard, Subscriber, subscribed
 from tests.support.worker import until
@@ -183,6 +186,38 @@ async def test_a_listener_that_waits_for_the_logs_ends_holds_up_no_other_one(pai
         assert first.why == second.why == ""
     finally:
         await tail.stop()
+
+
+async def test_others_have_their_turn_between_records_that_take_long_to_hand_over(
+    pair: Pair,
+) -> None:
+    log, topic = pair.a.app.state.live.backend.log, pair.settings.topic("events")
+    key = make_key("acme", "many-streams")
+    partition, steps, seen = partition_of(key, pair.settings.partitions), 0, list[int]()
+
+    class Slow(Heard):
+        def deliver(self, row: Row, partition: int) -> None:
+            super().deliver(row, partition)
+            busy(0.002)
+            seen.append(steps)
+
+    async def step() -> None:
+        nonlocal steps
+        while True:
+            await asyncio.sleep(0)
+            steps += 1
+
+    tail = Tail(pair.settings, topic, pair.settings.partitions, log.end_offsets, log.seals)
+    stepping = asyncio.create_task(step())
+    try:
+        async with asyncio.timeout(20):
+            await tail.join(str(key).encode(), Slow(), [partition])
+            await pair.append("many-streams", *(say(f"text {n}") for n in range(30)))
+            await until(lambda: asyncio.sleep(0, len(seen) == 30))
+    finally:
+        await end_tasks([stepping])
+        await tail.stop()
+    assert len(set(seen)) > 20, seen
 
 
 async def test_a_listener_gets_all_from_where_it_joined_whatever_came_for_one_that_left(
