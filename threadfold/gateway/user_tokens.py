@@ -31,6 +31,7 @@ from threadfold.gateway.tokens import (
     MAX_LENGTH,
     EndUser,
     Principal,
+    UnknownSigner,
     check_length,
     checked,
     digest_of,
@@ -54,6 +55,10 @@ VERBS = {"read": "read", "stream": "subscribe", "append": "append"}
 PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
 _PUBLIC = ("kty", "kid", "alg", "use", "n", "e", "crv", "x", "y")
 _MALFORMED = "the token is malformed: get a new one"
+_NOT_SIGNED = (
+    "the token is not signed with a key of its tenant's: its claim 'tenant', its header 'kid' and"
+    " its algorithm have to be those of a public key that the tenant registered"
+)
 
 UserName = Annotated[str, Meta(min_length=1, max_length=512)]
 _Names = Annotated[list[str], Meta(min_length=1, max_length=MOST_CONVERSATIONS)]
@@ -226,8 +231,12 @@ class UserTokens:
         return Verified(principal, float(said.e), hashed)
 
     def _signed(self, token: str, state: State, now: float) -> Verified:
-        tenant, algorithm, found = self._signed_by(token, state)
-        claims = checked(token, found.key, algorithm, None, AUDIENCE, ("exp", "aud", "sub"))
+        try:
+            tenant, algorithm, found = self._signed_by(token, state)
+            claims = checked(token, found.key, algorithm, None, AUDIENCE, ("exp", "aud", "sub"))
+        except UnknownSigner:
+            # Whether there is such a tenant, with such a key, is nobody's to learn.
+            raise UnknownSigner(_NOT_SIGNED) from None
         try:
             said = msgspec.convert(claims, _Claims)
             named = said.conversations
@@ -254,7 +263,6 @@ class UserTokens:
         tenant = part_of(token, 1, _Unverified).tenant
         if not isinstance(tenant, str):
             raise Unauthorized("the token lacks the claim 'tenant'")
-        # A tenant without registered keys gets the same answer as one without this key.
         known = state.token_keys.get(tenant)
         keys = {} if known is None else self._keys(tenant, known)
         return tenant, algorithm, fitting_key(keys, kid, algorithm)
