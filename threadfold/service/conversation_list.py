@@ -275,14 +275,14 @@ async def _add_last_messages(
     previews, left = backend.windows.previews, []
     for listed in found:
         at, head, shown = listed
-        last = None
+        known = None
         if head is not None:
             key = make_key(tenant, at.found.conversation)
-            last = previews.find(key, _content_of(head, shown["user"]))
-        if last is None:
+            known = previews.find(key, _content_of(head, shown["user"]))
+        if known is None:
             left.append(listed)
-        else:
-            shown["last_message"] = _shown_message(at, last)
+        elif known.last is not None:
+            shown["last_message"] = _shown_message(at, known.last)
     if left:
         await _read_last_messages(backend, tenant, left)
 
@@ -307,10 +307,13 @@ async def _read_last_messages(
             with suppress(KafkaUnavailable):
                 logged = await _from_log(backend, tenant, wanted)
     for (at, _, shown), (last, content) in zip(found, lasts, strict=True):
+        is_known = content is not None
         if last is not None and not last.role:
             last = logged.get(Position(at.partition, last.offset))
-        if last is not None:
+            is_known = is_known and last is not None
+        if is_known:
             backend.windows.previews.keep(make_key(tenant, at.found.conversation), content, last)
+        if last is not None:
             shown["last_message"] = _shown_message(at, last)
 
 

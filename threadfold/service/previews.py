@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from typing import NamedTuple
 
 from projections.names import Key
 from projections.storage.card import LastMessage
 
 KEPT = 10_000
 """Conversations whose last message is kept; each takes less than a kilobyte."""
+
+
+class Preview(NamedTuple):
+    """The last message of a window with this content; None: it has none."""
+
+    content: Hashable
+    last: LastMessage | None
 
 
 class Previews:
@@ -19,19 +27,19 @@ class Previews:
 
     def __init__(self, most: int = KEPT) -> None:
         self._most = most
-        self._kept: OrderedDict[Key, tuple[Hashable, LastMessage]] = OrderedDict()
+        self._kept: OrderedDict[Key, Preview] = OrderedDict()
 
-    def find(self, key: Key, content: Hashable) -> LastMessage | None:
-        """The last message of a window with this content; None if it is not known."""
+    def find(self, key: Key, content: Hashable) -> Preview | None:
+        """What is known of a window with this content; None if nothing is."""
         known = self._kept.get(key)
-        if known is None or known[0] != content:
+        if known is None or known.content != content:
             return None
         self._kept.move_to_end(key)
-        return known[1]
+        return known
 
-    def keep(self, key: Key, content: Hashable, last: LastMessage) -> None:
+    def keep(self, key: Key, content: Hashable, last: LastMessage | None) -> None:
         """Keep it, and drop the one that was not asked for for longest."""
-        self._kept[key] = content, last
+        self._kept[key] = Preview(content, last)
         self._kept.move_to_end(key)
         if len(self._kept) > self._most:
             self._kept.popitem(last=False)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -9,7 +12,7 @@ from projections.events import types as events
 from projections.fold.apply import apply
 from projections.fold.replay import replay
 from projections.names import Key
-from projections.storage.records import Checkpoint, Verdict, write_of
+from projections.storage.records import Checkpoint, Stored, Verdict, write_of
 from projections.window.window import Window
 from streams.control.state import Generation
 from streams.settings.settings import Settings
@@ -87,6 +90,25 @@ async def test_a_conversation_that_is_handed_over_meanwhile_shows_none_of_its_ne
     store = HandedOver(after)
     await store.say(events.Opened(user="ann"), events.Message("user", "Ann's words."))
     assert await listed(store) == shown
+
+
+async def test_a_conversation_without_a_message_is_not_read_again_for_the_next_list() -> None:
+    store, reads = HandedOver(-1), list[Key]()
+    await store.say(events.Opened(user="ann"), events.Suspension("s1", "approval", "Really?"))
+    service = service_over(store)
+    read = store.read
+
+    async def counted(
+        generation: int, partition: int, keys: Sequence[Key], **more: Any
+    ) -> tuple[Checkpoint | None, list[Stored | None]]:
+        reads.extend(keys)
+        return await read(generation, partition, keys, **more)
+
+    store.read = counted  # type: ignore[method-assign, assignment]
+    for _ in range(3):
+        (one,) = (await conversations(service, "acme", only=Filter("ann")))["conversations"]
+        assert one["last_message"] is None
+    assert reads == [KEY]
 
 
 async def test_a_list_goes_on_behind_what_a_former_release_folded_in_a_wrong_partition() -> None:
