@@ -265,6 +265,26 @@ class RedisUnavailable(ThreadfoldError):
     problem = 503
 
 
+class MemoryUnavailable(ThreadfoldError):
+    """The store of the long-term memory cannot be used now: its disk is full, say. Nothing that was
+    appended is lost. ``cause`` says why, and names no path.
+    """
+
+    problem = 503
+
+    def __init__(self, cause: str, folder: str = "") -> None:
+        super().__init__(
+            f"the long-term memory cannot be used now: {cause}; appended events are safe in the log"
+        )
+        self.cause = cause
+        self.folder = folder
+
+    @property
+    def told(self) -> str:
+        """The cause, with the folder's path."""
+        return self.cause.replace("its folder", self.folder) if self.folder else self.cause
+
+
 class CorruptWindow(ThreadfoldError):
     """A stored window cannot be decoded. The worker that finds it folds its partition again."""
 

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from streams.encryption.payload_cipher import PayloadCipher
+from streams.log.clients import AIOKafkaConsumer
 from streams.memory.feed import MemoryFeed
 from streams.memory.store import LocalStore
 from streams.memory.store_folder import StoreFolder
@@ -73,10 +74,14 @@ class FolderFeed(MemoryFeed):
         copy = None if live is None else self._kind.copied(live)
         return copy or self._kind()
 
-    async def _step(self) -> None:
+    async def _go_on(self, consumer: AIOKafkaConsumer) -> None:
         if self._local.damaged:
             logger.warning("the memory store %s is damaged: it is filled again", self._file)
             await self._begin_anew()
+        await super()._go_on(consumer)
+
+    async def _step(self) -> None:
+        if self._local.damaged:
             assert self._consumer is not None
             await self._go_on(self._consumer)
         await super()._step()
@@ -95,12 +100,13 @@ class FolderFeed(MemoryFeed):
         if wanted == self._file:
             await asyncio.to_thread(self._folder.tidy)
             return
-        self._file = wanted
         try:
             self._taken_over = await asyncio.to_thread(self._kind, wanted)
         except (sqlite3.Error, OSError, RuntimeError) as error:
+            self._file = wanted
             logger.warning("the memory store %s cannot be taken over: %s", wanted, error)
             return
+        self._file = wanted
         self._other = MemoryFeed(self._settings, self._seals, self._taken_over)
         self._other.start()
 

@@ -24,9 +24,10 @@ from streams.memory.key_reads import ReadsByKey
 from streams.memory.key_words import conditions, indexed_word
 from streams.memory.keyed_store import KeyedMemories, Ranked, candidates
 from streams.memory.lance_rows import UNWIPED, row, rows_of, where
-from streams.memory.lance_tables import LanceTables, is_damage
+from streams.memory.lance_tables import LanceTables, fault_of, is_damage
 from streams.memory.lance_vectors import LanceVectors
 from streams.memory.store import Filter
+from streams.memory.store_faults import naming_faults
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +74,10 @@ class LanceMemories(KeyedMemories):
             if self._unwiped:
                 self._wipe()
         except Exception as error:
+            self._raise_fault(error)
             if not is_damage(error):
                 raise
+            logger.warning("the memory store in %s is made anew: %s", self._folder, error)
             self.drop()
 
     @property
@@ -167,6 +170,7 @@ class LanceMemories(KeyedMemories):
             try:
                 yield self._tables
             except Exception as error:
+                self._raise_fault(error)
                 if is_damage(error):
                     self.damaged = True
                     raise Healing(
@@ -174,6 +178,12 @@ class LanceMemories(KeyedMemories):
                         " topic"
                     ) from error
                 raise
+
+    def _raise_fault(self, error: Exception) -> None:
+        fault = fault_of(error)
+        if fault is not None:
+            with naming_faults(self._folder):
+                raise fault from error
 
     def _read(self, work: Callable[[ReadsByKey], T]) -> T:
         with self._turn() as tables:

@@ -6,6 +6,9 @@ deleted, so they are put together now and then, and older ones deleted.
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import warnings
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +32,11 @@ in no index until then: they are looked for one by one.
 """
 _LOOKED_UP = ("key", "part", "tenant", "user")
 _NOW = timedelta(0)
+_FAULT = re.compile(
+    rf"\(os error ({errno.ENOSPC}|{errno.EDQUOT}|{errno.EACCES}|{errno.EPERM}|{errno.EROFS}"
+    rf"|{errno.EIO}|{errno.EMFILE}|{errno.ENFILE})\)"
+)
+"""How Lance quotes an error of the system that is no damage."""
 # Nobody else works on a store's tables.
 warnings.filterwarnings("ignore", message=r"optimize\(cleanup_older_than=0\)")
 
@@ -152,5 +160,15 @@ class LanceTables:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether it says that files are missing or are not what they should be."""
+    """Whether it says that files are missing or are not what they should be; not that the disk is
+    full, or may not be written.
+    """
+    if _FAULT.search(str(error)):
+        return False
     return isinstance(error, RuntimeError | OSError | ValueError) and "lance" in str(error).lower()
+
+
+def fault_of(error: Exception) -> OSError | None:
+    """The system's own error that LanceDB quotes: a full disk, say."""
+    found = _FAULT.search(str(error))
+    return None if found is None else OSError(int(found[1]), os.strerror(int(found[1])))

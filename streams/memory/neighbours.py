@@ -13,7 +13,12 @@ from dataclasses import replace
 
 import msgspec
 
-from projections.errors import EmbeddingsUnavailable, Healing, WaitTimedOut
+from projections.errors import (
+    EmbeddingsUnavailable,
+    Healing,
+    MemoryUnavailable,
+    WaitTimedOut,
+)
 from projections.memory.fusion import NOTHING, Likeness, Near, Statement, considered
 from projections.memory.identity import Scope
 from projections.memory.resolution import Record
@@ -62,9 +67,9 @@ class Neighbours:
             return NOTHING
         try:
             await self._caught_up(scope.tenant, scope.user)
-        except WaitTimedOut as error:
+            found = await asyncio.to_thread(self._found, scope, new)
+        except (WaitTimedOut, MemoryUnavailable) as error:
             raise Healing(str(error)) from None
-        found = await asyncio.to_thread(self._found, scope, new)
         likeness = await self._likeness(scope.tenant, new, found)
         return Near(found.statements, found.composites, likeness)
 

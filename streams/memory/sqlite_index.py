@@ -7,6 +7,7 @@ damaged or of another version is begun anew.
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
@@ -19,6 +20,7 @@ from typing import ClassVar, Self
 
 from projections.errors import Healing
 from streams.memory import vector_index, word_index
+from streams.memory.store_faults import is_damaged, naming_faults
 from streams.memory.word_index import (
     begin_building,
     end_building,
@@ -26,6 +28,7 @@ from streams.memory.word_index import (
     transaction,
 )
 
+logger = logging.getLogger(__name__)
 SMALL = 16_384
 """Pages (of 4 KB) up to which a file is rewritten with every erasure; a larger one is at most every
 ``VACUUM_EVERY`` seconds.
@@ -49,6 +52,10 @@ BUILDING = (
 """Nobody reads it yet, and after a crash it is begun anew."""
 
 
+class _Unfit(Exception):
+    """A file that is to be begun anew; the text says why."""
+
+
 def remove(path: Path) -> None:
     """Remove a database's file, and those that SQLite keeps beside it."""
     for name in (path, *(Path(f"{path}-{end}") for end in ("wal", "shm", "journal", "texts"))):
@@ -70,6 +77,9 @@ class SqliteIndex:
     def __init__(self, path: Path | None = None, *, building: bool = False) -> None:
         """Open the file, or begin anew where it is damaged, of another version or none of ours.
         What is being built is of no use until :meth:`finish` has written it out.
+
+        Raises:
+            MemoryUnavailable: it cannot be opened or made now; a file that is there stays.
         """
         self._path = path
         self._building = building
@@ -79,17 +89,26 @@ class SqliteIndex:
         """Whether its file was found to be damaged: :meth:`drop` makes another one."""
         self._db = self._open()
         try:
-            unmerged = self._db.execute("SELECT 1 FROM unmerged").fetchone()
-        except sqlite3.DatabaseError:
+            with naming_faults(self._folder):
+                unmerged = self._db.execute("SELECT 1 FROM unmerged").fetchone()
+            if unmerged:
+                self._wipe()
+        except (sqlite3.DatabaseError, Healing) as error:
+            # A table is missing, or a page is damaged.
+            self._replaced(str(error.__cause__ or error))
             self.drop()
-            unmerged = None
-        if unmerged:
-            self._wipe()
+        except BaseException:
+            self._db.close()
+            raise
 
     @property
     def path(self) -> Path | None:
         """Its file; None for one that goes with it."""
         return self._path
+
+    @property
+    def _folder(self) -> Path | None:
+        return None if self._path is None else self._path.parent
 
     def close(self) -> None:
         """Let go of the file."""
@@ -97,8 +116,9 @@ class SqliteIndex:
             self._db.close()
 
     def drop(self) -> None:
-        """Delete everything, the checkpoints too."""
-        with self._lock:
+        """Delete everything, the checkpoints too. Where that fails it stays :attr:`damaged`."""
+        with self._lock, naming_faults(self._folder):
+            self.damaged = True
             self._db.close()
             if self._path is not None:
                 remove(self._path)
@@ -163,7 +183,21 @@ class SqliteIndex:
         """Give the one that takes its place what does not follow from the topic."""
 
     def _open(self) -> sqlite3.Connection:
+        """Open the file; one that is unfit is replaced, once."""
         self._begins()
+        with naming_faults(self._folder):
+            try:
+                return self._opened()
+            except _Unfit as why:
+                self._replaced(str(why))
+                if self._path is not None:
+                    remove(self._path)
+                return self._opened()
+
+    def _replaced(self, why: str) -> None:
+        logger.warning("%s in %s is made anew from its topic: %s", self.WHAT, self._path, why)
+
+    def _opened(self) -> sqlite3.Connection:
         db = sqlite3.connect(
             # Without a name it is a file of this connection alone, which goes with it.
             "" if self._path is None else self._path,
@@ -172,37 +206,33 @@ class SqliteIndex:
         )
         try:
             (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version in (0, self.VERSION):
-                db.executescript(BUILDING if self._building else _LASTING)
-        except sqlite3.DatabaseError:
-            version = -1
-        if version not in (0, self.VERSION):
+            if version not in (0, self.VERSION):
+                raise _Unfit(f"its file is of version {version}, not {self.VERSION}")
+            db.executescript(BUILDING if self._building else _LASTING)
+            if version == 0:
+                indexes = "" if self._building else self.INDEXES
+                made = f"{_TABLES} {self.TABLES} {indexes} PRAGMA user_version = {self.VERSION};"
+                db.executescript(f"BEGIN; {made} COMMIT")
+            if self._building:
+                begin_building(db)
+        except BaseException as error:
             db.close()
-            if self._path is None:
-                raise ValueError("a new database is of version 0")
-            remove(self._path)
-            return self._open()
-        if version == 0:
-            indexes = "" if self._building else self.INDEXES
-            made = f"{_TABLES} {self.TABLES} {indexes} PRAGMA user_version = {self.VERSION};"
-            db.executescript(f"BEGIN; {made} COMMIT")
-        if self._building:
-            begin_building(db)
+            if isinstance(error, sqlite3.Error) and is_damaged(error):
+                raise _Unfit(f"its file is damaged ({error})") from error
+            raise
         return db
 
     @contextmanager
     def _turn(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-        with self._lock:
+        with self._lock, naming_faults(self._folder):
             try:
                 if not write:
                     yield self._db
                     return
                 with transaction(self._db):
                     yield self._db
-            except sqlite3.DatabaseError as error:
-                # The low byte is the kind of error; the rest says more of it.
-                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-                if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            except sqlite3.Error as error:
+                if is_damaged(error) or self.damaged:
                     self.damaged = True
                     raise Healing(
                         f"the file of {self.WHAT} is damaged: it is filled again from its topic"

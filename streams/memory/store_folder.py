@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from projections.errors import DataFolderInUse, InvalidSettings
+from projections.errors import DataFolderInUse, InvalidSettings, MemoryUnavailable
 from streams.memory.sqlite_index import remove
+from streams.memory.store_faults import naming_faults
 
 logger = logging.getLogger(__name__)
 REDIS_STORE = "redis"
@@ -72,11 +73,12 @@ class StoreFolder:
         self._lock: int | None = None
         self._turns_lock: int | None = None
         try:
-            path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
+            with naming_faults(path):
+                path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except MemoryUnavailable as error:
             raise InvalidSettings(
-                f"setting 'memory_store': {path} cannot be made ({error.strerror}): choose a"
-                " writable folder"
+                f"setting 'memory_store': {path} cannot be made: {error.told}: choose a writable"
+                " folder"
             ) from None
 
     @property
@@ -84,7 +86,7 @@ class StoreFolder:
         """The store that counts now; None before the first."""
         try:
             name = (self.path / self._live_name).read_text("ascii", "replace").strip()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         return self.path / name if self._number(name) is not None else None
 
@@ -92,19 +94,24 @@ class StoreFolder:
         """Become the one process that feeds the live store; False while another one is. A folder
         that has no store, or whose live one is not named any more, gets an empty one, and one that
         was deleted is made again.
+
+        Raises:
+            MemoryUnavailable: it cannot be written, or made.
         """
-        if not self.path.is_dir():
-            self._make_again()
-        if self._lock is None:
-            self._lock = self._locked("feeding.lock")
-        if self._lock is not None and self.live is None:
-            # A name that is none is no other gateway's: nobody writes one.
-            damaged = (self.path / self._live_name).exists()
-            with self._new(self._live_name, exclusive=not damaged) as file:
-                file.write_text(self._following().name)
-        return self._lock is not None
+        with naming_faults(self.path):
+            if not self.path.is_dir():
+                self._make_again()
+            if self._lock is None:
+                self._lock = self._locked("feeding.lock")
+            if self._lock is not None and self.live is None:
+                # A name that is none is no other gateway's: nobody writes one.
+                damaged = (self.path / self._live_name).exists()
+                with self._new(self._live_name, exclusive=not damaged) as file:
+                    file.write_text(self._following().name)
+            return self._lock is not None
 
     def _make_again(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         logger.warning(
             "the folder %s of the memory store was deleted: this process goes on with the open"
             " store, which ends with it; start it again, and the store is made from the log",
@@ -113,7 +120,6 @@ class StoreFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -128,15 +134,23 @@ class StoreFolder:
         return self.path / "turns.db"
 
     def hold_turns(self) -> bool:
-        """Become the one process that feeds the index of turns; False while another one is."""
+        """Become the one process that feeds the index of turns; False while another one is. Raises
+        as :meth:`hold` says.
+        """
         if self._turns_lock is None:
-            self._turns_lock = self._locked("turns.lock")
+            with naming_faults(self.path):
+                self._turns_lock = self._locked("turns.lock")
         return self._turns_lock is not None
 
     def tidy(self) -> None:
         """Remove the stores before the live one, and those of builds that were broken off: what is
-        erased from now on does not stay in them. For the process that holds the folder.
+        erased from now on does not stay in them. For the process that holds the folder. Raises as
+        :meth:`hold` says.
         """
+        with naming_faults(self.path):
+            self._tidy()
+
+    def _tidy(self) -> None:
         live = self._live_number
         if live is None:
             return

@@ -36,6 +36,17 @@ def open_store(
     return store, FolderFeed(settings, seals, store, folder, hold=hold)
 
 
+def check_store(settings: Settings) -> None:
+    """Make the folder of the setting ``memory_store`` where it is missing.
+
+    Raises:
+        InvalidSettings: it cannot be made, or the store needs a package that is not installed.
+    """
+    folder = folder_of(settings.memory_store)
+    if folder is not None:
+        local_stores(folder.kind)
+
+
 def redis_store(settings: Settings, *, building: bool = False) -> RedisMemories:
     """The store in Redis that counts, or one that is built beside it."""
     return RedisMemories(settings.redis, settings.topic_prefix, building=building)

@@ -9,7 +9,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from projections.errors import KafkaUnavailable, ThreadfoldError, WaitTimedOut
+from projections.errors import (
+    KafkaUnavailable,
+    MemoryUnavailable,
+    ThreadfoldError,
+    WaitTimedOut,
+)
 from streams.log.clients import (
     AIOKafkaConsumer,
     TopicPartition,
@@ -26,6 +31,7 @@ from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
+STARTING = "it is starting"
 AGAIN = 1.0
 """Seconds until it is tried again while Kafka does not answer."""
 
@@ -42,8 +48,10 @@ class TopicFeed(ABC):
 
     def __init__(self, settings: Settings, topic: str, what: str) -> None:
         """Args: ``what`` names the store in errors and log lines."""
-        self.reason = "it is starting"
+        self.reason = STARTING
         """Why the store is not fed; empty while it is."""
+        self.fault: MemoryUnavailable | None = None
+        """What keeps the store itself from being used; None where it can be, or Kafka is away."""
         self.emptied = 0
         """How often the store was emptied, to be fed anew."""
         self._settings = settings
@@ -71,6 +79,7 @@ class TopicFeed(ABC):
         Raises:
             WaitTimedOut: it does not within ``timeout`` seconds (None: 10, and at most the append
                 time-out).
+            MemoryUnavailable: the store cannot be used; that is said at once.
         """
         if not self.is_ready:
             await self._wait(lambda: self.is_ready, self._patience(timeout))
@@ -84,17 +93,23 @@ class TopicFeed(ABC):
 
         Raises:
             WaitTimedOut: it does not within ``timeout`` seconds (None: as :meth:`ready`).
+            MemoryUnavailable: the store cannot be used.
             KafkaUnavailable: the topic cannot be read now.
         """
         await self.ready(timeout)
         consumer = self._consumer
         if consumer is None:
+            self._check()
             raise KafkaUnavailable(f"{self._what} cannot be read now: {self.reason}")
         places = self._places if partitions is None else [self._places[p] for p in partitions]
         async with reading_kafka(self._settings, f"reading topic {self._topic}"):
             found = await asyncio.gather(*(end_offset(consumer, place) for place in places))
         ends = {place.partition: end for place, end in zip(places, found, strict=True)}
         await self._wait(lambda: self._reached(ends), self._patience(timeout))
+
+    def _check(self) -> None:
+        if self.fault is not None:
+            raise MemoryUnavailable(self.fault.cause, self.fault.folder)
 
     def _patience(self, timeout: float | None) -> float:
         return min(10.0, self._settings.append_timeout) if timeout is None else timeout
@@ -108,6 +123,11 @@ class TopicFeed(ABC):
     def is_fed(self) -> bool:
         """Whether it is ready, and nothing keeps it from taking in more."""
         return self.is_ready and not self.reason
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last try to feed it failed, and none has succeeded since."""
+        return self.reason not in ("", STARTING)
 
     async def advanced(self) -> None:
         """Wait until the store has more than now."""
@@ -161,13 +181,15 @@ class TopicFeed(ABC):
     async def _wait(self, reached: Callable[[], bool], timeout: float) -> None:  # noqa: ASYNC109
         try:
             async with asyncio.timeout(timeout), self._advanced:
-                await self._advanced.wait_for(reached)
+                await self._advanced.wait_for(lambda: reached() or self.fault is not None)
         except TimeoutError:
             raise WaitTimedOut(
                 f"{self._what} is not up to date after {timeout:g} s"
                 f" ({self.reason or 'it is being fed'}): try again shortly; appended events are"
                 " safe in the log"
             ) from None
+        if not reached():
+            self._check()
 
     async def _run(self) -> None:
         while True:
@@ -175,15 +197,30 @@ class TopicFeed(ABC):
                 await self._open()
                 while True:
                     await self._step()
+                    if self.fault is not None:  # it took in again what there was
+                        logger.info("%s is fed again", self._what)
+                        self.fault, self.reason = None, ""
+            except MemoryUnavailable as error:
+                await self._failed(error)
             except ThreadfoldError as error:
                 if str(error) != self.reason:
                     logger.warning("%s is not fed: %s", self._what, error)
-                self.reason = str(error)
-            except Exception as error:  # whatever it is, the gateway has to go on
-                logger.exception("%s is not fed", self._what)
-                self.reason = f"an unexpected error ({type(error).__name__})"
+                self.reason, self.fault = str(error), None
+            except Exception as error:  # noqa: BLE001 (whatever it is, the gateway has to go on)
+                fault = MemoryUnavailable(f"an unexpected error ({type(error).__name__})")
+                await self._failed(fault, error)
             await self._close()
             await asyncio.sleep(AGAIN)
+
+    async def _failed(self, fault: MemoryUnavailable, error: Exception | None = None) -> None:
+        """Note that the store takes nothing in, and tell who waits; log it where that is news, with
+        the traceback of an unexpected error.
+        """
+        if fault.cause != self.reason:
+            logger.warning("%s is not fed: %s", self._what, fault.told, exc_info=error)
+        async with self._advanced:
+            self.fault, self.reason = fault, fault.cause
+            self._advanced.notify_all()
 
     async def _open(self) -> None:
         """Connect, and go on where the store is."""
@@ -209,7 +246,8 @@ class TopicFeed(ABC):
             for tp in self._places:
                 consumer.seek(tp, offsets[tp.partition])
             self._begun = {tp.partition: end for tp, end in ends.items()}
-            self.reason = ""
+            if self.fault is None:  # else it is over once something was taken in
+                self.reason = ""
         await self._advance(offsets)
 
     async def _begin_anew(self) -> None:

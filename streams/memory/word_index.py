@@ -178,10 +178,11 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
+        db.execute("COMMIT")
     except BaseException:
-        db.execute("ROLLBACK")
+        if db.in_transaction:  # a full disk may have ended it already
+            db.execute("ROLLBACK")
         raise
-    db.execute("COMMIT")
 
 
 def merge_words(turn: Callable[[], AbstractContextManager[sqlite3.Connection]]) -> None:

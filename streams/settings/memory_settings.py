@@ -19,6 +19,7 @@ give out is counted, as events in the log.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 
 import msgspec
 
@@ -28,6 +29,9 @@ from streams.settings.kafka_login import KafkaLogin
 
 ASKED = ("memory_model", "memory_planner", "memory_hyde")
 """Settings that name an endpoint of ``summarizers``."""
+_NONE = ("none", "no", "off", "false", "disabled", "memory", "ram", "temporary")
+_KINDS = frozenset((*_NONE, "sqlite", "sqlite3", "lance", "lancedb"))
+"""Words that look like a kind of store, and are none."""
 
 
 class MemorySettings(KafkaLogin, frozen=True, kw_only=True):
@@ -48,10 +52,26 @@ class MemorySettings(KafkaLogin, frozen=True, kw_only=True):
 
 
 def check_memory(settings: MemorySettings) -> None:
-    """Raise InvalidSettings where a setting names an endpoint that there is not."""
+    """Raise InvalidSettings where a setting names an endpoint, or a kind of store, that there is
+    not.
+    """
+    _check_store(settings.memory_store)
     _check(settings, "memory_embeddings", "embeddings", settings.embeddings, (MINILM,))
     for name in ASKED:
         _check(settings, name, "summarizers", settings.summarizers)
+
+
+def _check_store(value: str) -> None:
+    kind, _, folder = value.partition(":")
+    if value in ("", "redis") or "/" in kind or (kind == "lancedb" and folder):
+        return
+    word = kind.strip().lower()
+    if word in _KINDS or get_close_matches(word, ["redis"], cutoff=0.8):
+        raise InvalidSettings(
+            f"setting 'memory_store' is {value[:60]!r}: it must be redis, a folder, lancedb: and"
+            " a folder, or empty for a temporary file. For a folder of that name give"
+            f" ./{word[:60]}"
+        )
 
 
 def _check(

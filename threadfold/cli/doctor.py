@@ -14,7 +14,12 @@ from pathlib import Path
 
 import click
 
-from projections.errors import KafkaUnavailable, RedisUnavailable, TopicMismatch
+from projections.errors import (
+    KafkaUnavailable,
+    MemoryUnavailable,
+    RedisUnavailable,
+    TopicMismatch,
+)
 from projections.redis.store import RedisStore
 from projections.storage.records import Checkpoint
 from streams.compaction.summarizers.failures import AttemptFailed, EndpointBusy
@@ -27,7 +32,8 @@ from streams.log.kafka_log import KafkaLog
 from streams.log.login import why_refused
 from streams.log.topics import check_topics, partition_count, replication_for
 from streams.maintenance.dead_letters import DeadLetters
-from streams.memory.store_folder import LANCE, LANCE_STORES, REDIS_STORE
+from streams.memory.store_faults import try_folder
+from streams.memory.store_folder import LANCE, LANCE_STORES, REDIS_STORE, folder_path
 from streams.memory.stores import local_stores, redis_store
 from streams.projector.effect_sink import NullSink
 from streams.settings.callables import load_callables
@@ -198,9 +204,9 @@ async def _redis(found: Findings, url: str, store: RedisStore) -> None:
 
 async def _memory_store(found: Findings, settings: Settings) -> None:
     if settings.memory_store != REDIS_STORE:
-        if settings.memory_store.startswith(LANCE_STORES):
-            local_stores(LANCE)
-            found.ok("memory store", f"LanceDB {version('lancedb')}")
+        folder = folder_path(settings.memory_store)
+        if folder is not None:
+            _memory_folder(found, folder, lance=settings.memory_store.startswith(LANCE_STORES))
         return
     store = redis_store(settings)
     try:
@@ -210,6 +216,23 @@ async def _memory_store(found: Findings, settings: Settings) -> None:
         store.close()
     more = "" if there else "; it is made with the first call of a gateway"
     found.ok("memory store", f"in Redis, query engine {engine}{more}")
+
+
+def _memory_folder(found: Findings, folder: Path, *, lance: bool) -> None:
+    kind = "SQLite"
+    if lance:
+        local_stores(LANCE)
+        kind = f"LanceDB {version('lancedb')}"
+    try:
+        try_folder(folder)
+    except MemoryUnavailable as error:
+        found.fault(
+            "memory store",
+            f"{error.told}: free space, or let memory_store name a folder that can be written",
+        )
+    else:
+        more = "" if folder.is_dir() else ", which a gateway makes when it starts"
+        found.ok("memory store", f"{kind} in {folder}{more}")
 
 
 async def _brokers(found: Findings, settings: Settings) -> None:

@@ -157,7 +157,7 @@ def _near(error: click.UsageError) -> str:
 
 def _explain(error: BaseException) -> int:
     """Print an error as one line; returns the exit code it stands for."""
-    from projections.errors import ThreadfoldError
+    from projections.errors import MemoryUnavailable, ThreadfoldError
 
     while isinstance(error, BaseExceptionGroup):
         known = error.subgroup(ThreadfoldError)
@@ -166,6 +166,9 @@ def _explain(error: BaseException) -> int:
         import traceback
 
         traceback.print_exception(error)
+    if isinstance(error, MemoryUnavailable):
+        click.echo(f"threadfold: the memory store cannot be used: {error.told}", err=True)
+        return error.exit_code
     if isinstance(error, ThreadfoldError):
         click.echo(f"threadfold: {_one_line(str(error))}", err=True)
         return error.exit_code

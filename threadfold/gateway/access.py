@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from starlette.types import Receive
 
+from projections.errors import InvalidSettings, MemoryUnavailable
 from streams.metrics.declared import EMBEDDING_CALLS, SEARCH_QUESTIONS
 from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.paced import Paced
@@ -29,6 +31,7 @@ from threadfold.service.memories import Memories
 from threadfold.service.memory_models import ModelCounts
 from threadfold.streaming import Live
 
+logger = logging.getLogger(__name__)
 INSIDE = "threadfold.caller"
 """The key of an ASGI scope under which a caller in this process gives its :class:`Caller`; no
 server takes it from the network.
@@ -121,14 +124,19 @@ class GatewayState:
 
     def memories(self, backend: ConversationService) -> Memories:
         """The long-term memory; it is opened when it is first asked for, and closed with the
-        backend.
+        backend. Raises :class:`MemoryUnavailable` where it cannot be opened.
         """
         if self.memory is None:
             counts = ModelCounts(
                 partial(self.metrics.add, EMBEDDING_CALLS),
                 partial(self.metrics.add, SEARCH_QUESTIONS),
             )
-            self.memory = Memories(backend, hold=True, counts=counts)
+            try:
+                self.memory = Memories(backend, hold=True, counts=counts)
+            except InvalidSettings as error:
+                # It could be used when the gateway started.
+                logger.warning("%s", error)
+                raise MemoryUnavailable("its folder cannot be opened any more") from None
             backend.on_stop = self.memory.stop
             self.metrics.follow_memory(
                 {"records": self.memory.feed, "turns": self.memory.turn_feed}

@@ -25,6 +25,7 @@ from projections.events.validation import Record
 from projections.redis.daily_counts import DailyCounts
 from projections.redis.shared_buckets import SharedBuckets
 from streams.encryption.master_keys import master_keys_of
+from streams.memory.stores import check_store
 from streams.metrics.declared import APPENDED, CALLABLE_REFUSALS, QUOTA_USED
 from streams.metrics.metrics import Metrics
 from streams.metrics.reports import GATEWAYS, Reporter
@@ -285,12 +286,13 @@ def create_gateway(
         limits: what may be under way at once.
 
     Raises:
-        InvalidSettings: an address is missing, a master key is wrong, or the file with the keys of
-            tokens is missing.
+        InvalidSettings: an address is missing, a master key is wrong, the file with the keys of
+            tokens is missing, or there can be no memory store.
     """
     settings.require()
     master_keys_of(settings)
     check_source(settings.jwt_keys)
+    check_store(settings)
     return Gateway(settings, on_connected, limits)
 
 

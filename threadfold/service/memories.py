@@ -17,6 +17,7 @@ from projections.errors import (
     Forbidden,
     Healing,
     InvalidRequest,
+    MemoryUnavailable,
     UnknownConversation,
     UnknownMemory,
 )
@@ -335,9 +336,14 @@ class Memories:
             cursor = cursor_of(only, found[limit - 1].created, found[limit - 1].id)
         return found[:limit], cursor
 
-    async def ask(self, question: Question) -> Answer:
-        """What fits a question, best first. The tenant's policy weighs it."""
-        await self._fed()
+    async def ask(self, question: Question, *, soon: bool = False) -> Answer:
+        """What fits a question, best first. The tenant's policy weighs it.
+
+        Args:
+            soon: do not wait for a store that is not fed now, nor long for one that is being
+                filled; raises what keeps it from being fed, or :class:`WaitTimedOut`.
+        """
+        await self._fed(self.recall.patience.of(self.feed) if soon else None)
         before, weights = self._emptied, self._policy(question.only.tenant).recall_weights
         question = replace(question, only=self._unerased(question.only))
         return self._whole(await self.recall.ask(question, weights), before)
@@ -371,10 +377,15 @@ class Memories:
             raise Healing("the long-term memory is being rebuilt: try again shortly")
         return found
 
-    async def _fed(self) -> None:
+    @property
+    def fault(self) -> MemoryUnavailable | None:
+        """What keeps the store, or the index of turns, from being used."""
+        return self.feed.fault or (self.turn_feed.fault if self.turn_feed else None)
+
+    async def _fed(self, patience: float | None = None) -> None:
         self.feed.start()
         self.models.start()
-        await self.feed.ready()
+        await self.feed.ready(patience)
 
 
 def _unknown(memory_id: str) -> UnknownMemory:

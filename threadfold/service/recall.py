@@ -13,7 +13,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from projections.errors import EmbeddingsUnavailable, Healing, KafkaUnavailable, WaitTimedOut
+from projections.errors import (
+    EmbeddingsUnavailable,
+    Healing,
+    KafkaUnavailable,
+    MemoryUnavailable,
+    WaitTimedOut,
+)
 from projections.memory.planner import ActionState, Mode, SearchPlan, asked_text, make_plan
 from projections.memory.private_text import all_without_private
 from projections.memory.recall import (
@@ -35,6 +41,7 @@ from streams.memory.turn_feed import TurnFeed
 from streams.memory.turns import SqliteTurns, TurnHit
 from streams.runtime.tenant_threads import TenantThreads
 from threadfold.service.imagined_skills import VectorSearch, near_hit, skills_like
+from threadfold.service.patience import BUSY, Patience
 from threadfold.service.plan_queries import tags_asked, with_slots, within
 
 LIMIT = 10
@@ -43,12 +50,6 @@ PER_DEPTH = 10
 """Hits of a channel for each step of the plan's depth; more where more results are asked for."""
 CORRECTIONS = 60
 """Texts of which it is looked whether they correct what was found."""
-PATIENCE = 5.0
-BUSY = 0.25
-"""Seconds that a search waits for turns that are in the log already: soon after the start, and
-later, while the index is built of a long log.
-"""
-STARTING = 20.0
 NO_VECTORS = "no embeddings are configured"
 
 
@@ -139,13 +140,13 @@ class Recall:
         models: make the plans, and imagine skills; None: the rules make the plans.
         """
         self.apart = TenantThreads().run
+        self.patience = Patience()
         self._store = store
         self._turns = turns
         self._feed = feed
         self._vectors = vectors
         self._turn_vectors = turn_vectors
         self._models = models
-        self._since: float | None = None
 
     async def ask(self, question: Question, weights: RecallWeights = DEFAULT_WEIGHTS) -> Answer:
         """What fits a question; what is private in it is not looked for, and sent to no model; of a
@@ -330,7 +331,7 @@ class Recall:
                 await self._caught_up(self._feed, key)
             search = partial(self._turns.search, only, limit=count)
             return await self.apart(only.tenant, with_slots, plan, search)
-        except (WaitTimedOut, KafkaUnavailable, Healing) as error:
+        except (WaitTimedOut, KafkaUnavailable, MemoryUnavailable, Healing) as error:
             away["turns"] = str(error)
             return None
 
@@ -351,7 +352,7 @@ class Recall:
             # Behind the records' vectors: their question is embedded by now.
             try:
                 near = await self._turn_vectors.search(only, plan.semantic_queries, count)
-            except Healing as error:
+            except (Healing, MemoryUnavailable) as error:
                 away["turns"] = str(error)
                 return []
             except EmbeddingsUnavailable as error:
@@ -370,11 +371,8 @@ class Recall:
         return found
 
     async def _caught_up(self, feed: TurnFeed, key: Key | None) -> None:
-        if self._since is None:
-            self._since = time.monotonic()
-            feed.start()
-        starting = time.monotonic() < self._since + STARTING
-        patience = PATIENCE if starting or feed.is_ready else BUSY
+        feed.start()
+        patience = self.patience.of(feed)
         try:
             # A log that hangs answers later than that.
             async with asyncio.timeout(patience + BUSY):

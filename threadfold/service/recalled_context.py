@@ -164,7 +164,7 @@ async def _background(
     memories: Memories, reader: Reader, shown: set[str], question: Question
 ) -> tuple[Background | None, dict[str, str]]:
     """What is relevant to a question, of what the window does not show."""
-    answer = await memories.ask(question)
+    answer = await memories.ask(question, soon=True)
     found = [one for one in answer.found if not _is_shown(one, reader.conversation, shown)]
     apart = memories.recall.apart
     return await apart(reader.tenant, background, found, reader.recall_tokens), answer.away

@@ -1882,11 +1882,12 @@ export interface paths {
          * Is the gateway ready
          * @description 200 if Kafka, Redis and the live generation answer, else 503. The first time, the windows of
          *     every partition must be readable, too. A halted partition is named: the others are served. So is
-         *     a Redis that takes no writes: every gateway has the same, and reads and appends go on.
+         *     a Redis that takes no writes: every gateway has the same, and reads and appends go on; and a
+         *     memory store that cannot be used.
          */
         get: {
             responses: {
-                /** @description Kafka, Redis and the live generation answer: its number, the log's partitions, how many events are in the log and not in the windows yet (`behind`, in all partitions), and which partitions are halted: nothing new is folded there. `redis` says why Redis takes no writes: windows stand still then, and appends go on. */
+                /** @description Kafka, Redis and the live generation answer: its number, the log's partitions, how many events are in the log and not in the windows yet (`behind`, in all partitions), and which partitions are halted: nothing new is folded there. `redis` says why Redis takes no writes: windows stand still then, and appends go on. `memory` says why this gateway's store of the long-term memory cannot be used; all else goes on. */
                 200: {
                     content: {
                         "application/json": components["schemas"]["Ready"];
@@ -4645,7 +4646,7 @@ export interface components {
         };
         /**
          * Ready
-         * @description Kafka, Redis and the live generation answer: its number, the log's partitions, how many events are in the log and not in the windows yet (`behind`, in all partitions), and which partitions are halted: nothing new is folded there. `redis` says why Redis takes no writes: windows stand still then, and appends go on.
+         * @description Kafka, Redis and the live generation answer: its number, the log's partitions, how many events are in the log and not in the windows yet (`behind`, in all partitions), and which partitions are halted: nothing new is folded there. `redis` says why Redis takes no writes: windows stand still then, and appends go on. `memory` says why this gateway's store of the long-term memory cannot be used; all else goes on.
          */
         Ready: {
             status: "ready";
@@ -4654,6 +4655,7 @@ export interface components {
             behind: number;
             halted?: number[];
             redis?: string;
+            memory?: string;
         };
         /**
          * Reason

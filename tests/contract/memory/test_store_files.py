@@ -4,16 +4,19 @@ keeps nothing that must go.
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from multiprocessing import active_children
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from projections.errors import Healing
+from projections.errors import Healing, MemoryUnavailable
 from projections.events.memories import MemoryTags
 from projections.memory.news import LogErased, News
 from projections.memory.words import stems_of, tag_word
@@ -203,3 +206,97 @@ def test_a_store_that_is_damaged_says_so_and_can_be_fed_anew(
     again.apply(news, {0: 7})
     assert again.digests() == digests and not again.damaged
     again.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "cause"),
+    [
+        (sqlite3.SQLITE_FULL, "database or disk is full", "the disk of its folder is full"),
+        (sqlite3.SQLITE_READONLY, "it is read-only", "its folder cannot be read or written"),
+        (sqlite3.SQLITE_BUSY, "database is locked", "its folder cannot be read or written"),
+    ],
+)
+def test_a_sound_file_stays_where_it_cannot_be_opened_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, text: str, cause: str
+) -> None:
+    class Failing(sqlite3.Connection):
+        def executescript(self, sql: str, /) -> sqlite3.Cursor:
+            error = sqlite3.OperationalError(text)
+            error.sqlite_errorcode = code
+            raise error
+
+    path = tmp_path / "memories.db"
+    store = SqliteMemories(path)
+    store.apply([said(1, "Likes tea.")], {0: 7})
+    store.close()
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Failing))
+        with pytest.raises(MemoryUnavailable) as raised:
+            SqliteMemories(path)
+    assert raised.value.cause.startswith(cause) and str(tmp_path) not in str(raised.value)
+    assert raised.value.told.startswith(cause.replace("its folder", str(tmp_path)))
+    again = SqliteMemories(path)
+    assert again.checkpoints() == {0: 7}
+    again.close()
+
+
+def test_a_damaged_file_is_replaced_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "memories.db"
+    path.write_bytes(b"no database at all" * 100)
+    SqliteMemories(path).close()
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert line == (
+        f"the memory store in {path} is made anew from its topic: its file is damaged"
+        " (file is not a database)"
+    )
+    caplog.clear()
+    SqliteMemories(path).close()
+    assert not caplog.records
+
+
+def test_a_write_for_which_the_disk_has_no_room_leaves_the_store_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[sqlite3.Connection] = []
+
+    class Watched(sqlite3.Connection):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            opened.append(self)
+
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Watched))
+    store = SqliteMemories(tmp_path / "memories.db")
+    (disk,) = opened
+    store.apply([said(1, "Likes tea.")], {0: 1})
+    much = [said(n, f"Fact {n} of many words.") for n in range(2, 300)]
+    disk.execute("PRAGMA max_page_count = 1")
+    for _ in range(2):
+        with pytest.raises(MemoryUnavailable, match="the disk of its folder is full"):
+            store.apply(much, {0: 2})
+    assert store.checkpoints() == {0: 1} and texts(store, "tea") == ["Likes tea."]
+    disk.execute("PRAGMA max_page_count = 100000")
+    store.apply(much, {0: 2})
+    assert store.checkpoints() == {0: 2} and not store.damaged
+    store.close()
+
+
+def test_a_store_that_could_not_be_emptied_is_emptied_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    store = SqliteMemories(tmp_path / "memories.db")
+    store.apply([said(1, "Likes tea.")], {0: 1})
+    with monkeypatch.context() as patched:
+        patched.setattr("streams.memory.sqlite_index.remove", refuse)
+        with pytest.raises(MemoryUnavailable, match="Read-only file system"):
+            store.drop()
+    assert store.damaged
+    with pytest.raises(Healing):
+        store.checkpoints()
+    store.drop()
+    assert store.checkpoints() == {} and not store.damaged
+    store.close()

@@ -102,3 +102,19 @@ async def test_the_gateway_that_the_settings_name_is_asked_whether_it_is_alive(
     async with serving(app) as url:
         (line,) = await said(capsys, "gateway:", {}, gateway_url=url)
     assert line == f"ok    gateway: it answers at {url}"
+
+
+async def test_a_memory_folder_that_cannot_be_used_is_wrong(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    good, file = tmp_path / "good", tmp_path / "file"
+    file.touch()
+    (line,) = await said(capsys, "memory store", {}, memory_store=str(good))
+    assert line == f"ok    memory store: SQLite in {good}, which a gateway makes when it starts"
+    good.mkdir()
+    (line,) = await said(capsys, "memory store", {}, memory_store=str(good))
+    assert line == f"ok    memory store: SQLite in {good}" and not list(good.iterdir())
+    (line,) = await said(capsys, "memory store", {}, memory_store=str(file / "m"))
+    assert line.startswith(f"wrong memory store: a file is in the place of {file / 'm'}, or of one")
+    (line,) = await said(capsys, "memory store", {}, memory_store="lancedb:m")
+    assert line.startswith(("ok    memory store: LanceDB", "wrong memory store: setting"))

@@ -182,6 +182,27 @@ def test_a_full_disk_is_named(
     assert error_line(capsys) == line
 
 
+@pytest.mark.usefixtures("away")
+@pytest.mark.parametrize("kind", ["", "lancedb:"])
+def test_a_gateway_whose_memory_store_cannot_be_does_not_start(
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("streams.memory.stores.find_spec", lambda _: None)
+    folder = tmp_path / ("m" if kind else "file")
+    monkeypatch.setenv("THREADFOLD_MEMORY_STORE", f"{kind}{folder}")
+    assert main(["gateway", "--port", "0"]) == 2
+    line = error_line(capsys)
+    assert line.startswith("threadfold: setting 'memory_store'")
+    if kind:
+        assert "LanceDB, which is not installed" in line
+    else:
+        assert f"{folder} cannot be made: a file is in the place of {folder}" in line
+
+
 def test_nothing_is_downloaded_for_a_folder_that_cannot_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

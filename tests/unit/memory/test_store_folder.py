@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from projections.errors import DataFolderInUse, InvalidSettings
+from projections.errors import DataFolderInUse, InvalidSettings, MemoryUnavailable
+from streams.memory.store_faults import try_folder
 from streams.memory.store_folder import StoreFolder
 
 
@@ -124,3 +126,53 @@ def test_a_folder_that_cannot_be_made_names_the_setting(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidSettings, match="setting 'memory_store'"):
         StoreFolder(tmp_path / "file" / "m")
+
+
+def test_what_keeps_a_folder_from_being_held_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    folder = StoreFolder(tmp_path / "m")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        for hold in (folder.hold, folder.hold_turns):
+            with pytest.raises(MemoryUnavailable) as raised:
+                hold()
+            assert raised.value.cause == (
+                "its folder cannot be read or written (Read-only file system)"
+            )
+    assert folder.hold()
+    folder.close()
+
+
+def test_a_file_in_the_place_of_a_folder_is_named_each_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = StoreFolder(tmp_path / "m")
+    (tmp_path / "m").rmdir()
+    (tmp_path / "m").write_text("")
+    for _ in range(2):
+        with pytest.raises(MemoryUnavailable, match="a file is in the place of its folder"):
+            folder.hold()
+    assert folder.live is None and not caplog.records
+
+
+def test_a_folder_is_tried_and_left_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    try_folder(tmp_path)
+    try_folder(tmp_path / "none" / "yet")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(MemoryUnavailable) as raised:
+        try_folder(tmp_path)
+    assert raised.value.told == f"the disk of {tmp_path} is full"
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "m"):
+        with pytest.raises(MemoryUnavailable, match="a file is in the place"):
+            try_folder(path)

@@ -33,3 +33,20 @@ def test_no_model_is_asked_by_default() -> None:
 def test_the_time_that_a_search_waits_has_bounds(seconds: Any) -> None:
     with pytest.raises(InvalidSettings, match=r"'memory_model_seconds' is .* 1 to 60"):
         Settings.load(env={}, memory_model_seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["none", "OFF", "memory", "sqlite", "lancedb", "lancedb:", "Redis", "reddis", "redis://h/0"],
+)
+def test_a_word_that_is_no_path_and_looks_like_a_kind_of_store_is_refused(word: str) -> None:
+    with pytest.raises(InvalidSettings, match=r"'memory_store' is .* must be redis.* give \./"):
+        Settings.load(env={"THREADFOLD_MEMORY_STORE": word})
+
+
+@pytest.mark.parametrize(
+    "store",
+    ["", "redis", "./redis", "./none", "/data/memory", "memories", "lancedb:memory", "store"],
+)
+def test_a_folder_of_any_name_may_be_given_as_a_path(store: str) -> None:
+    assert Settings.load(env={"THREADFOLD_MEMORY_STORE": store}).memory_store == store

@@ -74,7 +74,8 @@ class Ready(Struct):
     """Kafka, Redis and the live generation answer: its number, the log's partitions, how many
     events are in the log and not in the windows yet (`behind`, in all partitions), and which
     partitions are halted: nothing new is folded there. ``redis`` says why Redis takes no writes:
-    windows stand still then, and appends go on.
+    windows stand still then, and appends go on. ``memory`` says why this gateway's store of the
+    long-term memory cannot be used; all else goes on.
     """
 
     status: Literal["ready"]
@@ -83,6 +84,7 @@ class Ready(Struct):
     behind: Count
     halted: list[Count] | UnsetType = UNSET
     redis: str | UnsetType = UNSET
+    memory: str | UnsetType = UNSET
 
 
 class AsyncApi(Struct):
@@ -111,9 +113,13 @@ async def healthz() -> dict[str, str]:
 async def readyz(request: Request) -> dict[str, object]:
     """200 if Kafka, Redis and the live generation answer, else 503. The first time, the windows of
     every partition must be readable, too. A halted partition is named: the others are served. So is
-    a Redis that takes no writes: every gateway has the same, and reads and appends go on.
+    a Redis that takes no writes: every gateway has the same, and reads and appends go on; and a
+    memory store that cannot be used.
     """
-    return await _ready(request.state.connection)
+    ready = await _ready(request.state.connection)
+    memory = request.state.memory
+    fault = None if memory is None else memory.fault
+    return ready if fault is None else {**ready, "memory": fault.cause}
 
 
 @_free(
