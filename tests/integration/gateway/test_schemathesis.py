@@ -43,6 +43,7 @@ from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway
 from threadfold.gateway.declaration import EVENT_STREAM, PROBLEM
 from threadfold.gateway.heads import MAX_ESCAPES
+from threadfold.gateway.routes import TABLE
 
 EXAMPLES_RENDER = "AAAAAwAAAAAAAAARkDcrvJ9jZJbB"
 ASKED = os.environ.get("THREADFOLD_SCHEMATHESIS", "")
@@ -53,6 +54,8 @@ LONGEST_URL = 60_000
 """Characters; the HTTP parser refuses an address of 64 KiB before the application sees it, with 400
 and no problem document.
 """
+LEAST_LIMIT = min(route.body.limit for route in TABLE if route.body is not None)
+"""Bytes of a body that each route takes."""
 BEYOND_FORM = re.compile(
     "|".join(
         (
@@ -197,7 +200,11 @@ def is_positive(case: Case) -> bool:
 
 
 def is_beyond_form(response: Any) -> bool:
-    """Whether the request was refused for what no schema can say."""
+    """Whether the request was refused for what no schema can say: what it asks for, or a body that
+    is too long as a whole.
+    """
+    if response.status_code == 413:
+        return len(response.request.body or b"") > LEAST_LIMIT
     return response.status_code == 422 and BEYOND_FORM.search(response.json()["detail"]) is not None
 
 
