@@ -300,3 +300,14 @@ def test_a_store_that_could_not_be_emptied_is_emptied_later(
     store.drop()
     assert store.checkpoints() == {} and not store.damaged
     store.close()
+
+
+def test_what_lance_quotes_of_a_full_disk_is_no_damage() -> None:
+    pytest.importorskip("lancedb", reason="no LanceDB here: pip install lancedb")
+    from streams.memory.lance_tables import fault_of, is_damage
+
+    full = RuntimeError("lance error: LanceError(IO): No space left on device (os error 28), x.rs")
+    missing = RuntimeError("lance error: LanceError(IO): No such file or directory (os error 2)")
+    found = fault_of(full)
+    assert found is not None and found.errno == errno.ENOSPC and not is_damage(full)
+    assert fault_of(missing) is None and is_damage(missing)
