@@ -280,7 +280,7 @@ class MemoryUnavailable(ThreadfoldError):
         self.folder = folder
 
     @property
-    def told(self) -> str:
+    def with_folder(self) -> str:
         """The cause, with the folder's path."""
         return self.cause.replace("its folder", self.folder) if self.folder else self.cause
 

@@ -77,8 +77,8 @@ class StoreFolder:
                 path.mkdir(parents=True, exist_ok=True, mode=0o700)
         except MemoryUnavailable as error:
             raise InvalidSettings(
-                f"setting 'memory_store': {path} cannot be made: {error.told}: choose a writable"
-                " folder"
+                f"setting 'memory_store': {path} cannot be made: {error.with_folder}: choose a"
+                " writable folder"
             ) from None
 
     @property

@@ -217,7 +217,7 @@ class TopicFeed(ABC):
         the traceback of an unexpected error.
         """
         if fault.cause != self.reason:
-            logger.warning("%s is not fed: %s", self._what, fault.told, exc_info=error)
+            logger.warning("%s is not fed: %s", self._what, fault.with_folder, exc_info=error)
         async with self._advanced:
             self.fault, self.reason = fault, fault.cause
             self._advanced.notify_all()

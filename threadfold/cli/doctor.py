@@ -228,7 +228,8 @@ def _memory_folder(found: Findings, folder: Path, *, lance: bool) -> None:
     except MemoryUnavailable as error:
         found.fault(
             "memory store",
-            f"{error.told}: free space, or let memory_store name a folder that can be written",
+            f"{error.with_folder}: free space, or let memory_store name a folder that can be"
+            " written",
         )
     else:
         more = "" if folder.is_dir() else ", which a gateway makes when it starts"

@@ -167,7 +167,7 @@ def _explain(error: BaseException) -> int:
 
         traceback.print_exception(error)
     if isinstance(error, MemoryUnavailable):
-        click.echo(f"threadfold: the memory store cannot be used: {error.told}", err=True)
+        click.echo(f"threadfold: the memory store cannot be used: {error.with_folder}", err=True)
         return error.exit_code
     if isinstance(error, ThreadfoldError):
         click.echo(f"threadfold: {_one_line(str(error))}", err=True)

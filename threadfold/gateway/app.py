@@ -247,12 +247,12 @@ class Gateway:
                 # while somebody waits for an append.
                 await asyncio.to_thread(count_all, ["warm"])
                 await backend.start()
-                streams = Turns(STREAMS_IN_A_STEP)
-                state.live = await Live(backend, turn=streams.take).start()
+                sends = Turns(STREAMS_IN_A_STEP)
+                state.live = await Live(backend, turn=sends.take).start()
                 connection.quotas = quotas = await _quotas(self._settings, backend).start()
                 state.live.on_kept(_charging(backend, quotas))
                 tenants = _metrics_of_tenants(quotas)
-                backend.on_drafts = _admitting(quotas, tenants, streams)
+                backend.on_drafts = _admitting(quotas, tenants, sends)
                 backend.unfolded = Unfolded(backend.windows.checkpoint)
                 state.metrics.follow(quotas, backend.windows.cache, self._settings)
                 self._reporter = Reporter(tenants, self._settings, GATEWAYS)
@@ -317,11 +317,11 @@ def _metrics_of_tenants(quotas: Quotas) -> Metrics:
 
 
 def _admitting(
-    quotas: Quotas, metrics: Metrics, streams: Turns
+    quotas: Quotas, metrics: Metrics, sends: Turns
 ) -> Callable[[str, Sequence[Record]], Awaitable[None]]:
     async def admit(tenant: str, records: Sequence[Record]) -> None:
         # Behind what its streams have to send: else they would fall behind what it appends.
-        await streams.take(tenant, amount=0)
+        await sends.take(tenant, amount=0)
         rollbacks = sum([record.type == _ROLLBACK for record in records])
         if rollbacks:
             await quotas.admit_rollbacks(tenant, rollbacks)

@@ -148,7 +148,9 @@ async def test_json_values_of_every_form_are_appended_as_before() -> None:
     assert transport.calls[-1].body[0]["content"] == "hi"
 
 
-@pytest.mark.parametrize("given", [5, None, 1.5, "text", b"text", object()], ids=repr)
+@pytest.mark.parametrize(
+    "given", [5, None, 1.5, "text", b"text", object()], ids=lambda one: type(one).__name__
+)
 async def test_what_is_neither_an_item_nor_a_list_is_refused(given: Any) -> None:
     got = type(given).__name__
     assert await refusal(given) == f"expected an event (a dictionary) or a list of them, got {got}"
