@@ -99,9 +99,13 @@ def _too_many(most: int) -> InvalidRequest:
     )
 
 
-def decode(text: bytes, what: str = "the body", most: int = MAX_VALUES) -> Any:
+def decode(
+    text: bytes, what: str = "the body", most: int = MAX_VALUES, *, one_line: bool = False
+) -> Any:
     """Decode JSON strictly: no NaN, no half surrogate pairs, no key twice in one object, nothing
     after the value.
+
+    Args: ``one_line``: the text is a line of a file, so that a message names the column alone.
 
     Raises:
         MalformedInput: it is not such a text, or nests too deeply; the message says where.
@@ -115,7 +119,8 @@ def decode(text: bytes, what: str = "the body", most: int = MAX_VALUES) -> Any:
     except RecursionError:
         raise MalformedInput(f"{what} is nested more than {MAX_DEPTH} levels deep") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MalformedInput(f"{what} is not JSON: {_explain(text, error)}") from None
+        why = _explain(text, error, one_line=one_line)
+        raise MalformedInput(f"{what} is not JSON: {why}") from None
     key = _repeated_key(text, _keys(value, what), most)
     if key is not None:
         raise MalformedInput(f"{what} has the key {key[:60]!r} twice in one object")
@@ -187,7 +192,7 @@ def _keys(value: object, what: str) -> int:
     return count
 
 
-def _explain(text: bytes, error: Exception) -> str:
+def _explain(text: bytes, error: Exception, *, one_line: bool = False) -> str:
     """Where it is malformed. Only the standard library's decoder tells line and column, so it is
     asked about short texts.
     """
@@ -199,10 +204,8 @@ def _explain(text: bytes, error: Exception) -> str:
         try:
             json.loads(decoded)
         except json.JSONDecodeError as found:
-            return (
-                f"{found.msg[:1].lower()}{found.msg[1:]} (line {found.lineno}, column"
-                f" {found.colno})"
-            )
+            line = "" if one_line else f"line {found.lineno}, "
+            return f"{found.msg[:1].lower()}{found.msg[1:]} ({line}column {found.colno})"
         except (RecursionError, ValueError):
             return _plain(error)
     if "truncated" in str(error) and _HALF_PAIR.search(text[-_AT_END:]):

@@ -168,7 +168,7 @@ class MemoryStore(Protocol):
     ) -> list[Record] | None:
         """A record between those of its scope that came just before and after it, oldest first,
         but for deleted ones, and of the filter's ``conversations`` alone; None where it is not
-        there.
+        there. Those on one side end after some bytes (``streams.memory.by_time``).
         """
 
     def search(self, only: Filter, words: Collection[str], limit: int) -> list[Hit]:

@@ -39,6 +39,10 @@ class Turn:
     rest: float = 0.0
     threads: set[asyncio.Future[Any]] = field(default_factory=set)
 
+    def worked(self, seconds: float) -> None:
+        """A thread worked for so long: the place rests for it."""
+        self.rest += (SHARE * self.places - 1) * seconds
+
     async def work(self, size: int, make: Callable[[], Made]) -> Made:
         """What ``make`` returns, which works on ``size`` bytes. If they are many it runs in a
         thread: others' requests go on meanwhile. Then its place rests: a thread takes Python's lock
@@ -57,7 +61,7 @@ class Turn:
             try:
                 return make()
             finally:
-                self.rest += (SHARE * self.places - 1) * (time.perf_counter() - began)
+                self.worked(time.perf_counter() - began)
 
         thread = asyncio.ensure_future(asyncio.to_thread(run))
         self.threads.add(thread)

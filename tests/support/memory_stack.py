@@ -90,7 +90,7 @@ async def save(memories: Memories, whose: Whose, *texts: str) -> None:
 
 async def texts_of(memories: Memories, user: str, tenant: str = "acme") -> list[str]:
     """What a user's records say, newest first."""
-    found, _ = await memories.page(Whose(tenant, user).filter(), None, 50)
+    found = (await memories.page(Whose(tenant, user).filter(), None, 50)).records
     return [one.text for one in found]
 
 

@@ -34,7 +34,7 @@ from threadfold.cli.common import (
     run,
 )
 from threadfold.cli.whole_help import Group
-from threadfold.service.letters import close_record, key_at, shown_key, standing
+from threadfold.service.letters import close_record, key_at, readable_record, shown_key, standing
 
 FIRST_BYTES = 400
 
@@ -118,15 +118,15 @@ def inspect(position: str, data: Path | None) -> None:
     """Show the record at POSITION as JSON: key, headers, size, first bytes, decoded form, state and
     cause.
 
-    The text is shown as it is in Kafka: encrypted payloads stay encrypted.
+    The text is shown as it is in Kafka: encrypted payloads stay encrypted. A record of an erased
+    conversation is not shown.
     """
     at = parse_position(position)
 
     async def look() -> dict[str, Any]:
         settings = load_settings(data)
         async with opened(settings) as (stack, letters):
-            raw = await letters.record(at)
-            await stack.log.seals.ready([raw])
+            raw = await readable_record(letters, at)
             role, quarantine = await letters.role(at, raw)
             cause = await letters.why(at, raw) if role in (POISON, RECORD) else ""
             return {

@@ -48,7 +48,7 @@ def parse_object(line: bytes, where: str) -> dict[str, Any]:
         line.decode()
     except UnicodeDecodeError as error:
         raise MalformedInput(f"{where}: it is not UTF-8 (byte {error.start + 1})") from None
-    value = decode(line, f"{where}: it", sys.maxsize)
+    value = decode(line.rstrip(b"\r\n"), f"{where}: it", sys.maxsize, one_line=True)
     if not isinstance(value, dict):
         raise MalformedInput(f"{where}: expected a JSON object, got another JSON value")
     return value

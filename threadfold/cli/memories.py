@@ -108,8 +108,7 @@ def list_(
 ) -> None:
     """Print the newest records, one on each line."""
     only = Filter(tenant, user, channel, kinds=KINDS)
-    records, _ = _on_memories(tenant, data, lambda m: m.page(only, None, limit))
-    for record in records:
+    for record in _on_memories(tenant, data, lambda m: m.page(only, None, limit)).records:
         print_json(record.document())
 
 

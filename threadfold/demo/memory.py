@@ -87,7 +87,7 @@ class MemoryAct:
         """The one record there is, once it names the place."""
 
         async def named() -> Record | None:
-            found, _ = await memories.page(self._whose.filter(), None, 2)
+            found = (await memories.page(self._whose.filter(), None, 2)).records
             return found[0] if len(found) == 1 and place in found[0].text else None
 
         record: Record = await _until(named, f"a record that names {place}")
@@ -106,7 +106,7 @@ class MemoryAct:
 
     async def _compare_with_past(self, memories: Memories, learnt: Record) -> None:
         then = learnt.confirmed_at
-        found, _ = await memories.page(self._whose.filter(as_of=then), None, 2)
+        found = (await memories.page(self._whose.filter(as_of=then), None, 2)).records
         if [one.text for one in found] != [learnt.text]:
             raise PromiseBroken(f"known before friday: {found}, not {learnt.text!r}")
         self._show.say(f"    known at {time_at(then)}: {learnt.text}")
@@ -128,7 +128,7 @@ class MemoryAct:
 
         async def gone() -> bool:
             everything = self._whose.filter(expired=True)
-            found, _ = await memories.page(everything, None, 1)
+            found = (await memories.page(everything, None, 1)).records
             answer = await memories.ask(Question(self._whose.filter(), SUNDAY[1]))
             return not found and not answer.found
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from projections.errors import InvalidPosition
+from projections.errors import Erased, InvalidPosition
 from projections.fold.quarantine import quarantine_of
 from projections.names import Key, Position, parse_key, parse_position
 from projections.window.meta import Quarantine
@@ -66,12 +66,12 @@ async def inspected(backend: ConversationReader, position: str) -> dict[str, Any
 
     Raises:
         InvalidPosition: the log has none there.
+        Erased: it is of an erased conversation.
         Others: as :func:`listed` says.
     """
     at = parse_position(position)
     async with _opened(backend) as letters:
-        raw = await letters.record(at)
-        await letters.log.seals.ready([raw])
+        raw = await readable_record(letters, at)
         role, quarantine = await letters.role(at, raw)
         cause = await letters.why(at, raw) if role in (POISON, RECORD) else ""
         return {
@@ -152,6 +152,20 @@ def key_at(letters: DeadLetters, at: Position, raw: Raw, role: str) -> Key:
             f" it from the list with `threadfold dead-letters drop {at}`"
         )
     return key
+
+
+async def readable_record(letters: DeadLetters, at: Position) -> Raw:
+    """The record at a position, for whoever shows something of it; raises :class:`InvalidPosition`
+    where the log has none, and :class:`Erased` for one of an erased conversation, as history does.
+    """
+    raw = await letters.record(at)
+    seals = letters.log.seals
+    await seals.ready([raw])
+    if raw.key is not None and seals.is_erased(raw.key):
+        key = parse_key(raw.key)
+        whose = shown_key(raw.key) if key is None else key.shown
+        raise Erased(f"the record at {at} is not shown: {whose} was erased")
+    return raw
 
 
 def standing(role: str, quarantine: Quarantine | None, at: Position, cause: str) -> dict[str, Any]:

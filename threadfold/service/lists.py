@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from projections.errors import CorruptWindow, InvalidPosition, InvalidRequest
+from projections.errors import CorruptWindow, Erased, InvalidPosition, InvalidRequest
 from projections.events.types import SummaryEvent
 from projections.events.untrusted import Undecodable, refusing
 from projections.formats.context_document import suspension_of
@@ -24,12 +24,16 @@ from streams.log.history import event_of
 from streams.runtime.log_fields import about
 from threadfold.service.conversations import ConversationService
 from threadfold.service.cursors import read_cursor, write_cursor
-from threadfold.service.pages import flat_event
+from threadfold.service.pages import PAGE_BYTES, flat_event
 
 logger = logging.getLogger(__name__)
 
 MAX_LISTED = 200
 """The maximum number of items in a page."""
+FIRST, AT_A_TIME = 8, 16
+"""Windows that a page of suspensions reads at first, before it is known how much they say, and at a
+time then.
+"""
 _cursor = refusing(msgspec.msgpack.Decoder(tuple[int, str]).decode)
 
 
@@ -46,25 +50,47 @@ async def suspensions(
     """A page of the open suspensions of a tenant: ``{"suspensions": […], "next_before"}``.
 
     ``limit`` counts conversations. The one that began to wait last comes first, with all its open
-    suspensions. Each is as in a context, with its ``conversation``. ``unreadable`` names those
-    whose windows cannot be read. Raises like :func:`conversations`.
+    suspensions. Each is as in a context, with its ``conversation``, as JSON. ``unreadable`` names
+    those whose windows cannot be read. A page ends with the conversation that makes it 4 MiB.
+    Raises like :func:`conversations`.
     """
-    places, cursor = await _page(
-        backend, tenant, f"waiting:{tenant}", before, limit, "this tenant's suspensions"
-    )
-    found = await asyncio.gather(
-        *(_suspended(backend, make_key(tenant, place.found.conversation)) for place in places)
-    )
+    check_limit(limit)
+    kind = f"waiting:{tenant}"
+    after = place_of(kind, before, "this tenant's suspensions")
+    async with backend.turns_to_list.of(tenant):
+        places = await merged(backend, tenant, kind, after, limit + 1)
+        found = await _suspended(backend, tenant, places[:limit])
+    shown = places[: len(found)]
     unreadable = [
         place.found.conversation
-        for place, of_one in zip(places, found, strict=True)
+        for place, of_one in zip(shown, found, strict=True)
         if of_one is None
     ]
     return {
         "suspensions": [one for of_one in found for one in of_one or ()],
         "unreadable": unreadable,
-        "next_before": cursor,
+        "next_before": cursor_of(kind, shown[-1].found) if len(places) > len(shown) else None,
     }
+
+
+async def _suspended(
+    backend: ConversationService, tenant: str, places: list[Place]
+) -> list[list[msgspec.Raw] | None]:
+    """The open suspensions of each of these conversations, up to the one that makes them
+    :data:`PAGE_BYTES`; None for one that cannot be read. They are read some at a time: fewer, where
+    they are large.
+    """
+    found, size = list[list[msgspec.Raw] | None](), 0
+    while len(found) < len(places) and size < PAGE_BYTES:
+        fit = 1 + (PAGE_BYTES - size) * len(found) // max(1, size) if found else FIRST
+        some = places[len(found) : len(found) + min(fit, AT_A_TIME)]
+        keys = [make_key(tenant, place.found.conversation) for place in some]
+        for of_one in await asyncio.gather(*(_suspensions_of(backend, key) for key in keys)):
+            if size >= PAGE_BYTES:
+                break
+            found.append(of_one)
+            size += sum(len(memoryview(one)) for one in of_one or ())
+    return found
 
 
 async def of_user(backend: ConversationService, tenant: str, user: str, limit: int) -> list[str]:
@@ -142,20 +168,6 @@ async def summaries(
     }
 
 
-async def _page(
-    backend: ConversationService,
-    tenant: str,
-    kind: str,
-    before: str | None,
-    limit: int,
-    whose: str,
-) -> tuple[list[Place], str | None]:
-    check_limit(limit)
-    places = await merged(backend, tenant, kind, place_of(kind, before, whose), limit + 1)
-    cursor = cursor_of(kind, places[limit - 1].found) if len(places) > limit else None
-    return places[:limit], cursor
-
-
 def cursor_of(kind: str, found: Found) -> str:
     """A cursor of a stored list, for the page after this conversation."""
     return write_cursor(kind, msgspec.msgpack.encode(tuple(found)))
@@ -209,18 +221,21 @@ async def merged(
     return sorted(chain.from_iterable(parts), reverse=True)[:limit]
 
 
-async def _suspended(backend: ConversationService, key: Key) -> list[dict[str, Any]] | None:
+async def _suspensions_of(backend: ConversationService, key: Key) -> list[msgspec.Raw] | None:
     try:
         window = await backend.window_or_none(key)
+    except Erased:
+        return []
     except CorruptWindow as error:
         logger.warning("open suspensions are not known: %s", error, extra=about(key))
         return None
     if window is None or backend.keys.is_erased(str(key).encode()):
         return []
-    return [
+    shown = [
         {"conversation": key.conversation, **suspension_of(window.partition, open_)}
         for open_ in window.state.suspensions
     ]
+    return [msgspec.Raw(msgspec.json.encode(one)) for one in shown]
 
 
 def check_limit(limit: int) -> None:

@@ -4,8 +4,11 @@ which is fed from the topic of memories.
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from typing import TypeVar
 
@@ -27,6 +30,7 @@ from projections.memory.resolution import Record
 from projections.names import Key, Position, make_key, one_line, users_log
 from projections.policy.policy import Policy
 from streams.log.history import event_of
+from streams.memory.by_time import Part, read_within
 from streams.memory.erasures import erased_by
 from streams.memory.store import Filter, Stats
 from streams.memory.stores import open_store
@@ -35,7 +39,7 @@ from streams.memory.turns import SqliteTurns
 from threadfold.service.append_result import Appended, Applied
 from threadfold.service.conversation_reader import unknown
 from threadfold.service.conversations import ConversationService
-from threadfold.service.memory_cursors import cursor_of, place_of
+from threadfold.service.memory_cursors import Page, cursor_of, place_of
 from threadfold.service.memory_models import MemoryModels, ModelCounts
 from threadfold.service.recall import Answer, Question, Recall
 from threadfold.service.saved_memories import Made, Saved, drafted, flat_event
@@ -324,24 +328,28 @@ class Memories:
         return found or []
 
     async def page(
-        self, only: Filter, before: str | None, limit: int
-    ) -> tuple[list[Record], str | None]:
-        """A page of records, newest first, and the cursor of the next; raises
+        self, only: Filter, before: str | None, limit: int, most: int = sys.maxsize
+    ) -> Page:
+        """A page of records, which ends with the one that makes it ``most`` bytes; raises
         :class:`InvalidPosition` for a cursor of another list.
         """
         after = None if before is None else place_of(only, before)
-        found = await self._read(self.store.page, only, after, limit + 1)
-        cursor = None
-        if len(found) > limit:
-            cursor = cursor_of(only, found[limit - 1].created, found[limit - 1].id)
-        return found[:limit], cursor
+
+        def read(admitted: Filter) -> tuple[Part, float]:
+            began = time.perf_counter()
+            part = read_within(partial(self.store.page, admitted), after, limit, most)
+            return part, time.perf_counter() - began
+
+        found, seconds = await self._read(read, only)
+        end = found.records[-1] if found.more else None
+        cursor = None if end is None else cursor_of(only, end.created, end.id)
+        return Page(found.records, cursor, found.size, seconds)
 
     async def ask(self, question: Question, *, soon: bool = False) -> Answer:
         """What fits a question, best first. The tenant's policy weighs it.
 
-        Args:
-            soon: do not wait for a store that is not fed now, nor long for one that is being
-                filled; raises what keeps it from being fed, or :class:`WaitTimedOut`.
+        Args: ``soon``: do not wait for a store that is not fed now, nor long for one that is being
+        filled; raises what keeps it from being fed, or :class:`WaitTimedOut`.
         """
         await self._fed(self.recall.patience.of(self.feed) if soon else None)
         before, weights = self._emptied, self._policy(question.only.tenant).recall_weights

@@ -1,20 +1,32 @@
-"""Cursors of lists of memories: the last record of a page, by its time and id."""
+"""Pages of lists of memories, and their cursors: the last record of a page, by its time and id."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from projections.errors import InvalidPosition
 from projections.events.untrusted import Undecodable, refusing
+from projections.memory.resolution import Record
 from streams.memory.store import Filter
 from threadfold.service.cursors import read_cursor, write_cursor
 
 _Time = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 """What a store can compare with."""
 _place = refusing(msgspec.msgpack.Decoder(tuple[_Time, str]).decode)
+
+
+class Page(NamedTuple):
+    """Records, newest first, the cursor of the next page, their bytes as JSON, and the seconds for
+    which a thread read them.
+    """
+
+    records: list[Record]
+    next_before: str | None
+    size: int
+    seconds: float
 
 
 def cursor_of(only: Filter, created: int, memory_id: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import to_builtins
 
 from projections.events.times import time_at
@@ -12,6 +13,7 @@ from projections.memory.background import Background, background
 from projections.memory.recall import Recalled
 from projections.memory.resolution import Record
 from projections.memory.slots import still_missing
+from threadfold.service.pages import PAGE_BYTES
 from threadfold.service.recall import Answer, Sought
 
 BACKGROUND_TOKENS = 800
@@ -29,17 +31,20 @@ class Given(NamedTuple):
 
 
 def given_out(answer: Answer, max_tokens: int | None) -> Given:
-    """The first hits of an answer whose texts have at most so many tokens; a composite that is too
-    long is left to its sources.
+    """The first hits of an answer whose texts have at most so many tokens, up to the one that makes
+    them 4 MiB; a composite that is too long is left to its sources.
     """
-    tokens, kept = 0, list[Recalled]()
+    tokens, size, kept = 0, 0, list[Recalled]()
     for one in answer.found:
+        if size >= PAGE_BYTES:
+            break
         more = count(one.found.text)
         if max_tokens is not None and tokens + more > max_tokens:
             if one.kind == "composite":
                 continue  # its sources are shorter
             break
         tokens += more
+        size += len(msgspec.json.encode(one.found))
         kept.append(one)
     for_prompt = background(kept, BACKGROUND_TOKENS if max_tokens is None else max_tokens)
     return Given(kept, tokens, for_prompt)
@@ -47,12 +52,12 @@ def given_out(answer: Answer, max_tokens: int | None) -> Given:
 
 def answered(
     answer: Answer, max_tokens: int | None, *, explain: bool = False
-) -> tuple[Given, dict[str, Any]]:
-    """What of an answer is given out, and its document. Texts' tokens are counted: not for an event
-    loop.
+) -> tuple[Given, bytes]:
+    """What of an answer is given out, and its document as JSON. Texts' tokens are counted, and it
+    may be large: not for an event loop.
     """
     given = given_out(answer, max_tokens)
-    return given, search_document(answer, given, explain=explain)
+    return given, msgspec.json.encode(search_document(answer, given, explain=explain))
 
 
 def search_document(answer: Answer, given: Given, *, explain: bool = False) -> dict[str, Any]:

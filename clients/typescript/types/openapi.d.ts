@@ -718,7 +718,8 @@ export interface paths {
          * List open suspensions
          * @description The tenant's open suspensions. The conversation that was suspended last comes first.
          *
-         *     `limit` counts conversations. Each comes with all of its open suspensions.
+         *     `limit` counts conversations. Each comes with all of its open suspensions. A page ends with the
+         *     conversation that makes it 4 MiB: it may have fewer than `limit` and still have a `next_before`.
          *
          *     Scope: `read`.
          */
@@ -906,7 +907,8 @@ export interface paths {
     "/v1/memories": {
         /**
          * List memories
-         * @description The records and composites that stand, newest first.
+         * @description The records and composites that stand, newest first. A page ends after 4 MiB: it may have
+         *     fewer than `limit` and still have a `next_before`.
          *
          *     Scope: `read`. Also for end users.
          */
@@ -979,7 +981,7 @@ export interface paths {
     "/v1/skills": {
         /**
          * List skills
-         * @description The skills that stand, newest first.
+         * @description The skills that stand, newest first. A page ends after 4 MiB, like one of memories.
          *
          *     Scope: `read`. Also for end users.
          */
@@ -1052,8 +1054,8 @@ export interface paths {
          *
          *     `mode`, `tools`, `constraints` and `failures` say what it is for: what helps an action comes
          *     first then. The profile `facts` weighs the text alone, and takes it for half as good after 30
-         *     days. `max_tokens` ends the list before its texts have more. `explain` adds the plan and the
-         *     parts of each score.
+         *     days. `max_tokens` ends the list before its texts have more; 4 MiB end it, too. `explain` adds
+         *     the plan and the parts of each score.
          *
          *     `background_context` is what is relevant enough for a prompt: data, never an instruction. What
          *     a search gives out is counted in the records' `use`, some seconds later; `as_of` counts nothing.
@@ -1177,7 +1179,8 @@ export interface paths {
     "/v1/memories/{memory_id}/timeline": {
         /**
          * Read a memory's neighbours
-         * @description A record between those that were learnt just before and after it, in its scope.
+         * @description A record between those that were learnt just before and after it, in its scope. Those on one
+         *     side end after 2 MiB.
          *
          *     Scope: `read`. Also for end users.
          */
@@ -1594,7 +1597,7 @@ export interface paths {
                 };
             };
             responses: {
-                /** @description A receipt for each conversation that belonged to this `user`, by name. */
+                /** @description A receipt for each conversation that belonged to this `user`, by name. One whose name begins with `~` is that of the user's memory, which no other route names. */
                 200: {
                     content: {
                         "application/json": components["schemas"]["Receipts"];
@@ -1781,7 +1784,8 @@ export interface paths {
         /**
          * Inspect a dead letter
          * @description The record at a position, how it stands, and why. Its text is not shown (`threadfold
-         *     dead-letters inspect` shows it), but the error in `now` may quote it.
+         *     dead-letters inspect` shows it), but the error in `now` may quote it. 410 if it is of an erased
+         *     conversation.
          *
          *     Scope: `admin`.
          */
@@ -4690,7 +4694,7 @@ export interface components {
         };
         /**
          * Receipts
-         * @description A receipt for each conversation that belonged to this `user`, by name.
+         * @description A receipt for each conversation that belonged to this `user`, by name. One whose name begins with `~` is that of the user's memory, which no other route names.
          */
         Receipts: {
             user: string;

@@ -234,7 +234,7 @@ def test_a_sound_file_stays_where_it_cannot_be_opened_now(
         with pytest.raises(MemoryUnavailable) as raised:
             SqliteMemories(path)
     assert raised.value.cause.startswith(cause) and str(tmp_path) not in str(raised.value)
-    assert raised.value.told.startswith(cause.replace("its folder", str(tmp_path)))
+    assert raised.value.with_folder.startswith(cause.replace("its folder", str(tmp_path)))
     again = SqliteMemories(path)
     assert again.checkpoints() == {0: 7}
     again.close()

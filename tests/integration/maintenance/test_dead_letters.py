@@ -15,6 +15,7 @@ import msgspec
 import pytest
 import redis.asyncio as aredis
 
+from projections.errors import Erased
 from projections.names import Key, Position, partition_of
 from projections.storage.layout import HEAD
 from streams.maintenance.verify import verify
@@ -29,6 +30,7 @@ from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.gateway import create_gateway
+from threadfold.service import letters
 from threadfold.service.conversation_list import conversations
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
@@ -355,3 +357,30 @@ async def test_an_operator_lists_inspects_retries_and_drops_over_http(
     off = (await admin.post(f"/{record}/drop")).json()
     assert off == {"event": None, "applied": True, "parked": None}
     assert (await admin.get(f"/{record.partition}-999999")).status_code == 422
+
+
+async def test_a_record_of_an_erased_conversation_is_not_shown(
+    runtime: Runtime, poisoned: Settings, data: Path
+) -> None:
+    """Its payload is in the log as long as that keeps it, and was never sealed."""
+    key, of_user = Key("acme", "erased"), Key("acme", "erased-with-its-user")
+    places = await append(runtime, key, [message("a secret")])
+    places.append(await put(runtime, key, b"{not json, and a secret"))
+    opened = {"type": "conversation.opened", "user": "u-secret"}
+    places += await append(runtime, of_user, [opened, message("a secret of a user")])
+    for at in places:
+        await applied(runtime, at)
+        assert "secret" in (await command(data, "dead-letters", "inspect", str(at))).out
+    async with ConversationService(poisoned) as backend:
+        eraser = Eraser(backend, AsyncMock())
+        await eraser.conversation("acme", "erased")
+        await eraser.user("acme", "u-secret")
+        for at in places:
+            ran = await command(data, "dead-letters", "inspect", str(at))
+            assert (ran.code, ran.out) == (1, "")
+            assert f"the record at {at} is not shown: conversation erased" in ran.said
+            with pytest.raises(Erased, match="was erased"):
+                await letters.inspected(backend, str(at))
+            for args in (("list",), ("list", "--json"), ("retry", str(at)), ("drop", str(at))):
+                ran = await command(data, "dead-letters", *args)
+                assert "secret" not in ran.out + ran.err

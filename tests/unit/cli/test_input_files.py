@@ -18,6 +18,8 @@ from threadfold.cli.play import Source, copied
     ("line", "message"),
     [
         (b'{"type":"message",', "line 3: it is not JSON"),
+        (b'{"role": "user"', "line 3: it is not JSON: expecting ',' delimiter (column 16)"),
+        (b'{"role" "user"}\r', "line 3: it is not JSON: expecting ':' delimiter (column 9)"),
         (b'{"role": "user", "role": "user"}', "line 3: it has the key 'role' twice"),
         (b'{"role": "user", "content": "\xff"}', "line 3: it is not UTF-8 (byte 30)"),
         (b'"hello"', "line 3: expected a JSON object"),

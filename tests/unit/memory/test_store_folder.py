@@ -171,7 +171,7 @@ def test_a_folder_is_tried_and_left_as_it_was(
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(MemoryUnavailable) as raised:
         try_folder(tmp_path)
-    assert raised.value.told == f"the disk of {tmp_path} is full"
+    assert raised.value.with_folder == f"the disk of {tmp_path} is full"
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "m"):
         with pytest.raises(MemoryUnavailable, match="a file is in the place"):

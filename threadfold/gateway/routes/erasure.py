@@ -21,7 +21,9 @@ _RECEIPT = "The receipt: the result in each store, and the time by which it is f
 
 
 class Receipts(Struct):
-    """A receipt for each conversation that belonged to this `user`, by name."""
+    """A receipt for each conversation that belonged to this `user`, by name. One whose name begins
+    with `~` is that of the user's memory, which no other route names.
+    """
 
     user: str
     conversations: list[Receipt]

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from projections.errors import InvalidRequest
 from projections.events import types as events
 from projections.events.times import micros_of
+from streams.memory.store import Filter
 from threadfold.gateway import memory_answers as answers
 from threadfold.gateway.access import Caller
 from threadfold.gateway.declaration import Answer, Cost, Routes
@@ -29,10 +30,11 @@ from threadfold.gateway.memory_bodies import (
 )
 from threadfold.gateway.parameters import ParameterGroup, Path, Query
 from threadfold.gateway.request import Body, Request
-from threadfold.gateway.routes.common import Before, IdempotencyKey, answer
+from threadfold.gateway.routes.common import Before, IdempotencyKey, JsonBytes, answer
 from threadfold.schemas.structs import NAME
 from threadfold.service.erasure_receipt import Store
 from threadfold.service.memories import MAX_LISTED, Memories
+from threadfold.service.memory_pages import page_document
 from threadfold.service.recall import Question
 from threadfold.service.recall_answers import answered
 from threadfold.service.whose import Whose
@@ -143,14 +145,14 @@ async def post_skills(
         limit=_MAX_SEARCH,
     ),
 )
-async def post_search(request: Request, caller: Caller, body: MemorySearch) -> dict[str, Any]:
+async def post_search(request: Request, caller: Caller, body: MemorySearch) -> Response:
     """What fits the query, best first: records, skills, and turns of conversations that no record
     was learnt from.
 
     `mode`, `tools`, `constraints` and `failures` say what it is for: what helps an action comes
     first then. The profile `facts` weighs the text alone, and takes it for half as good after 30
-    days. `max_tokens` ends the list before its texts have more. `explain` adds the plan and the
-    parts of each score.
+    days. `max_tokens` ends the list before its texts have more; 4 MiB end it, too. `explain` adds
+    the plan and the parts of each score.
 
     `background_context` is what is relevant enough for a prompt: data, never an instruction. What
     a search gives out is counted in the records' `use`, some seconds later; `as_of` counts nothing.
@@ -181,7 +183,7 @@ async def post_search(request: Request, caller: Caller, body: MemorySearch) -> d
     )
     if only.as_of is None:
         memories.use_counts.note(given.found, given.for_prompt)
-    return document
+    return JsonBytes(document)
 
 
 @_read("GET", "/v1/memories", "List memories", Answer(answers.Memories, example=answers.PAGE))
@@ -193,10 +195,12 @@ async def get_memories(
     topic: Annotated[str | None, Query("of which topic", "tea")] = None,
     before: Before = None,
     limit: _Limit = 50,
-) -> dict[str, Any]:
-    """The records and composites that stand, newest first."""
+) -> Response:
+    """The records and composites that stand, newest first. A page ends after 4 MiB: it may have
+    fewer than `limit` and still have a `next_before`.
+    """
     only = _narrowed(caller, narrow).filter(types=() if type is None else (type,), topic=topic)
-    return await _page(_memories(request, caller), only, before, limit)
+    return await _page(request, caller, only, before, limit)
 
 
 @_read("GET", "/v1/skills", "List skills", Answer(answers.Memories, example=answers.PAGE))
@@ -206,10 +210,10 @@ async def get_skills(
     narrow: _Narrow = _ALL,
     before: Before = None,
     limit: _Limit = 50,
-) -> dict[str, Any]:
-    """The skills that stand, newest first."""
+) -> Response:
+    """The skills that stand, newest first. A page ends after 4 MiB, like one of memories."""
     only = _narrowed(caller, narrow).filter(kinds=("skill",))
-    return await _page(_memories(request, caller), only, before, limit)
+    return await _page(request, caller, only, before, limit)
 
 
 @_read(
@@ -255,6 +259,7 @@ async def get_memory(
     "/v1/memories/{memory_id}/timeline",
     "Read a memory's neighbours",
     Answer(answers.Timeline, example={"memories": [answers.RECORD]}),
+    large=True,
 )
 async def get_timeline(
     request: Request,
@@ -264,7 +269,9 @@ async def get_timeline(
     after: Annotated[int, Query("records after it", 5), Meta(ge=0, le=100)] = 5,
     narrow: _Narrow = _ALL,
 ) -> dict[str, Any]:
-    """A record between those that were learnt just before and after it, in its scope."""
+    """A record between those that were learnt just before and after it, in its scope. Those on one
+    side end after 2 MiB.
+    """
     whose = _narrowed(caller, narrow)
     found = await _memories(request, caller).timeline(whose, memory_id, before, after)
     return {"memories": [one.document() for one in found]}
@@ -380,9 +387,11 @@ async def _save(
     return answer({"memories": saved}, 200 if wait else 202)
 
 
-async def _page(memories: Memories, only: Any, before: str | None, limit: int) -> dict[str, Any]:
-    found, cursor = await memories.page(only, before, limit)
-    return {"memories": [one.document() for one in found], "next_before": cursor}
+async def _page(
+    request: Request, caller: Caller, only: Filter, before: str | None, limit: int
+) -> Response:
+    memories, turns = _memories(request, caller), request.state.turns_to_encode
+    return JsonBytes(await page_document(memories, turns, only, before, limit))
 
 
 def _micros(when: datetime | None) -> int | None:

@@ -156,10 +156,12 @@ async def get_dead_letters(
             "type": "message",
         },
     ),
+    problems=(410,),
 )
 async def get_dead_letter(caller: Caller, position: _At) -> dict[str, Any]:
     """The record at a position, how it stands, and why. Its text is not shown (`threadfold
-    dead-letters inspect` shows it), but the error in `now` may quote it.
+    dead-letters inspect` shows it), but the error in `now` may quote it. 410 if it is of an erased
+    conversation.
     """
     return await letters.inspected(caller.backend, position)
 

@@ -255,12 +255,13 @@ async def get_summaries(
     )
 
 
-@_read("/v1/suspensions", "List open suspensions", Suspensions)
+@_read("/v1/suspensions", "List open suspensions", Suspensions, large=True)
 async def get_suspensions(
     caller: Caller, before: Before = None, limit: _Limit = 50
 ) -> dict[str, Any]:
     """The tenant's open suspensions. The conversation that was suspended last comes first.
 
-    `limit` counts conversations. Each comes with all of its open suspensions.
+    `limit` counts conversations. Each comes with all of its open suspensions. A page ends with the
+    conversation that makes it 4 MiB: it may have fewer than `limit` and still have a `next_before`.
     """
     return await lists.suspensions(caller.backend, caller.tenant, before=before, limit=limit)
