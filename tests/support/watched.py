@@ -53,7 +53,7 @@ class Watched:
         """The latest window served of each conversation, as (offset, count)."""
         self.refused: dict[str, list[float]] = {name: [] for name in conversations}
         """When reads were answered by 503."""
-        self.with_folder: set[str] = set()
+        self.told: set[str] = set()
         """The errors behind them, as readers of their own see them."""
         self.appended = 0
         self.read: dict[str, int] = dict.fromkeys(conversations, 0)
@@ -133,7 +133,7 @@ class Watched:
                 window = await self.fresh.window("acme", name)
             except (Healing, RedisUnavailable) as error:
                 self.refused[name].append(time.monotonic())
-                self.with_folder.add(type(error).__name__)
+                self.told.add(type(error).__name__)
             except ThreadfoldError as error:
                 self.wrong.append(f"{name}, read for the first time: {error!r}")
             else:

@@ -54,7 +54,7 @@ def test_of_any_history_only_other_logs_statements_are_read_once_an_erasure_has_
     for seed in range(8):
         logs = random_logs(random.Random(seed), 40)
         plain = PlainMemories()
-        plain.take(news := [one for log in logs for one in log.with_folder()])
+        plain.take(news := [one for log in logs for one in log.told()])
         store.drop()
         feed(store, *news)
         facts = plain.facts.values()

@@ -109,7 +109,7 @@ def test_a_store_in_any_order_is_what_the_news_come_to_now_and_at_any_time(
     for seed in range(8):
         rng = random.Random(seed)
         logs = random_logs(rng, 30)
-        news = [one for log in logs for one in log.with_folder()]
+        news = [one for log in logs for one in log.told()]
         plain = PlainMemories()
         plain.take(news)
         again = news + rng.sample(news, len(news) // 2)

@@ -105,11 +105,11 @@ async def test_a_worker_that_has_not_noticed_yet_lets_nobody_read_what_a_promote
         assert all(watched.served[name][1] == 8 for name in hit)
         begun = time.monotonic()
         await asyncio.to_thread(cluster.fail_over, 1)
-        watched.with_folder.clear()
+        watched.told.clear()
         async with watched.running():
             healed_in("a shard that nobody writes to", begun, await watched.all_served())
         assert watched.wrong == []
-        assert "Healing" in watched.with_folder, (
+        assert "Healing" in watched.told, (
             "the replica answered before the worker had noticed, and was not believed"
         )
         assert all(watched.served[name][1] == 8 for name in hit)
@@ -274,7 +274,7 @@ async def test_a_new_worker_does_not_take_a_set_back_server_for_what_was_served(
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.start)
             async with fresh_only(watched).running():
-                await until(lambda: asyncio.sleep(0, "Healing" in watched.with_folder))
+                await until(lambda: asyncio.sleep(0, "Healing" in watched.told))
                 async with running_worker(
                     msgspec.structs.replace(settings, group=f"{settings.group}.new")
                 ):

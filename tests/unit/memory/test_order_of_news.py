@@ -61,7 +61,7 @@ def replays(log: TaughtLog) -> bool:
 
 
 def told(rng: random.Random, length: int) -> list[News]:
-    return [one for log in random_logs(rng, length) for one in log.with_folder()]
+    return [one for log in random_logs(rng, length) for one in log.told()]
 
 
 @given(seeds, st.integers(2, 40))

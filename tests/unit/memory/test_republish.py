@@ -71,7 +71,7 @@ def digests(news: list[News]) -> dict[Scope, str]:
 @settings(max_examples=examples(200), deadline=None)
 def test_a_topic_made_anew_gives_an_equal_store(seed: int, length: int) -> None:
     logs = random_logs(random.Random(seed), length)
-    live = [one for log in logs for one in log.with_folder()]
+    live = [one for log in logs for one in log.told()]
     assert digests(republished(logs).news) == digests(live)
 
 
@@ -85,7 +85,7 @@ def test_what_an_erased_log_taught_is_not_published_again() -> None:
     topic = republished([log, other])
     assert [one.log.conversation for one in topic.news if isinstance(one, Fact)] == ["c2"]
     assert sum(b"marmalade" in value for _, value in topic.values) == 1
-    assert digests(topic.news) == digests(log.with_folder() + other.with_folder())
+    assert digests(topic.news) == digests(log.told() + other.told())
 
 
 def test_a_hard_deletion_in_an_erased_log_still_holds_for_what_another_taught() -> None:
@@ -97,8 +97,4 @@ def test_a_hard_deletion_in_an_erased_log_still_holds_for_what_another_taught() 
     log.put(events.Message("user", "Forget it."))
     log.put(events.MemoryDeleted(memory_id=said.memory_id, user="u-1", hard=True))
     log.put(events.Erased())
-    assert (
-        digests(republished([log, other]).news)
-        == digests(log.with_folder() + other.with_folder())
-        == {}
-    )
+    assert digests(republished([log, other]).news) == digests(log.told() + other.told()) == {}
