@@ -8,9 +8,14 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from threadfold.gateway.connections import ON_LEFT, TELL_KEYED, Connections, address_of
+
+STAYS = 0.05
+"""Seconds that a request may wait for its turn whose client has shut its side. On an idle server it
+waits for a step of the event loop, which is no reason to drop it.
+"""
 
 
 class CountedProtocol(HttpToolsProtocol):
@@ -31,6 +36,8 @@ class CountedProtocol(HttpToolsProtocol):
     _shown = ""
     """Whose key it has shown, as the server knows."""
     _waiting = 0
+    _answered: RequestResponseCycle | None = None
+    """The request that is being answered. ``cycle`` is the one that came last."""
     _on_left: Callable[[], bool] | None = None
     _has_left = False
 
@@ -115,6 +122,24 @@ class CountedProtocol(HttpToolsProtocol):
     def _gives_up(self) -> bool:
         """Let whoever waits for its turn give up, as the client leaves; False: nobody waits."""
         return self._on_left is not None and self._on_left()
+
+    def _give_up_soon(self) -> None:
+        """Its client has shut its side, as those do that leave: give up what waits for its turn in
+        :data:`STAYS` seconds, and close.
+        """
+        self.loop.call_later(STAYS, self._give_up)
+
+    def _give_up(self) -> None:
+        if self._gives_up():
+            self._disconnected()
+            self.transport.close()
+
+    def _disconnected(self) -> None:
+        """Tell the requests under way that nobody is there to be answered."""
+        for cycle in (self._answered, self.cycle):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
     def _set_on_left(self, call: Callable[[], bool]) -> None:
         if self._has_left:

@@ -64,8 +64,6 @@ class BoundedProtocol(CountedProtocol):
     _pace = BodyPace(0.0)
     _unwanted = 0
     _late: asyncio.TimerHandle | None = None
-    _answered: RequestResponseCycle | None = None
-    """The request that is being answered. ``cycle`` is the one that came last."""
     _coming: RequestResponseCycle | None = None
     """The request whose body has not ended."""
     _refusal: bytes | None = None
@@ -96,13 +94,6 @@ class BoundedProtocol(CountedProtocol):
         self._leave()
         # What refers to itself would stay until the collector looks, which it does seldom.
         self.scope = self.cycle = self._answered = self._coming = self._on_left = None  # type: ignore[assignment]
-
-    def _disconnected(self) -> None:
-        """Tell the requests under way that nobody is there to be answered."""
-        for cycle in (self._answered, self.cycle):
-            if cycle is not None and not cycle.response_complete:
-                cycle.disconnected = True
-                cycle.message_event.set()
 
     def make_way(self) -> None:
         self._counted = False
@@ -198,7 +189,7 @@ class BoundedProtocol(CountedProtocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Answer what has come whole, then close; but no stream, nothing after the end of TLS, and
-        nothing that waits for its turn: most have left.
+        nothing that waits long for its turn: most have left.
         """
         if not (goes_on := self._answers_on()):
             self._unread.watch()  # it is closed once all of it is sent
@@ -214,11 +205,9 @@ class BoundedProtocol(CountedProtocol):
                 self._read_no_more(b"")
             elif self.cycle is None or self.cycle.response_complete or self.cycle.chunked_encoding:
                 return False
-            elif self._gives_up():
-                self._disconnected()
-                return False
             else:
                 self.cycle.keep_alive = False
+                self._give_up_soon()
         if self.transport.is_closing():
             return False
         self._in_time()

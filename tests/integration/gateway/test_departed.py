@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 import sys
+from functools import partial
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,7 +17,8 @@ from starlette.routing import Route
 
 from tests.support.serving import serving
 from tests.support.worker import until
-from threadfold.gateway.connections import Connections
+from threadfold.gateway.connections import Connections, on_left
+from threadfold.gateway.loop_turns import end_wait
 
 BODY = b"x" * 200_000
 RESET = struct.pack("ii", 1, 0)
@@ -71,3 +73,26 @@ async def test_a_client_that_shuts_its_side_once_it_has_sent_all_is_answered() -
         answer = await reader.read()
         writer.close()
     assert answer.startswith(b"HTTP/1.1 200") and answer.endswith(b"\r\n\r\n200000")
+
+
+@pytest.mark.parametrize(("waits", "answered"), [(0.01, True), (30.0, False)])
+async def test_a_whole_request_whose_client_shuts_its_side_may_wait_for_its_turn_but_not_long(
+    waits: float, answered: bool
+) -> None:
+    async def in_turn(request: Request) -> Response:
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[bool] = loop.create_future()
+        on_left(request.scope, partial(end_wait, turn, False))
+        loop.call_later(waits, end_wait, turn, True)
+        await turn
+        return Response()
+
+    app = Starlette(routes=[Route("/", in_turn)])
+    async with serving(app) as url, asyncio.timeout(20):
+        parts = urlsplit(url)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write_eof()
+        answer = await reader.read()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 200") == answered
