@@ -79,7 +79,7 @@ class TopicFeed(ABC):
         Raises:
             WaitTimedOut: it does not within ``timeout`` seconds (None: 10, and at most the append
                 time-out).
-            MemoryUnavailable: the store cannot be used; that is said at once.
+            MemoryUnavailable: the store cannot be used; it does not wait then.
         """
         if not self.is_ready:
             await self._wait(lambda: self.is_ready, self._patience(timeout))

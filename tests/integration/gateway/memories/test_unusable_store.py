@@ -1,4 +1,4 @@
-"""A gateway whose memory store cannot be used: callers are told so at once, by its own cause; all
+"""A gateway whose memory store cannot be used: callers get its cause at once; all
 else goes on, and the memory too once the store can be used again.
 """
 
