@@ -180,10 +180,9 @@ class Reader:
         is sent.
         """
         self._sent()
-        turn = None if self._tenant is None else self._tenant.turn
         while True:
-            if turn is not None and self._queue:
-                await turn(self._tenant.name)  # type: ignore[union-attr]
+            if self._tenant is not None and self._queue:
+                await self._tenant.take_turn()
             if (batch := self._next_batch()) or self.ended is not None:
                 break
             self._wake = asyncio.get_running_loop().create_future()

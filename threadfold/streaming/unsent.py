@@ -156,8 +156,13 @@ class TenantStreams:
     def __init__(self, name: str, turns: KeyedLimit, turn: OnTurn | None = None) -> None:
         self.name = name
         self.turns = turns
-        self.turn = turn
+        self._turn = turn
         self.unsent = Unsent()
         self.past = PastRoom()
         # Their pages take long to find: conversations' streams do not wait for these.
         self.past_summaries = PastRoom(MOST_PAST // 2)
+
+    async def take_turn(self) -> None:
+        """Wait until one of its streams may send something."""
+        if self._turn is not None:
+            await self._turn(self.name)
