@@ -40,7 +40,7 @@ def fault_of_head(
     escapes, parameters = url.count(b"%"), url.count(b"&")
     if len(url) >= MAX_HEAD or escapes > MAX_ESCAPES or parameters > MAX_PARAMETERS:
         return LONG_ADDRESS
-    return fault_of_coding(headers)
+    return fault_of_coding(version, headers)
 
 
 def fault_of_length(url: bytes) -> tuple[int, str]:
@@ -53,12 +53,17 @@ def fault_of_length(url: bytes) -> tuple[int, str]:
     return 431, f"the request's head is over the limit of {MAX_HEAD} bytes"
 
 
-def fault_of_coding(headers: Iterable[tuple[bytes, bytes]]) -> tuple[int, str] | None:
+def fault_of_coding(version: str, headers: Iterable[tuple[bytes, bytes]]) -> tuple[int, str] | None:
     """The status and the words to refuse a request with whose body is in a transfer coding that
-    nobody here decodes, or None.
+    nobody here decodes, or that its version of HTTP has not, or None.
     """
     for name, value in headers:
-        if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+        if name != b"transfer-encoding":
+            continue
+        if version == "1.0":
+            # RFC 9112, 6.1: where a server on the way does not know it, the body ends elsewhere.
+            return 400, "a request of HTTP/1.0 has no transfer coding: send Content-Length"
+        if value.strip().lower() != b"chunked":
             shown = value[:40].decode("latin-1")
             return 501, f"transfer coding {shown!r} is not known: the only one is chunked"
     return None

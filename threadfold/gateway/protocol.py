@@ -321,7 +321,8 @@ class BoundedProtocol(CountedProtocol):
             self._place()
 
     def send_400_response(self, msg: str) -> None:
-        fault = fault_of_coding(self.headers) if self._in_head else None
+        version = self.parser.get_http_version()
+        fault = fault_of_coding(version, self.headers) if self._in_head else None
         self._refuse(*fault or (400, "this is not a valid HTTP request"))
 
     def _in_time(self) -> None:

@@ -24,7 +24,7 @@ from streams.log.history import event_of
 from streams.runtime.log_fields import about
 from threadfold.service.conversations import ConversationService
 from threadfold.service.cursors import read_cursor, write_cursor
-from threadfold.service.pages import PAGE_BYTES, flat_event
+from threadfold.service.pages import PAGE_BYTES, flat_event_beside
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ async def summaries(
     limit: int = 20,
 ) -> dict[str, Any]:
     """The active summary and its predecessors, newest first: ``{"summaries": [flat events],
-    "next_before"}``.
+    "next_before"}``. A page ends with the summary that makes it 4 MiB.
 
     Raises:
         InvalidRequest: ``limit`` is not 1 to 200.
@@ -151,17 +151,20 @@ async def summaries(
             )
         )
     del window  # it may be large
-    found: list[dict[str, Any]] = []
-    while at is not None and len(found) < limit:
-        raw = (await backend.log.read([at])).get(at)
-        event = None if raw is None else event_of(raw, key, backend.log.seals)
-        if raw is None or not isinstance(event, SummaryEvent):
-            at = None
-            break
-        flat = flat_event(raw, key, backend.log.seals)
-        if flat is not None:
-            found.append(flat)
-        at = parse_position(event.data.previous_position) if event.data.previous_position else None
+    found, size = list[dict[str, Any]](), 0
+    async with backend.turns_to_list.of(tenant) as turn:
+        while at is not None and len(found) < limit and size < PAGE_BYTES:
+            raw = (await backend.log.read([at])).get(at)
+            event = None if raw is None else event_of(raw, key, backend.log.seals)
+            if raw is None or not isinstance(event, SummaryEvent):
+                at = None
+                break
+            flat = await flat_event_beside(raw, key, backend.log.seals, turn)
+            if flat is not None:
+                found.append(flat)
+                size += len(raw.value or b"")
+            earlier = event.data.previous_position
+            at = parse_position(earlier) if earlier else None
     return {
         "summaries": found,
         "next_before": None if at is None else write_cursor(about, str(at).encode()),

@@ -246,8 +246,8 @@ class Unfolded:
                 return
         raise QuotaExceeded(
             f"tenant {tenant} appends faster than its events are folded, or all tenants together"
-            f" do: {self.waiting(tenant)} of its events wait for the workers after"
-            f" {self._clock() - since:.0f} s, and nothing of this request was appended: send it"
+            f" do: {self.waiting(tenant)} of its events, where a rollback counts as"
+            f" {ROLLBACK}, wait for the workers after {self._clock() - since:.0f} s, and nothing of this request was appended: send it"
             " again later",
             retry_after=2,
         )

@@ -688,7 +688,8 @@ export interface paths {
     "/v1/conversations/{conversation}/summaries": {
         /**
          * List a conversation's summaries
-         * @description The active summary and those that it continues, newest first.
+         * @description The active summary and those that it continues, newest first. A page ends with the summary
+         *     that makes it 4 MiB: it may have fewer than `limit` and still have a `next_before`.
          *
          *     Scope: `read`. Also for end users.
          */

@@ -182,6 +182,12 @@ async def test_an_unknown_coding_on_a_kept_connection_is_named(place: tuple[str,
     assert problem_of(answer.split(b"HTTP/1.1 ")[2])["status"] == 501
 
 
+async def test_an_old_version_of_http_has_no_transfer_coding(place: tuple[str, int]) -> None:
+    head = b"POST /v1/events HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    refused = problem_of(await asked(place, head + b"2\r\n{}\r\n0\r\n\r\n"))
+    assert refused["status"] == 400 and "send Content-Length" in str(refused["detail"])
+
+
 @pytest.mark.parametrize(
     "head",
     [

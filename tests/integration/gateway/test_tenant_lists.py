@@ -16,13 +16,14 @@ from streams.settings.settings import Settings
 from tests.support.gateway import Client, is_problem, say
 from tests.support.worker import until
 from threadfold.gateway import back_pressure
+from threadfold.service import lists
 
 # -- compaction on request, and its summaries
 # ----------------------------------------------------------------------------------------
 
 
 async def test_a_summary_that_is_asked_for_comes_and_is_listed_with_those_before_it(
-    call: Client,
+    call: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def ask(n: int, ids: list[str]) -> None:
         flats = [
@@ -63,6 +64,16 @@ async def test_a_summary_that_is_asked_for_comes_and_is_listed_with_those_before
         404,
         "not known",
     )
+    monkeypatch.setattr(lists, "PAGE_BYTES", 1)
+    single, before = list[str](), ""
+    while True:
+        page = (await call("GET", f"/v1/conversations/asked/summaries{before}")).json()
+        assert len(page["summaries"]) == 1, "a page ends after some bytes"
+        single.append(page["summaries"][0]["summary_id"])
+        if page["next_before"] is None:
+            break
+        before = f"?before={page['next_before']}"
+    assert single == found
 
 
 async def test_a_conversation_without_a_summary_lists_none(call: Client) -> None:

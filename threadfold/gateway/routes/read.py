@@ -245,11 +245,13 @@ async def get_conversations(
     return await conversations(caller.backend, caller.tenant, only=only, before=before, limit=limit)
 
 
-@_read_own(f"{C}/summaries", "List a conversation's summaries", Summaries)
+@_read_own(f"{C}/summaries", "List a conversation's summaries", Summaries, large=True)
 async def get_summaries(
     caller: Caller, conversation: Conversation, before: Before = None, limit: _Limit = 20
 ) -> dict[str, Any]:
-    """The active summary and those that it continues, newest first."""
+    """The active summary and those that it continues, newest first. A page ends with the summary
+    that makes it 4 MiB: it may have fewer than `limit` and still have a `next_before`.
+    """
     return await lists.summaries(
         caller.backend, caller.tenant, conversation, before=before, limit=limit
     )

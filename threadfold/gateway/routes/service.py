@@ -250,7 +250,7 @@ async def _ready(connection: Connection) -> dict[str, object]:
     if not (await asyncio.wait({check}, timeout=READY_TIMEOUT))[0]:
         if connection.ping is not None and not connection.ping.done():
             raise RedisUnavailable(f"Redis did not answer within {READY_TIMEOUT:g} s")
-        raise KafkaUnavailable(f"Kafka or Redis did not answer within {READY_TIMEOUT:g} s")
+        raise KafkaUnavailable(f"Kafka did not answer within {READY_TIMEOUT:g} s")
     if connection.check is check:
         connection.check = None
     return check.result()
