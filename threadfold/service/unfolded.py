@@ -246,9 +246,9 @@ class Unfolded:
                 return
         raise QuotaExceeded(
             f"tenant {tenant} appends faster than its events are folded, or all tenants together"
-            f" do: {self.waiting(tenant)} of its events, where a rollback counts as"
-            f" {ROLLBACK}, wait for the workers after {self._clock() - since:.0f} s, and nothing of this request was appended: send it"
-            " again later",
+            f" do: {self.waiting(tenant)} of its events, where a rollback counts as {ROLLBACK}, wait"
+            f" for the workers after {self._clock() - since:.0f} s, and nothing of this request was"
+            " appended: send it again later",
             retry_after=2,
         )
 
