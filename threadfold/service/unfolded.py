@@ -246,8 +246,8 @@ class Unfolded:
                 return
         raise QuotaExceeded(
             f"tenant {tenant} appends faster than its events are folded, or all tenants together"
-            f" do: {self.waiting(tenant)} of its events, where a rollback counts as {ROLLBACK}, wait"
-            f" for the workers after {self._clock() - since:.0f} s, and nothing of this request was"
+            f" do: {self.waiting(tenant)} of its events (a rollback counts as {ROLLBACK}) wait for"
+            f" the workers after {self._clock() - since:.0f} s, and nothing of this request was"
             " appended: send it again later",
             retry_after=2,
         )
