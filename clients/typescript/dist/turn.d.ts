@@ -14,6 +14,8 @@ export interface TurnOptions {
     turnId?: string;
     /** Seconds to wait in the queue; 60 by default. */
     wait?: number;
+    /** Ends the wait when it aborts; the turn leaves the queue, and the signal's reason is thrown. */
+    signal?: AbortSignal | undefined;
 }
 /**
  * A turn; `info` and `fencingToken` are there once it began. Give the token to appends and partial
@@ -33,7 +35,7 @@ export declare class Turn {
     run<T>(work: (turn: this) => T | Promise<T>): Promise<T>;
     /**
      * Begin it; wait if it is queued. Throws Conflict if another turn holds the conversation, for
-     * longer than `wait`.
+     * longer than `wait`. If that fails or its signal aborts, the turn leaves the queue.
      */
     begin(): Promise<this>;
     /**

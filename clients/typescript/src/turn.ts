@@ -1,7 +1,7 @@
 /** A turn on a conversation: begun with a lease, ended at the end of a run. */
 
 import { closing, conversationPath, fencing, known, type Caller } from "./caller.js";
-import { Conflict, Invalid } from "./errors.js";
+import { ClientError, Conflict, Invalid } from "./errors.js";
 import { newId } from "./ids.js";
 import type { TurnInfo, TurnPolicy, Turns, TurnStatus } from "./models.js";
 
@@ -21,6 +21,8 @@ export interface TurnOptions {
   turnId?: string;
   /** Seconds to wait in the queue; 60 by default. */
   wait?: number;
+  /** Ends the wait when it aborts; the turn leaves the queue, and the signal's reason is thrown. */
+  signal?: AbortSignal | undefined;
 }
 
 /**
@@ -42,6 +44,7 @@ export class Turn {
     model: string | undefined;
   };
   readonly #wait: number;
+  readonly #signal: AbortSignal | undefined;
 
   constructor(caller: Caller, conversation: string, options: TurnOptions) {
     const {
@@ -50,12 +53,14 @@ export class Turn {
       seconds = 60,
       wait = 60,
       model,
-    } = known(options, "policy seconds model turnId wait");
+      signal,
+    } = known(options, "policy seconds model turnId wait signal");
     this.#caller = caller;
     this.#path = conversationPath(conversation, "/turns");
     this.turnId = turnId;
     this.#body = { turn_id: turnId, policy, seconds, model };
     this.#wait = wait;
+    this.#signal = signal;
   }
 
   /** The proof that this turn holds the conversation; throws Invalid before it began. */
@@ -79,9 +84,21 @@ export class Turn {
 
   /**
    * Begin it; wait if it is queued. Throws Conflict if another turn holds the conversation, for
-   * longer than `wait`.
+   * longer than `wait`. If that fails or its signal aborts, the turn leaves the queue.
    */
   async begin(): Promise<this> {
+    try {
+      await this.#waitToBegin();
+    } catch (error) {
+      const refused = error instanceof ClientError && !error.unknown;
+      // Where it cannot leave, its place or its lease ends by itself: the first error says more.
+      if (this.info || !refused) await this.end().catch(() => undefined);
+      throw error;
+    }
+    return this;
+  }
+
+  async #waitToBegin(): Promise<void> {
     const deadline = Date.now() + this.#wait * 1000;
     for (;;) {
       const left = (deadline - Date.now()) / 1000;
@@ -90,11 +107,10 @@ export class Turn {
       this.info = await this.#caller.post<TurnInfo>(
         this.#path,
         { ...this.#body, wait },
-        { has: "turn_id" },
+        { has: "turn_id", signal: this.#signal },
       );
-      if (this.info.status !== "queued") return this;
+      if (this.info.status !== "queued") return;
       if (Date.now() >= deadline) {
-        await this.end();
         throw new Conflict(
           `turn ${this.turnId} was queued for ${this.#wait} s: another one holds the conversation`,
           { status: 409 },

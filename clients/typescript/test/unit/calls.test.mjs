@@ -226,7 +226,7 @@ test("an option of another name is refused, and the right ones are named", async
     event: [["c", "0-1"], "offset limit signal"],
     summaries: [[], "cursor fromBeginning"],
     partial: [["c"], "turnId fence interval"],
-    turn: [["c"], "policy seconds model turnId wait"],
+    turn: [["c"], "policy seconds model turnId wait signal"],
     compact: [["c"], "fence"],
     recordCall: [["c", {}, "m"], "reportedUsage latencyMs policy"],
     saveMemories: [[{ text: "t" }], "wait"],

@@ -167,16 +167,44 @@ test("a turn that waits in the queue begins when it may, and ends", () => {
   );
 });
 
+const QUEUED = json(202, { turn_id: "t", status: "queued", fencing_token: null, position: "0-1" });
+
 test("a turn that waited too long leaves the queue", () =>
-  serving(
-    [json(202, { turn_id: "t", status: "queued", fencing_token: null, position: "0-1" })],
-    async (client, asked) => {
-      await assert.rejects(client.turn("c", { policy: "queue", turnId: "t", wait: 0.05 }).begin(), {
-        name: "Conflict",
-      });
-      assert.match(asked.at(-1).url, /\/turns\/t\/end$/);
-    },
-  ));
+  serving([QUEUED], async (client, asked) => {
+    await assert.rejects(client.turn("c", { policy: "queue", turnId: "t", wait: 0.05 }).begin(), {
+      name: "Conflict",
+    });
+    assert.match(asked.at(-1).url, /\/turns\/t\/end$/);
+  }));
+
+test("a turn whose signal aborts while it waits leaves the queue", () => {
+  const stop = new AbortController();
+  const never = () => stop.abort(new Error("enough"));
+  return serving([QUEUED, never, json(202, DONE)], async (client, asked) => {
+    const turn = client.turn("c", { policy: "queue", turnId: "t", signal: stop.signal });
+    await assert.rejects(turn.begin(), { message: "enough" });
+    assert.deepEqual(
+      asked.map(({ url }) => url.replace(/.*\/conversations\/c/, "")),
+      ["/turns", "/turns", "/turns/t/end"],
+    );
+  });
+});
+
+test("a turn of which it is unknown whether it began is ended", () =>
+  serving([lost], async (client, asked) => {
+    const begun = client.turn("c", { turnId: "t" }).begin();
+    await assert.rejects(begun, { name: "Unavailable", unknown: true });
+    assert.match(asked.at(-1).url, /\/turns\/t\/end$/);
+  }));
+
+test("a turn that was refused is not ended", () =>
+  serving([problem(409, "conflict")], async (client, asked) => {
+    await assert.rejects(client.turn("c", { turnId: "t" }).begin(), { name: "Conflict" });
+    assert.deepEqual(
+      asked.map(({ method }) => method),
+      ["POST"],
+    );
+  }));
 
 test("what a run throws is thrown, also where its turn cannot be ended", () =>
   serving(
