@@ -130,7 +130,7 @@ def regained(window: Window, history: History) -> list[int]:
 class LaterSummaries:
     """Takes summaries that came after the target, and are of nothing but what was before the last
     group up to there, into the fold up to there: what is to be answered stays verbatim, and so do
-    calls that wait there.
+    calls that wait there. Where the last group waits itself, they may go beyond it.
 
     Args:
         chain: accepted summaries, newest first (``projections.fold.replay.summary_chain``).
@@ -142,7 +142,9 @@ class LaterSummaries:
         self.window = restored
         self._rest = list(chain)
         shown = [group for group in group_tail(restored.tail) if group.messages()]
-        self._end = min(entry.offset for entry in shown[-1].entries) if shown else target + 1
+        self._end = target + 1
+        if shown and not shown[-1].waits(restored.state.waiting()):
+            self._end = min(entry.offset for entry in shown[-1].entries)
         self._acceptance: Acceptance | None = None
 
     def go_on(self, texts: KnownEvents) -> Window:

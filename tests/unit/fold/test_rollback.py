@@ -5,6 +5,7 @@ path agree.
 from __future__ import annotations
 
 import json
+import random
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from projections.events import types as events
 from projections.fold.apply import History, Outcome, Status, apply
 from projections.fold.known_events import KnownEvents
 from projections.fold.replay import apply_with_log, history_from, replay
+from projections.policy.policy import Rules
 from projections.render.awaits import awaits_of
 from projections.render.render import render_openai
 from projections.window.entry import RENDERED
@@ -452,3 +454,24 @@ def test_a_call_that_a_later_summary_took_waits_again_at_a_target_in_the_tail(he
     assert window.state.waiting() == {(1, 0)}
     assert 1 in {entry.offset for entry in window.tail}
     assert window.image() == replay(KEY, PARTITION, RULES, talks.logs[KEY]).image()
+
+
+def test_a_summary_of_a_closed_session_stays_in_force_at_its_close_though_a_call_waits() -> None:
+    rules = Rules({"profile": "sliding"})
+    talks = Talks(random.Random(0), PARTITION, [KEY], rules=rules)
+    talks.say(KEY, events.Message("user", "Book it."), tokens=10)
+    call = events.ToolCall("a", "book", "{}")
+    talks.say(KEY, events.Message("assistant", "I book.", tool_calls=[call]), tokens=20)
+    talks.say(KEY, events.Suspension("s", "approval", tool_call_id="a"))
+    talks.say(KEY, events.SessionClosed("explicit"))
+    closed = talks.next_offset - 1
+    say(talks, "Hello again.")
+    assert talks.summarise(KEY) is Status.APPLIED
+    summary = talks.windows[KEY].meta.summary
+    asked = len(talks.requests[KEY])
+    assert summary is not None and summary.to == closed
+    assert back(talks, f"{PARTITION}-{closed}") is Status.APPLIED
+    window = talks.windows[KEY]
+    assert window.meta.summary == summary and len(talks.requests[KEY]) == asked
+    assert window.state.waiting() == {(1, 0)} and 1 in {entry.offset for entry in window.tail}
+    assert window.image() == replay(KEY, PARTITION, rules, talks.logs[KEY]).image()
