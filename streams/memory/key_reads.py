@@ -36,9 +36,9 @@ class ReadsByKey(KeptByKey, Protocol):
 
     def by_time(
         self, tenant: str, user: str | None, after: tuple[int, str] | None, *, older: bool
-    ) -> Iterator[list[Place]]:
-        """The ids of a tenant, or of a user, by time, a page at a time, from behind
-        ``(created, id)`` on. What comes or goes meanwhile may be missing, but nothing comes twice.
+    ) -> Iterator[list[tuple[int, str]]]:
+        """What a tenant has, or a user, by time, as ``(created, id)``, a page at a time, from
+        behind such a place on. What comes or goes meanwhile may be missing, nothing comes twice.
         """
 
     def tenants(self) -> Iterable[str]:

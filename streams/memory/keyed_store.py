@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from projections.events.times import time_at
@@ -20,7 +19,7 @@ from projections.memory.text_scores import WORDS, Corpus, text_scores
 from projections.memory.text_scores import Place as Scored
 from projections.memory.words import date_words, stems_of
 from projections.names import Key
-from streams.memory.by_time import RecordsByTime
+from streams.memory.by_time import Look, Place, RecordsByTime
 from streams.memory.kept import codes_of, tag_words
 from streams.memory.key_reads import (
     ReadsByKey,
@@ -32,7 +31,7 @@ from streams.memory.key_reads import (
     with_sources,
     without_erased,
 )
-from streams.memory.store import Filter, Hit, Stats, by_log
+from streams.memory.store import Filter, Hit, by_log
 
 T = TypeVar("T")
 CANDIDATES = 300
@@ -103,27 +102,17 @@ class KeyedMemories(RecordsByTime):
             scopes[record.scope].append(record)
         return {scope: digest(records) for scope, records in scopes.items()}
 
-    def _by_time(
-        self, only: Filter, after: tuple[int, str] | None, limit: int, *, older: bool
-    ) -> list[Record]:
-        def work(there: ReadsByKey) -> list[Record]:
-            found: list[Record] = []
-            for places in there.by_time(only.tenant, only.user, after, older=older):
-                found += seen(there, only, places)
-                if len(found) >= limit:
-                    break
-            return found[:limit]
-
-        return self._read(work)
-
-    def stats(self, only: Filter) -> Stats:
-        only = replace(only, expired=True)
-
-        def work(there: ReadsByKey) -> Stats:
-            stats = Stats()
-            for places in there.by_time(only.tenant, only.user, None, older=True):
-                stats.count(seen(there, only, places))
-            return stats
+    def _look(
+        self, only: Filter, after: Place | None, looked_at: int, limit: int, *, older: bool
+    ) -> Look:
+        def work(there: ReadsByKey) -> Look:
+            found, looked = list[Record](), 0
+            for page in there.by_time(only.tenant, only.user, after, older=older):
+                found += seen(there, only, [(only.tenant, memory_id) for _, memory_id in page])
+                looked += len(page)
+                if page and looked >= looked_at:
+                    return Look(found[:limit], page[-1])
+            return Look(found[:limit], None)
 
         return self._read(work)
 
@@ -180,7 +169,7 @@ def _words(record: Record) -> Iterator[tuple[str, list[str]]]:
 def _all_records(there: ReadsByKey) -> list[Record]:
     found: list[Record] = []
     for tenant in there.tenants():
-        for places in there.by_time(tenant, None, None, older=False):
-            for own in there.records(places):
+        for page in there.by_time(tenant, None, None, older=False):
+            for own in there.records([(tenant, memory_id) for _, memory_id in page]):
                 found += with_sources(there, own, None)
     return found

@@ -111,9 +111,9 @@ class LanceReads:
 
     def by_time(
         self, tenant: str, user: str | None, after: tuple[int, str] | None, *, older: bool
-    ) -> Iterator[list[Place]]:
-        """The ids of a tenant, or of a user, by time, a page at a time, from behind
-        ``(created, id)`` on.
+    ) -> Iterator[list[tuple[int, str]]]:
+        """What a tenant has, or a user, by time, as ``(created, id)``, a page at a time, from
+        behind such a place on.
         """
         where = f"tenant = '{code_of(tenant)}'"
         if user is not None:
@@ -125,7 +125,7 @@ class LanceReads:
             found = [one for one in found if (one < after if older else one > after)]
         found.sort(reverse=older)
         for at in range(0, len(found), PAGE):
-            yield [(tenant, memory_id) for _, memory_id in found[at : at + PAGE]]
+            yield found[at : at + PAGE]
 
     def texts(self, first: int, behind: int) -> list[Member]:
         """The texts whose numbers are from ``first`` on and before ``behind``, in their order."""

@@ -68,9 +68,9 @@ class ReadByKey:
 
     def by_time(
         self, tenant: str, user: str | None, after: tuple[int, str] | None, *, older: bool
-    ) -> Iterator[list[Place]]:
-        """The ids of a tenant, or of a user, by time, a page at a time, from behind
-        ``(created, id)`` on. What comes or goes meanwhile may be missing, but nothing comes twice.
+    ) -> Iterator[list[tuple[int, str]]]:
+        """What a tenant has, or a user, by time, as ``(created, id)``, a page at a time, from
+        behind such a place on. What comes or goes meanwhile may be missing, nothing comes twice.
         """
         name, offset, seen = self._keys.by_time(tenant, user), 0, set[str]()
         first, last = ("-inf", "+inf") if after is None else (after[0], after[0])
@@ -86,7 +86,7 @@ class ReadByKey:
             found = [(int(score), member.decode()) for member, score in rows]
             if after is not None:
                 found = [one for one in found if (one < after if older else one > after)]
-            yield [(tenant, memory_id) for _, memory_id in found if memory_id not in seen]
+            yield [one for one in found if one[1] not in seen]
             seen.update(memory_id for _, memory_id in found)
 
     def sizes(self, codes: Collection[Code]) -> dict[Code, Size]:

@@ -19,7 +19,7 @@ from projections.memory.news import News
 from projections.memory.resolution import Record, digest
 from projections.memory.words import is_tag_word
 from projections.names import Key
-from streams.memory.by_time import RecordsByTime
+from streams.memory.by_time import Look, Place, RecordsByTime
 from streams.memory.kept import tag_words
 from streams.memory.often_stated import OftenStated
 from streams.memory.sqlite_changes import take_in
@@ -41,9 +41,6 @@ from streams.memory.text_changes import change_texts
 from streams.memory.texts_beside import TextsBeside
 from streams.memory.vector_index import copy_vectors
 from streams.memory.word_index import Admits, encode_scope, find_texts
-
-LOOKED_AT = 1_000
-"""Records that are looked at in one turn, where a list passes over most: others have theirs."""
 
 
 class SqliteMemories(SqliteIndex, RecordsByTime):
@@ -123,32 +120,25 @@ class SqliteMemories(SqliteIndex, RecordsByTime):
             ).fetchall()
             return next(seen(db, only, rows), None)
 
-    def _by_time(
-        self, only: Filter, after: tuple[int, str] | None, limit: int, *, older: bool
-    ) -> list[Record]:
+    def _look(
+        self, only: Filter, after: Place | None, looked_at: int, limit: int, *, older: bool
+    ) -> Look:
         where, values = ["tenant = ?"], [only.tenant]
         if only.user is not None:
             where, values = [*where, "user = ?"], [*values, only.user]
         if only.scope is not None:
             where, values = [*where, "scope = ?"], [*values, encode_scope(only.scope)]
         order = "DESC" if older else "ASC"
-        found: list[Record] = []
-        size = min(limit, LOOKED_AT)
-        while len(found) < limit:
-            behind = [] if after is None else [f"(created, id) {'<' if older else '>'} (?, ?)"]
-            with self._turn() as db:
-                rows = db.execute(
-                    "SELECT created, id, number, record FROM records"
-                    f" WHERE {' AND '.join(where + behind)}"
-                    f" ORDER BY created {order}, id {order} LIMIT ?",
-                    (*values, *(after or ()), size),
-                ).fetchall()
-                more = seen(db, only, [row[2:] for row in rows])
-                found += islice(more, limit - len(found))
-            if len(rows) < size:
-                break
-            after, size = rows[-1][:2], LOOKED_AT
-        return found
+        behind = [] if after is None else [f"(created, id) {'<' if older else '>'} (?, ?)"]
+        with self._turn() as db:
+            rows = db.execute(
+                "SELECT created, id, number, record FROM records"
+                f" WHERE {' AND '.join(where + behind)}"
+                f" ORDER BY created {order}, id {order} LIMIT ?",
+                (*values, *(after or ()), looked_at),
+            ).fetchall()
+            found = list(islice(seen(db, only, [row[2:] for row in rows]), limit))
+        return Look(found, None if len(rows) < looked_at else rows[-1][:2])
 
     def search(self, only: Filter, words: Collection[str], limit: int) -> list[Hit]:
         found: dict[int, Hit] = {}

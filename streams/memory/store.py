@@ -20,6 +20,7 @@ from projections.names import Key
 from streams.embeddings.embedder import Vectors
 from streams.memory.erasures import Erased
 from streams.memory.vector_index import NewVector
+from streams.runtime.steps import Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,8 @@ def by_log(tenant: str, turns: Collection[tuple[Key, int]]) -> dict[Key, set[int
 
 class MemoryStore(Protocol):
     """Records by scope, searched by text. ``streams.memory.sqlite_store`` is the embedded one,
-    ``streams.memory.redis_store`` is shared. Calls may come from any thread.
+    ``streams.memory.redis_store`` is shared. Calls may come from any thread. What may take long is
+    done in steps.
     """
 
     def checkpoints(self) -> dict[int, int]:
@@ -160,12 +162,12 @@ class MemoryStore(Protocol):
     def get(self, only: Filter, memory_id: str) -> Record | None:
         """A record by its id, None if there is none that the filter admits."""
 
-    def page(self, only: Filter, after: tuple[int, str] | None, limit: int) -> list[Record]:
+    def page(self, only: Filter, after: tuple[int, str] | None, limit: int) -> Steps[list[Record]]:
         """Records by their time, newest first, from behind ``(created, id)`` on."""
 
     def neighbours(
         self, only: Filter, memory_id: str, before: int, after: int
-    ) -> list[Record] | None:
+    ) -> Steps[list[Record] | None]:
         """A record between those of its scope that came just before and after it, oldest first,
         but for deleted ones, and of the filter's ``conversations`` alone; None where it is not
         there. Those on one side end after some bytes (``streams.memory.by_time``).
@@ -189,7 +191,7 @@ class MemoryStore(Protocol):
         which says another text then: what they say was corrected or deleted.
         """
 
-    def stats(self, only: Filter) -> Stats:
+    def stats(self, only: Filter) -> Steps[Stats]:
         """Counts of what the filter admits."""
 
     def digests(self) -> dict[Scope, str]:

@@ -17,6 +17,7 @@ from streams.memory.erasures import Erased, erased_by
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter, MemoryStore
 from streams.memory.store_build import Progress, compare, copy_of, feed_until, live_copy
+from streams.runtime.steps import at_once
 from streams.settings.settings import Settings
 
 KINDS = ("record", "composite", "skill")
@@ -124,7 +125,7 @@ def _is_extracted(record: Record) -> bool:
 
 def _records(store: MemoryStore, scope: Scope, erased: Erased) -> dict[str, Record]:
     only = Filter(scope.tenant, scope.user, scope.channel, kinds=KINDS, expired=True, erased=erased)
-    return {one.id: one for one in store.page(only, None, 1 << 62) if one.scope == scope}
+    return {one.id: one for one in at_once(store.page(only, None, 1 << 62)) if one.scope == scope}
 
 
 async def differing_records(

@@ -5,7 +5,6 @@ which is fed from the topic of memories.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
@@ -36,6 +35,7 @@ from streams.memory.store import Filter, Stats
 from streams.memory.stores import open_store
 from streams.memory.turn_feed import TurnFeed
 from streams.memory.turns import SqliteTurns
+from streams.runtime.steps import Steps, one_step, timed
 from threadfold.service.append_result import Appended, Applied
 from threadfold.service.conversation_reader import unknown
 from threadfold.service.conversations import ConversationService
@@ -315,7 +315,7 @@ class Memories:
             WaitTimedOut: the store is still being fed.
         """
         only = whose.filter(kinds=KINDS, expired=True, as_of=as_of)
-        found = await self._read(self.store.get, only, memory_id)
+        found = await self._read(one_step(self.store.get), only, memory_id)
         if found is None or found.deleted:
             raise _unknown(memory_id)
         return found
@@ -335,10 +335,8 @@ class Memories:
         """
         after = None if before is None else place_of(only, before)
 
-        def read(admitted: Filter) -> tuple[Part, float]:
-            began = time.perf_counter()
-            part = read_within(partial(self.store.page, admitted), after, limit, most)
-            return part, time.perf_counter() - began
+        def read(admitted: Filter) -> Steps[tuple[Part, float]]:
+            return timed(read_within(partial(self.store.page, admitted), after, limit, most))
 
         found, seconds = await self._read(read, only)
         end = found.records[-1] if found.more else None
@@ -364,7 +362,7 @@ class Memories:
         """How many records a caller may see."""
         return await self._read(self.store.stats, whose.filter(kinds=KINDS))
 
-    async def _read(self, work: Callable[..., T], only: Filter, *args: object) -> T:
+    async def _read(self, work: Callable[..., Steps[T]], only: Filter, *args: object) -> T:
         await self._fed()
         before, only = self._emptied, self._unerased(only)
         return self._whole(await self.recall.apart(only.tenant, work, only, *args), before)

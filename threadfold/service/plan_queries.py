@@ -11,6 +11,7 @@ from projections.memory.slots import named_slots
 from projections.memory.words import stems_of, tag_word
 from streams.memory.store import Filter, Hit
 from streams.memory.turns import TurnHit
+from streams.runtime.steps import Steps
 
 H = TypeVar("H", Hit, TurnHit)
 
@@ -32,7 +33,7 @@ def tags_asked(plan: SearchPlan, failures: Sequence[str]) -> list[str]:
     return [tag_word(kind, tag) for kind, tags in asked for tag in tags]
 
 
-def with_slots(plan: SearchPlan, search: Callable[[list[str]], list[H]]) -> list[H]:
+def with_slots(plan: SearchPlan, search: Callable[[list[str]], list[H]]) -> Steps[list[H]]:
     """What is found by the words of the queries; and by those of each thing that the plan says is
     missing, which fits no better than the best of the former, where there is any.
     """
@@ -41,6 +42,7 @@ def with_slots(plan: SearchPlan, search: Callable[[list[str]], list[H]]) -> list
     covered = max((hit.coverage for hit in hits), default=1.0)
     found = list(hits)
     for slot in named_slots(plan):
+        yield
         own = search(list(dict.fromkeys(stems_of(slot))))
         scale = min(1.0, best / own[0].score) if own and best else 1.0
         found += [

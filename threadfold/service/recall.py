@@ -39,6 +39,7 @@ from streams.memory.search_models import RULES, Imagined, Planned, SearchModels
 from streams.memory.store import Filter, Hit, MemoryStore
 from streams.memory.turn_feed import TurnFeed
 from streams.memory.turns import SqliteTurns, TurnHit
+from streams.runtime.steps import Steps
 from streams.runtime.tenant_threads import TenantThreads
 from threadfold.service.imagined_skills import VectorSearch, near_hit, skills_like
 from threadfold.service.patience import BUSY, Patience
@@ -258,25 +259,26 @@ class Recall:
 
     def _of_records(
         self, only: Filter, plan: SearchPlan, count: int, question: Question
-    ) -> list[tuple[Channel, list[Recalled]]]:
+    ) -> Steps[list[tuple[Channel, list[Recalled]]]]:
         if not only.kinds:
             return []
 
         def search(words: list[str]) -> list[Hit]:
             return self._store.search(only, words, count)
 
-        by_words = [_recalled(hit) for hit in with_slots(plan, search)]
+        by_words = [_recalled(hit) for hit in (yield from with_slots(plan, search))]
         channels: list[tuple[Channel, list[Recalled]]] = [("text", by_words)]
         if question.facts:
             return channels
         tags = tags_asked(plan, question.failures)
         if tags:
+            yield
             hits = self._store.search(only, tags, count)
             # How rare a tag is says nothing of how well the text fits.
             channels.append(("tags", [Recalled(hit.record) for hit in hits]))
         asked = plan.temporal_filter
         if asked is not None:
-            page = self._store.page(within(only, asked), None, count)
+            page = yield from self._store.page(within(only, asked), None, count)
             channels.append(("time", [Recalled(record) for record in page]))
         return channels
 

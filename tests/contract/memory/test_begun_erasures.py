@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 from streams.memory.store import Filter, MemoryStore
+from streams.runtime.steps import at_once
 from tests.support.memories import OWN, random_logs
 from tests.support.memory_news import ACME, C1, C2, MINUTE, feed, said, texts
 from threadfold.testing.plain_memories import PlainMemories
@@ -25,15 +26,15 @@ def test_what_a_log_says_whose_erasure_has_begun_is_read_no_more(store: MemorySt
     (gin,) = store.search(begun, ["gin"], 10)
     assert (gin.record.conversation, gin.record.duplicates) == ("c2", 0)
     left = ["Likes rum.", "Owns a kayak.", "Likes gin.", "Lives in Lyon."]
-    assert [one.text for one in store.page(begun, None, 10)] == left
+    assert [one.text for one in at_once(store.page(begun, None, 10))] == left
     then = replace(begun, as_of=6 * MINUTE)
-    assert [one.text for one in store.page(then, None, 10)] == left[1:]
+    assert [one.text for one in at_once(store.page(then, None, 10))] == left[1:]
     assert texts(store, "tea", then) == []
-    near = store.neighbours(begun, gin.record.id, 3, 3)
+    near = at_once(store.neighbours(begun, gin.record.id, 3, 3))
     assert near is not None and [one.text for one in near] == left[::-1]
-    assert (store.stats(ACME).records, store.stats(begun).records) == (5, 4)
+    assert (at_once(store.stats(ACME)).records, at_once(store.stats(begun)).records) == (5, 4)
     own = replace(ACME, erased={C1, OWN}.__contains__)
-    assert [one.text for one in store.page(own, None, 10)] == [left[0], *left[2:]]
+    assert [one.text for one in at_once(store.page(own, None, 10))] == [left[0], *left[2:]]
 
 
 def test_pages_are_whole_where_earlier_statements_are_read_no_more(store: MemoryStore) -> None:
@@ -42,10 +43,10 @@ def test_pages_are_whole_where_earlier_statements_are_read_no_more(store: Memory
     for as_of in (None, 40 * MINUTE):
         begun = replace(ACME, as_of=as_of, erased={C1}.__contains__)
         found, after = list[str](), None
-        while page := store.page(begun, after, 1):
+        while page := at_once(store.page(begun, after, 1)):
             found, after = [*found, page[0].text], (page[0].created, page[0].id)
         assert found == ["Fact 7.", "Fact 5.", "Fact 3.", "Fact 1."]
-        assert store.stats(begun).records == 4
+        assert at_once(store.stats(begun)).records == 4
 
 
 def test_of_any_history_only_other_logs_statements_are_read_once_an_erasure_has_begun(
@@ -65,7 +66,7 @@ def test_of_any_history_only_other_logs_statements_are_read_once_an_erasure_has_
                 for fact in facts
                 if fact.log != gone
             }
-            shown = store.page(only, None, 1_000)
+            shown = at_once(store.page(only, None, 1_000))
             records = [one for one in shown if one.kind != "composite"]
             assert all((one.scope, one.id, one.text) in said_still for one in records), seed
             assert all(one.log != gone for one in records), seed

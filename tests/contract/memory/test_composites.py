@@ -9,6 +9,7 @@ from typing import Any
 from projections.events import types as events
 from projections.memory.news import Fact, LogErased
 from streams.memory.store import Filter, MemoryStore
+from streams.runtime.steps import at_once
 from tests.support.local_stores import contents
 from tests.support.memories import OWN, USER, fused, saved
 from tests.support.memory_news import ACME, C1, C2, MINUTE, fact, feed, said, texts
@@ -19,7 +20,7 @@ def whole(offset: int, *sources: events.MemorySaved, **more: Any) -> Fact:
 
 
 def composites(store: MemoryStore, only: Filter = ACME) -> list[str]:
-    return [one.text for one in store.page(only, None, 10) if one.kind == "composite"]
+    return [one.text for one in at_once(store.page(only, None, 10)) if one.kind == "composite"]
 
 
 def test_a_composite_says_what_its_sources_say_whatever_comes_first(store: MemoryStore) -> None:

@@ -14,6 +14,7 @@ from projections.names import Key
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter, Hit
 from streams.memory.turns import SqliteTurns, TurnHit
+from streams.runtime.steps import at_once
 from tests.support.memories import USER, saved
 from threadfold.service.recall import Question, Recall
 
@@ -30,7 +31,7 @@ class Nearest:
         self._store, self._near = store, near
 
     async def search(self, only: Filter, queries: Sequence[str], limit: int) -> list[Hit]:
-        every = self._store.page(only, None, limit)
+        every = at_once(self._store.page(only, None, limit))
         wanted = {self._near.get(query.split()[0]) for query in queries}
         return [Hit(record, 0.9, 0.9) for record in every if record.text in wanted]
 

@@ -24,6 +24,7 @@ from streams.memory.redis_keys import StoreKeys
 from streams.memory.redis_store import RedisMemories
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter
+from streams.runtime.steps import at_once
 from tests.support.memories import USER, saved
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_sentinel import RedisSentinel
@@ -102,7 +103,7 @@ def test_two_that_feed_at_once_lose_nothing(opened: Callable[..., RedisMemories]
         first.apply([said(3, "Likes rum.")], {0: 3})
     assert first.checkpoints() == {0: 2}
     first.apply([said(3, "Likes rum.")], {0: 3})
-    assert len(second.page(ACME, None, 10)) == 3
+    assert len(at_once(second.page(ACME, None, 10))) == 3
 
 
 def test_another_store_is_built_beside_the_live_one_and_switched_to(
@@ -125,7 +126,7 @@ def test_another_store_is_built_beside_the_live_one_and_switched_to(
     numbers = {name.decode().rsplit("}:", 1)[1].split(":")[0] for name in names}
     assert numbers - {"live", "last", "stores"} == {str(reader.place.keys.number)}
     live.apply([said(3, "Likes rum.")], {0: 3})
-    assert len(reader.page(ACME, None, 10)) == 3
+    assert len(at_once(reader.page(ACME, None, 10))) == 3
 
 
 def test_who_feeds_the_live_store_keeps_its_lease_while_another_is_built(
@@ -216,7 +217,7 @@ def test_readers_go_on_while_it_is_fed(opened: Callable[..., RedisMemories]) -> 
 
     def read() -> None:
         while not ended.is_set():
-            seen.append(len(reader.page(ACME, None, 1_000)))
+            seen.append(len(at_once(reader.page(ACME, None, 1_000))))
 
     thread = threading.Thread(target=read)
     thread.start()
@@ -224,7 +225,7 @@ def test_readers_go_on_while_it_is_fed(opened: Callable[..., RedisMemories]) -> 
         store.apply([said(n, f"Fact {n}.")], {0: n})
     ended.set()
     thread.join()
-    assert seen == sorted(seen) and len(reader.page(ACME, None, 1_000)) == 40
+    assert seen == sorted(seen) and len(at_once(reader.page(ACME, None, 1_000))) == 40
 
 
 def test_a_redis_without_the_query_engine_says_what_to_do(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from projections.memory.news import Dropped, LogErased, Used, WentBack
 from projections.memory.text_scores import WORDS
 from projections.memory.words import tag_word
 from projections.names import Key
-from streams.memory import by_time, sqlite_store
+from streams.memory import by_time
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter, MemoryStore, Stats
+from streams.runtime.steps import at_once
 from tests.support.local_stores import contents
 from tests.support.memories import OWN, USER, random_logs, saved
 from tests.support.memory_news import ACME, C1, C2, MINUTE, fact, feed, said, texts
@@ -59,16 +60,16 @@ def test_nobody_finds_or_gets_what_is_another_tenants_or_users(store: MemoryStor
     for log, more in strangers[:3]:
         memory_id = saved(log, "Likes tea.", **more).memory_id
         assert store.get(ACME, memory_id) is None
-    assert store.page(mine, None, 10) == []
+    assert at_once(store.page(mine, None, 10)) == []
     assert len(store.search(Filter("acme"), ["tea"], 10)) == 3
-    assert store.stats(Filter("other")).records == 1
+    assert at_once(store.stats(Filter("other"))).records == 1
 
 
 def test_a_rollback_hides_what_it_took_and_a_rollback_of_it_brings_it_back(
     store: MemoryStore,
 ) -> None:
     feed(store, said(4, "Likes tea."), WentBack(C1, 5, 2, 5 * MINUTE))
-    assert texts(store, "tea") == [] and store.page(ACME, None, 10) == []
+    assert texts(store, "tea") == [] and at_once(store.page(ACME, None, 10)) == []
     assert texts(store, "tea", Filter("acme", as_of=4 * MINUTE)) == ["Likes tea."]
     feed(store, WentBack(C1, 8, 4, 8 * MINUTE))
     assert texts(store, "tea") == ["Likes tea."]
@@ -78,7 +79,7 @@ def test_a_rollback_hides_what_it_took_and_a_rollback_of_it_brings_it_back(
 def test_a_dropped_event_takes_what_was_learnt_from_it(store: MemoryStore) -> None:
     feed(store, said(4, "Likes tea.", positions=["0-1", "0-2"]), said(5, "Likes gin."))
     feed(store, Dropped(C1, 1), Dropped(C1, 5))
-    assert store.page(ACME, None, 10) == []
+    assert at_once(store.page(ACME, None, 10)) == []
 
 
 def test_a_revised_topic_is_found_by_its_present_text_alone(store: MemoryStore) -> None:
@@ -86,7 +87,7 @@ def test_a_revised_topic_is_found_by_its_present_text_alone(store: MemoryStore) 
     assert texts(store, "six") == []
     assert texts(store, "seven") == ["Tea at seven."]
     assert texts(store, "six", Filter("acme", as_of=50 * MINUTE)) == ["Tea at six."]
-    (record,) = store.page(ACME, None, 10)
+    (record,) = at_once(store.page(ACME, None, 10))
     assert (record.revision, record.topic) == (2, "t")
 
 
@@ -96,7 +97,7 @@ def test_an_erased_log_leaves_nothing_and_what_another_taught_stays(
     feed(store, said(1, "Hides marmalade."), said(2, "Likes tea."), said(3, "Likes tea.", C2))
     feed(store, LogErased(C1))
     feed(store, said(1, "Hides marmalade."))
-    assert [one.text for one in store.page(ACME, None, 10)] == ["Likes tea."]
+    assert [one.text for one in at_once(store.page(ACME, None, 10))] == ["Likes tea."]
     assert texts(store, "marmalade") == []
     store.close()
     for path in tmp_path.glob("memories.*"):
@@ -121,7 +122,7 @@ def test_a_store_in_any_order_is_what_the_news_come_to_now_and_at_any_time(
         for as_of in sorted({fact.at for fact in plain.facts.values()})[::5]:  # noqa: F402 (its own)
             there = [one for one in plain.records(as_of) if one.scope.tenant == "acme"]
             only = Filter("acme", kinds=KINDS, expired=True, as_of=as_of)
-            found = store.page(only, None, 1_000)
+            found = at_once(store.page(only, None, 1_000))
             assert sorted(map(encode, found)) == sorted(map(encode, there)), (seed, as_of)
 
 
@@ -133,12 +134,12 @@ def test_a_hard_deletion_is_for_good_and_a_soft_one_is_not(
     feed(store, fact(3, events.MemoryDeleted(memory_id=tea.memory_id, user=USER), OWN))
     hard = events.MemoryDeleted(memory_id=gin.memory_id, user=USER, hard=True)
     feed(store, fact(4, hard, OWN), said(2, "Likes gin."))
-    assert store.page(ACME, None, 10) == []
-    shown = store.page(Filter("acme", expired=True), None, 10)
+    assert at_once(store.page(ACME, None, 10)) == []
+    shown = at_once(store.page(Filter("acme", expired=True), None, 10))
     assert [(one.text, one.expired_reason) for one in shown] == [("Likes tea.", "deleted")]
     assert texts(store, "gin", Filter("acme", as_of=2 * MINUTE, expired=True)) == []
     feed(store, said(9, "Likes tea."), said(9, "Likes gin.", C2))
-    assert {one.text for one in store.page(ACME, None, 10)} == {"Likes tea.", "Likes gin."}
+    assert {one.text for one in at_once(store.page(ACME, None, 10))} == {"Likes tea.", "Likes gin."}
 
 
 def test_turns_that_taught_what_was_corrected_or_deleted_are_known(store: MemoryStore) -> None:
@@ -225,15 +226,15 @@ def test_of_very_many_words_the_first_are_looked_for(store: MemoryStore) -> None
 def test_pages_and_neighbours_are_in_the_order_of_time(store: MemoryStore) -> None:
     feed(store, *(said(n, f"Fact {n}.") for n in (5, 1, 4, 2, 3)))
     feed(store, said(3, "Of another.", C2, user="u-2"))
-    first = store.page(ACME, None, 2)
+    first = at_once(store.page(ACME, None, 2))
     last = first[-1]
-    rest = store.page(ACME, (last.created, last.id), 10)
+    rest = at_once(store.page(ACME, (last.created, last.id), 10))
     assert [one.text for one in first + rest] == [f"Fact {n}." for n in (5, 4, 3, 2, 1)]
     middle = saved(C1, "Fact 3.").memory_id
-    around = store.neighbours(ACME, middle, 1, 5)
+    around = at_once(store.neighbours(ACME, middle, 1, 5))
     assert around is not None
     assert [one.text for one in around] == [f"Fact {n}." for n in (2, 3, 4, 5)]
-    assert store.neighbours(ACME, "0" * 64, 1, 1) is None
+    assert at_once(store.neighbours(ACME, "0" * 64, 1, 1)) is None
 
 
 def test_neighbours_are_of_the_conversations_that_may_be_seen_and_not_deleted(
@@ -246,7 +247,7 @@ def test_neighbours_are_of_the_conversations_that_may_be_seen_and_not_deleted(
         feed(store, fact(at, events.MemoryDeleted(memory_id=about, user=USER)))
     middle = saved(C1, "Fact 4.").memory_id
     only = Filter("acme", user=USER, expired=True, conversations=frozenset({"c1"}))
-    around = store.neighbours(only, middle, 1, 2)
+    around = at_once(store.neighbours(only, middle, 1, 2))
     assert around is not None
     assert [one.text for one in around] == [f"Fact {n}." for n in (1, 4, 6, 7)]
 
@@ -254,13 +255,17 @@ def test_neighbours_are_of_the_conversations_that_may_be_seen_and_not_deleted(
 def test_a_list_that_passes_over_most_records_looks_at_a_part_of_them_at_a_time(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_store, "LOOKED_AT", 3)
+    monkeypatch.setattr(by_time, "LOOKED_AT", 3)
     kinds = ("fact", "fact", "event", "fact", "fact", "fact", "fact", "event", "event", "fact")
     feed(store, *(said(n, f"Said {n}.", memory_type=kind) for n, kind in enumerate(kinds)))
     only = Filter("acme", user=USER, types=("event",))
-    assert [one.text for one in store.page(only, None, 9)] == ["Said 8.", "Said 7.", "Said 2."]
-    (first, second) = store.page(only, None, 2)
-    rest = store.page(only, (second.created, second.id), 2)
+    assert [one.text for one in at_once(store.page(only, None, 9))] == [
+        "Said 8.",
+        "Said 7.",
+        "Said 2.",
+    ]
+    (first, second) = at_once(store.page(only, None, 2))
+    rest = at_once(store.page(only, (second.created, second.id), 2))
     assert [one.text for one in (first, *rest)] == ["Said 8.", "Said 2."]
 
 
@@ -279,12 +284,12 @@ def test_a_record_is_read_by_its_id_however_many_its_tenant_has() -> None:
 def test_of_very_many_records_a_part_at_a_time_is_counted(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(by_time, "COUNTED_AT_ONCE", 3)
+    monkeypatch.setattr(by_time, "LOOKED_AT", 3)
     feed(store, *(said(n, f"Fact {n}.") for n in range(8)), said(8, "Of another.", C2, user="u-2"))
     gone = saved(C1, "Fact 4.").memory_id
     feed(store, fact(9, events.MemoryDeleted(memory_id=gone, user=USER)))
-    assert store.stats(ACME) == Stats(7, 1, {"fact": 7})
-    assert store.stats(Filter("acme")) == Stats(8, 1, {"fact": 8})
+    assert at_once(store.stats(ACME)) == Stats(7, 1, {"fact": 7})
+    assert at_once(store.stats(Filter("acme"))) == Stats(8, 1, {"fact": 8})
 
 
 def test_use_counts_are_summed_once_each_whatever_comes_first(store: MemoryStore) -> None:
@@ -309,11 +314,11 @@ def test_use_counts_are_of_one_scope_and_go_with_their_log(store: MemoryStore) -
     tea, other = saved(C1, "Likes tea."), saved(C1, "Likes tea.", channel="web")
     feed(store, said(1, "Likes tea."), said(2, "Likes tea.", channel="web"))
     feed(store, used(3, {tea.memory_id: (1, 0), other.memory_id: (5, 5)}), WentBack(C1, 4, 2, 4))
-    assert [one.use.retrieved for one in store.page(ACME, None, 10)] == [0, 1]
+    assert [one.use.retrieved for one in at_once(store.page(ACME, None, 10))] == [0, 1]
     feed(store, used(6, {tea.memory_id: (1, 1)}), Dropped(OWN, 3))
-    assert [one.use.retrieved for one in store.page(ACME, None, 10)] == [0, 1]
+    assert [one.use.retrieved for one in at_once(store.page(ACME, None, 10))] == [0, 1]
     feed(store, LogErased(OWN), used(7, {tea.memory_id: (1, 1)}))
-    assert [one.use.retrieved for one in store.page(ACME, None, 10)] == [0, 0]
+    assert [one.use.retrieved for one in at_once(store.page(ACME, None, 10))] == [0, 0]
 
 
 def test_skills_and_composites_are_kinds_of_their_own(store: MemoryStore) -> None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pytest
+
+from streams.runtime import tenant_threads
+from streams.runtime.steps import Steps, at_once, one_step, timed
 from streams.runtime.tenant_threads import TenantThreads
 
 
@@ -24,3 +28,57 @@ async def test_a_tenant_who_asks_much_waits_behind_itself() -> None:
     assert await quiet == "quiet"
     assert order.index("quiet") <= 1
     await asyncio.gather(*noisy)
+
+
+async def test_work_in_steps_lets_others_have_the_thread_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tenant_threads, "STEP", 0.0)
+    threads, order = TenantThreads(1), list[str]()
+
+    def walk(name: str, steps: int) -> Steps[str]:
+        for _ in range(steps):
+            order.append(name)
+            yield
+        return name
+
+    long = asyncio.create_task(threads.run("noisy", walk, "noisy", 1_000))
+    await asyncio.sleep(0)
+    assert await threads.run("quiet", walk, "quiet", 3) == "quiet"
+    assert len(order) < 50
+    assert await long == "noisy" and order.count("noisy") == 1_000
+
+
+async def test_a_tenant_that_is_not_alone_leaves_a_thread_to_others() -> None:
+    now = 0.0
+    threads, may_go_on = TenantThreads(2, lambda: now), threading.Event()
+
+    def stay() -> bool:
+        return may_go_on.wait(30)
+
+    try:
+        await threads.run("quiet", str)
+        noisy = [asyncio.create_task(threads.run("noisy", stay)) for _ in range(9)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            assert await threads.run("quiet", int) == 0
+        now = tenant_threads.ACTIVE + 1
+        both = threading.Barrier(2)
+        alone = [asyncio.create_task(threads.run("other", both.wait, 10)) for _ in range(2)]
+        may_go_on.set()
+        assert sorted(await asyncio.gather(*alone)) == [0, 1]
+    finally:
+        may_go_on.set()
+    await asyncio.gather(*noisy)
+
+
+def test_steps_come_to_the_same_however_they_are_taken() -> None:
+    def steps() -> Steps[int]:
+        yield
+        yield
+        return 7
+
+    assert at_once(steps()) == 7 and at_once(one_step(lambda: 7)()) == 7
+    found, seconds = at_once(timed(steps()))
+    assert found == 7 and seconds > 0
+    assert len(list(timed(steps()))) == 2

@@ -14,6 +14,7 @@ from projections.memory.resolution import Record
 from streams.memory.by_time import FIRST, read_within
 from streams.memory.store import Filter
 from streams.runtime.keyed_limit import LARGE, KeyedLimit
+from streams.runtime.steps import Steps, at_once
 from threadfold.service.memories import Memories
 from threadfold.service.memory_cursors import Page
 from threadfold.service.memory_pages import page_document
@@ -33,20 +34,21 @@ class Listed:
         self.records = [record(i, size) for i, size in enumerate(sizes)][::-1]
         self.read: list[int] = []
 
-    def __call__(self, after: tuple[int, str] | None, limit: int) -> list[Record]:
+    def __call__(self, after: tuple[int, str] | None, limit: int) -> Steps[list[Record]]:
+        yield
         behind = [one for one in self.records if after is None or (one.created, one.id) < after]
         self.read.append(len(behind[:limit]))
         return behind[:limit]
 
     async def page(self, only: Filter, before: str | None, limit: int, most: int) -> Page:
-        found = read_within(self, None, limit, most)
+        found = at_once(read_within(self, None, limit, most))
         return Page(found.records, "next" if found.more else None, found.size, 0.001)
 
 
 @pytest.mark.parametrize("limit", [1, 19, 20, 21, 50, 99, 100, 101, 200])
 def test_a_part_of_small_records_is_read_at_most_twice(limit: int) -> None:
     listed = Listed([100] * 100)
-    part = read_within(listed, None, limit, sys.maxsize)
+    part = at_once(read_within(listed, None, limit, sys.maxsize))
     assert part.records == listed.records[:limit] and part.more == (limit < 100)
     assert len(listed.read) <= 2
 
@@ -57,7 +59,7 @@ def test_parts_end_after_some_bytes_and_nothing_is_lost_or_doubled(sizes: list[i
     found: list[Record] = []
     after, more = None, True
     while more:
-        part = read_within(listed, after, 200, most)
+        part = at_once(read_within(listed, after, 200, most))
         assert part.records, "each has one at least"
         assert sum(len(one.text) for one in part.records[:-1]) < most
         found += part.records
@@ -67,7 +69,7 @@ def test_parts_end_after_some_bytes_and_nothing_is_lost_or_doubled(sizes: list[i
 
 def test_only_a_first_part_is_read_before_it_is_known_how_large_records_are() -> None:
     listed = Listed([100_000] * 300)
-    assert len(read_within(listed, None, 200, 1_000_000).records) == 10
+    assert len(at_once(read_within(listed, None, 200, 1_000_000)).records) == 10
     assert sum(listed.read) <= FIRST + 1
 
 

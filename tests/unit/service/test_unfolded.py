@@ -359,6 +359,8 @@ async def test_what_waits_in_a_halted_partition_keeps_no_short_list_waiting(log:
         for number in range(40):
             group.create_task(log.append(f"many{number}", 500, 1))
         await until(lambda: asyncio.sleep(0, log.ends[1] - 1 - log.reached[1] > ALL))
+        seen = log.looks + 6  # three looks at both: it is known that the first one stands
+        await until(lambda: asyncio.sleep(0, log.looks >= seen))
         log.now += 2 * STILL
         looks = log.looks
         await log.append("some", FEW, 1)
