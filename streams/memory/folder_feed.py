@@ -92,6 +92,9 @@ class FolderFeed(MemoryFeed):
             self._looked = time.monotonic()
             await self._look()
 
+    async def _idle(self) -> None:
+        await asyncio.to_thread(self._local.tidy)
+
     async def _look(self) -> None:
         """See whether there is another store to have, and begin to bring it up."""
         wanted = await asyncio.to_thread(self._wanted)

@@ -11,7 +11,6 @@ import logging
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,15 +27,11 @@ from streams.memory.lance_tables import LanceTables, fault_of, is_damage
 from streams.memory.lance_vectors import LanceVectors
 from streams.memory.store import Filter
 from streams.memory.store_faults import naming_faults
+from streams.memory.wipes import Wipes
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-SMALL = 64 << 20
-"""Bytes up to which a store is rewritten with every erasure; a larger one is at most every
-``REWRITE_EVERY`` seconds.
-"""
-REWRITE_EVERY = 3600.0
 COUNTED = 10_000
 """Records that are counted to say how rare a word is; one of more is as rare as that."""
 TRIES = 5
@@ -59,7 +54,7 @@ class LanceMemories(KeyedMemories):
         """
         self._lock = threading.RLock()
         self._building = building
-        self._rewritten = -REWRITE_EVERY
+        self._wipes = Wipes()
         self._unwiped = False
         """Whether texts were deleted that files still hold."""
         self._path = path
@@ -90,6 +85,9 @@ class LanceMemories(KeyedMemories):
         with self._lock:
             if self._path is None:
                 remove(self._folder)
+            elif self._unwiped and not self._building:
+                with suppress(Exception):  # whatever it is: the next to open it does so
+                    self._tables.rewrite()
 
     def drop(self) -> None:
         """Delete everything, the checkpoints too."""
@@ -154,13 +152,23 @@ class LanceMemories(KeyedMemories):
             if self._unwiped:
                 self._wipe()
 
+    def tidy(self) -> None:
+        """See to it that texts are gone from the files as well which were deleted shortly after
+        others.
+        """
+        with self._turn():
+            if self._unwiped:
+                self._wipe()
+
     def _wipe(self) -> None:
-        """Rewrite what holds deleted texts, unless that was just done with so much."""
-        if self._building:
+        """Rewrite what holds deleted texts, unless that was just done."""
+        wipes = self._wipes
+        if self._building or not wipes.may_begin or not wipes.may_rewrite(self._tables.size):
             return
-        if self._tables.size <= SMALL or time.monotonic() >= self._rewritten + REWRITE_EVERY:
+        with wipes.one():
             self._tables.rewrite()
-            self._rewritten, self._unwiped = time.monotonic(), False
+            wipes.rewritten()
+            self._unwiped = False
 
     # -- reading
 

@@ -11,16 +11,16 @@ import logging
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
 
-from projections.errors import Healing
+from projections.errors import Healing, MemoryUnavailable
 from streams.memory import vector_index, word_index
 from streams.memory.store_faults import is_damaged, naming_faults
+from streams.memory.wipes import Wipes
 from streams.memory.word_index import (
     begin_building,
     end_building,
@@ -29,11 +29,6 @@ from streams.memory.word_index import (
 )
 
 logger = logging.getLogger(__name__)
-SMALL = 16_384
-"""Pages (of 4 KB) up to which a file is rewritten with every erasure; a larger one is at most every
-``VACUUM_EVERY`` seconds.
-"""
-VACUUM_EVERY = 3600.0
 _TABLES = f"""
 CREATE TABLE checkpoints (partition INTEGER PRIMARY KEY, at INTEGER NOT NULL);
 CREATE TABLE unmerged (yes INTEGER PRIMARY KEY);
@@ -84,7 +79,9 @@ class SqliteIndex:
         self._path = path
         self._building = building
         self._lock = threading.Lock()
-        self._vacuumed = -VACUUM_EVERY
+        self._wipes = Wipes()
+        self._unmerged = False
+        """Whether the index of words has parts with deleted texts."""
         self.damaged = False
         """Whether its file was found to be damaged: :meth:`drop` makes another one."""
         self._db = self._open()
@@ -112,6 +109,9 @@ class SqliteIndex:
 
     def close(self) -> None:
         """Let go of the file."""
+        if self._unmerged and self._path is not None and not self._building:
+            with suppress(Healing, MemoryUnavailable, sqlite3.Error):  # the next to open it does so
+                self._wipe()
         with self._lock:
             self._db.close()
 
@@ -239,6 +239,15 @@ class SqliteIndex:
                     ) from error
                 raise
 
+    def tidy(self) -> None:
+        """See to it that texts are gone from the file as well which were deleted shortly after
+        others.
+        """
+        with self._turn() as db:
+            due = self._is_wipe_due(db)
+        if due:
+            self._wipe()
+
     def _note(self, db: sqlite3.Connection, checkpoints: Mapping[int, int], *, wiped: bool) -> bool:
         """Note the offsets that were taken in, and whether texts were deleted that must be gone
         from the file as well; returns whether it is time to see to that (:meth:`_wipe`). Of what
@@ -247,22 +256,33 @@ class SqliteIndex:
         db.executemany("INSERT OR REPLACE INTO checkpoints VALUES (?, ?)", checkpoints.items())
         if wiped:
             db.execute("INSERT OR IGNORE INTO unmerged VALUES (1)")
-        if self._building:
+            self._unmerged = True
+            self._begins()
+        return not self._building and self._is_wipe_due(db)
+
+    def _is_wipe_due(self, db: sqlite3.Connection) -> bool:
+        if not self._wipes.may_begin or not db.execute("SELECT 1 FROM unmerged").fetchone():
             return False
-        due = db.execute("SELECT 1 FROM unmerged").fetchone() is not None
-        return wiped or (due and time.monotonic() >= self._vacuumed + VACUUM_EVERY)
+        return self._unmerged or self._wipes.may_rewrite(_size_of(db))
 
     def _wipe(self) -> None:
         """Rewrite what holds deleted texts, the index and the file."""
-        self._begins()
-        merge_words(partial(self._turn, write=True))
-        with self._turn() as db:
-            if self._path is not None:
-                # A page that was split keeps copies beside its cells, until it is rewritten.
-                (pages,) = db.execute("PRAGMA page_count").fetchone()
-                if pages > SMALL and time.monotonic() < self._vacuumed + VACUUM_EVERY:
-                    return
-                db.execute("VACUUM")
-                self._vacuumed = time.monotonic()
-            db.execute("DELETE FROM unmerged")
-            db.execute("PRAGMA wal_checkpoint (TRUNCATE)")
+        with self._wipes.one():
+            self._begins()
+            merge_words(partial(self._turn, write=True))
+            self._unmerged = False
+            with self._turn() as db:
+                if self._path is not None:
+                    if not self._wipes.may_rewrite(_size_of(db)):
+                        return
+                    # A page that was split keeps copies beside its cells, until it is rewritten.
+                    db.execute("VACUUM")
+                    self._wipes.rewritten()
+                db.execute("DELETE FROM unmerged")
+                db.execute("PRAGMA wal_checkpoint (TRUNCATE)")
+
+
+def _size_of(db: sqlite3.Connection) -> int:
+    (pages,) = db.execute("PRAGMA page_count").fetchone()
+    (size,) = db.execute("PRAGMA page_size").fetchone()
+    return int(pages * size)

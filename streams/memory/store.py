@@ -284,6 +284,11 @@ class LocalStore(VectorStore, Protocol):
     def finish(self) -> None:
         """Make what was built a store that lasts."""
 
+    def tidy(self) -> None:
+        """Rewrite what still holds deleted texts, where it is time (``streams.memory.wipes``). An
+        ``apply`` does so, too: call this where nothing more comes.
+        """
+
     def adopt(self, other: Self) -> None:
         """Become another one, which must not be used any more. Readers find one or the other."""
 

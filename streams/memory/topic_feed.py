@@ -175,6 +175,9 @@ class TopicFeed(ABC):
     async def _take(self, batches: Mapping[int, Sequence[Row]]) -> None:
         """Bring records of partitions into the store, with the checkpoints after them."""
 
+    async def _idle(self) -> None:  # noqa: B027 (most have nothing to do)
+        """Nothing has come for half a second: do what could wait."""
+
     def _reached(self, ends: Mapping[int, int]) -> bool:
         return all(self._next.get(p, 0) >= end for p, end in ends.items())
 
@@ -273,6 +276,8 @@ class TopicFeed(ABC):
         began = time.perf_counter()
         if batches:
             await self._take({tp.partition: found for tp, found in batches.items()})
+        else:
+            await self._idle()
         if positions != self._next:
             await self._advance(positions)
         if batches and self.rest:

@@ -59,6 +59,9 @@ class TurnFeed(TopicFeed):
             return SqliteTurns(folder.turns)
         return SqliteTurns.copied(folder.turns) or SqliteTurns()
 
+    async def _idle(self) -> None:
+        await asyncio.to_thread(self.store.tidy)
+
     async def _go_on(self, consumer: AIOKafkaConsumer) -> None:
         """Go on where the index is. One of another topic is dropped, and so is one that lacks
         events which the log has lost meanwhile: an erasure may be among them.

@@ -99,31 +99,41 @@ class Subscription:
         """
         batch: list[SseEvent] = []
         size = 0
-        for row in rows:
-            found = await self._decoded(row)
-            if found is None or (self._repeats(row, found.id) and not found.last):
-                continue
-            summary = found.sse.event == "summary"
-            if found.judged and (summary or row.offset >= scanned):
-                if batch:
+        with self._tenant.slices.begin() as own:
+            for row in rows:
+                if own.over:
+                    await own.rest()
+                found = await self._decoded(row)
+                if found is None or (self._repeats(row, found.id) and not found.last):
+                    continue
+                if self._is_to_be_judged(row, found, scanned):
+                    own.give_up()
+                    if batch:
+                        yield batch
+                        batch, size = [], 0
+                    verdict = asyncio.ensure_future(self._accepted(row, found, chain))
+                    async for beat in self._pages.beats_until(verdict):
+                        yield beat
+                    if not verdict.result():
+                        continue
+                batch.append(found.sse)
+                size += len(found.sse.data)
+                if found.last:
+                    self._reader.end(GONE)
+                if size >= CHUNK or len(batch) >= 256:
+                    own.give_up()
                     yield batch
                     batch, size = [], 0
-                verdict = asyncio.ensure_future(
-                    self._windows.accepted(self._channel.key, row.offset, found.id, summary, chain)
-                )
-                async for beat in self._pages.beats_until(verdict):
-                    yield beat
-                if not verdict.result():
-                    continue
-            batch.append(found.sse)
-            size += len(found.sse.data)
-            if found.last:
-                self._reader.end(GONE)
-            if size >= CHUNK or len(batch) >= 256:
-                yield batch
-                batch, size = [], 0
         if batch:
             yield batch
+
+    def _is_to_be_judged(self, row: Row, found: StreamRecord, scanned: int) -> bool:
+        """Whether the fold says if this counts: of the history all events do but summaries."""
+        return found.judged and (found.sse.event == "summary" or row.offset >= scanned)
+
+    async def _accepted(self, row: Row, found: StreamRecord, chain: dict[int, None]) -> bool:
+        summary = found.sse.event == "summary"
+        return await self._windows.accepted(self._channel.key, row.offset, found.id, summary, chain)
 
     async def _decoded(self, row: Row) -> StreamRecord | None:
         """What subscribers get of a record, its frame included; beside others' streams if it is

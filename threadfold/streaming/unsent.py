@@ -14,6 +14,7 @@ from typing import Protocol
 
 from streams.log.log import Row
 from streams.runtime.keyed_limit import KeyedLimit
+from streams.runtime.time_slices import TimeSlices
 from threadfold.streaming.sse_event import SseEvent
 
 MOST_UNSENT = 64 << 20
@@ -30,6 +31,10 @@ PATIENCE = 30.0
 """Seconds that a stream may take to send its page while others of its tenant wait for room."""
 LOOK = 1.0
 """Seconds between two looks whether it took longer."""
+SLICE = 0.001
+"""Seconds for which one of a tenant's streams makes a page into events before others have their
+turn: some ten events.
+"""
 
 
 OnTurn = Callable[[str], Awaitable[object]]
@@ -159,6 +164,8 @@ class TenantStreams:
         self._turn = turn
         self.unsent = Unsent()
         self.past = PastRoom()
+        self.slices = TimeSlices(SLICE)
+        """Pages are made into events in turns of its streams."""
         # Their pages take long to find: conversations' streams do not wait for these.
         self.past_summaries = PastRoom(MOST_PAST // 2)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -20,6 +21,8 @@ from projections.errors import Healing, MemoryUnavailable
 from projections.events.memories import MemoryTags
 from projections.memory.news import LogErased, News
 from projections.memory.words import stems_of, tag_word
+from projections.names import Key
+from streams.memory import wipes
 from streams.memory.sqlite_index import remove
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import LocalStore
@@ -73,6 +76,47 @@ def test_text_that_must_go_leaves_every_part_of_a_grown_index(
     assert len(texts(store, "fact")) == 10
     store.close()
     assert not any(b"armalad" in content for content in contents(store.path))
+
+
+def files_with(folder: Path, text: bytes) -> list[str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path.name for path in files if text in path.read_bytes()]
+
+
+def say_and_erase(store: LocalStore, at: int) -> None:
+    log = Key("acme", f"c-{at}")
+    store.apply([said(at, f"Hides marmalade{at}.", log)], {})
+    store.apply([LogErased(log)], {0: at})
+
+
+def test_files_are_not_rewritten_again_and_again_for_erasures_that_follow_each_other(
+    local: Callable[..., LocalStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wipes, "SHARE", 1e-6)
+    store = local()
+    say_and_erase(store, 1)
+    assert not files_with(tmp_path, b"armalade1"), "the first at once"
+    for at in range(2, 6):
+        say_and_erase(store, at)
+        assert texts(store, f"marmalade{at}") == []
+    store.tidy()
+    assert files_with(tmp_path, b"armalade")
+    store.close()
+    assert not files_with(tmp_path, b"armalade"), "at the latest when it is closed"
+
+
+def test_what_was_erased_after_another_leaves_the_files_without_further_news(
+    local: Callable[..., LocalStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wipes, "SHARE", 0.2)
+    store = local()
+    for at in range(1, 6):
+        say_and_erase(store, at)
+    deadline = time.monotonic() + 60
+    while files_with(tmp_path, b"armalade"):
+        assert time.monotonic() < deadline
+        store.tidy()
+    store.close()
 
 
 def test_a_built_store_lasts_and_a_copy_goes_its_own_way(
