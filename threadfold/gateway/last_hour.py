@@ -22,6 +22,7 @@ from projections.redis.hour_rings import Hour, HourRings
 from projections.redis.process_reports import ProcessReports
 from streams.metrics.declared import DEAD_LETTERS, DUE, FOLDED, SECONDS_BEHIND, Metric
 from streams.metrics.reports import WORKERS, Report, read_reports
+from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.tasks import end_tasks
 from threadfold.quotas import KINDS, Quotas
 from threadfold.service.conversations import ConversationService
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 EVERY, MINUTE = 10, 60
 """Seconds of a slot: of the platform's figures, and of a tenant's."""
 PATIENCE = 2.0
-"""Seconds in which the log has to say where it ends."""
+"""Seconds in which the log has to say where it ends, and a tenant's turn has to come."""
 PLATFORM, REQUESTS = "platform", "requests"
 """Owners of rings. Those of tenants have a prefix."""
 PLATFORMS = ("events", "behind", "seconds_behind", "due", "dead_letters")
@@ -74,6 +75,8 @@ class LastHour:
         self._tenants = HourRings(settings.redis, settings.topic_prefix, MINUTE)
         self._reports = ProcessReports(settings.redis, settings.topic_prefix, WORKERS)
         self._task: asyncio.Task[None] | None = None
+        self._turns = KeyedLimit(1, PATIENCE)
+        """There are few connections: a tenant has one at a time."""
 
     def start(self) -> LastHour:
         """Begin to fill; returns itself."""
@@ -102,8 +105,11 @@ class LastHour:
         return PlatformHour(float(found.first * EVERY), figures)
 
     async def of_tenant(self, tenant: str) -> TenantHour:
-        """A tenant's last hour, without the minute of this moment; raises RedisUnavailable."""
-        found = await self._tenants.read(ring_of(tenant))
+        """A tenant's last hour, without the minute of this moment; raises RedisUnavailable, and
+        Overloaded where the tenant asks too often.
+        """
+        async with self._turns.of(tenant):
+            found = await self._tenants.read(ring_of(tenant))
         share = found.now % MINUTE / MINUTE
         figures: dict[str, list[float]] = {}
         last: dict[str, float] = {}

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from projections.errors import QuotaExceeded, RedisUnavailable
+from projections.errors import Overloaded, QuotaExceeded, RedisUnavailable
 from projections.redis.daily_counts import DailyCounts
 from projections.redis.shared_buckets import Settling, SharedBuckets
 from streams.compaction.summarizers.budgets import (
@@ -30,6 +30,7 @@ from streams.compaction.summarizers.budgets import (
     all_spent_today,
     spent_today,
 )
+from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.tasks import end_tasks
 from streams.settings.quotas import Quota
 from threadfold.quotas.bucket import Lease
@@ -50,6 +51,8 @@ AWAY = 1.0
 """Seconds between two attempts while Redis is away."""
 PATIENCE = 0.25
 """Seconds that a request waits for a lease in all."""
+COUNTS = 2.0
+"""Seconds that a tenant's question for its counts of the day waits for its others."""
 FORGET = 600.0
 """Seconds without use after which a tenant's leases are dropped; they are worth a portion each."""
 
@@ -95,6 +98,8 @@ class Quotas:
         """
         self._buckets = buckets
         self._counts = counts
+        self._turns = KeyedLimit(1, COUNTS)
+        """There are few connections to the counts: a tenant has one at a time."""
         self._quota_of = quota_of
         self._clock = clock
         self._tenants: dict[str, _Tenant] = {}
@@ -152,8 +157,9 @@ class Quotas:
         if self._counts is None:
             return None
         try:
-            return await spent_today(self._counts, name)
-        except RedisUnavailable:
+            async with self._turns.of(name):
+                return await spent_today(self._counts, name)
+        except (RedisUnavailable, Overloaded):
             return None
 
     async def all_spent_today(self, most: int) -> SpentByAll | None:

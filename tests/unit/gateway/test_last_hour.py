@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from projections.redis.hour_rings import Hour, HourRings
 from streams.metrics.declared import DEAD_LETTERS, DUE, FOLDED, SECONDS_BEHIND
 from streams.metrics.metrics import Metrics
 from streams.metrics.reports import Report
-from threadfold.gateway.last_hour import platform_figures, smoothed
+from streams.settings.settings import Settings
+from threadfold.gateway.last_hour import LastHour, platform_figures, ring_of, smoothed
 
 SLOT = 176_000_000
 
@@ -65,3 +74,23 @@ def test_a_state_that_nobody_can_read_is_as_none() -> None:
         found, left = platform_figures({"a": report(5_000, 9)}, 3, SLOT, state)
         assert found == [0, 3, 0, 0, 0]
         assert b'"a"' in left
+
+
+async def test_of_few_connections_a_tenant_that_asks_much_has_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, most = Counter[str](), Counter[str]()
+
+    async def read(_: HourRings, owner: str) -> Hour:
+        asked[owner] += 1
+        most[owner] = max(most[owner], asked[owner])
+        await asyncio.sleep(0)
+        asked[owner] -= 1
+        return Hour(SLOT * 10.0, SLOT, SLOT + 2, {})
+
+    monkeypatch.setattr(HourRings, "read", read)
+    backend: Any = SimpleNamespace(settings=Settings())
+    hour = LastHour(backend, cast(Any, None), lambda: 0)
+    await asyncio.gather(*(hour.of_tenant("noisy") for _ in range(50)), hour.of_tenant("quiet"))
+    assert most == {ring_of("noisy"): 1, ring_of("quiet"): 1}
+    await hour.stop()

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Struct, UnsetType
 from starlette.responses import RedirectResponse, Response
 
-from projections.errors import RedisUnavailable
+from projections.errors import Overloaded, RedisUnavailable
 from projections.events.times import time_at
 from streams.compaction.summarizers.budgets import Spending
 from threadfold.gateway.access import PRINCIPAL, Caller
@@ -177,7 +177,7 @@ async def get_me(request: Request, caller: Caller) -> dict[str, Any]:
     quotas = caller.quotas
     spent = None if quotas is None else await quotas.spent_today(caller.tenant)
     used = None
-    with suppress(RedisUnavailable, NotConnected):
+    with suppress(RedisUnavailable, NotConnected, Overloaded):
         used = (await request.state.last_hour().of_tenant(caller.tenant)).last_minute
     default = caller.backend.settings.quota()
     return {
