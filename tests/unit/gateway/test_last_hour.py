@@ -89,7 +89,7 @@ async def test_of_few_connections_a_tenant_that_asks_much_has_one(
         return Hour(SLOT * 10.0, SLOT, SLOT + 2, {})
 
     monkeypatch.setattr(HourRings, "read", read)
-    backend: Any = SimpleNamespace(settings=Settings())
+    backend: Any = SimpleNamespace(settings=Settings(redis="redis://127.0.0.1:1"))
     hour = LastHour(backend, cast(Any, None), lambda: 0)
     await asyncio.gather(*(hour.of_tenant("noisy") for _ in range(50)), hour.of_tenant("quiet"))
     assert most == {ring_of("noisy"): 1, ring_of("quiet"): 1}
