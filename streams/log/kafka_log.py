@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import repeat
-from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -36,6 +35,7 @@ from streams.log.clients import (
 )
 from streams.log.log import Raw, Row
 from streams.log.random_reads import RandomReads
+from streams.log.range_fetch import fetch_some
 from streams.log.replication import Replicas
 from streams.runtime.tune_gc import Sweep
 from streams.settings.settings import Settings
@@ -268,44 +268,24 @@ class KafkaLog:
         if at > last or at >= self._ends[partition]:
             return [], at
         batch, passed = await self._fetch_some(consumer, tp, at, last)
-        if passed <= at or (batch and batch[0].offset < at):
+        if passed <= at or (batch and batch[0].position.offset < at):
             # There is nothing any more, or aiokafka went back to the first record: this is another
             # log than the one whose end was seen.
             self._begins.pop(partition, None)
             self._ends.pop(partition, None)
             return [], at
         self._fetches += 1
-        rows = [
-            Raw(Position(partition, r.offset), r.key, r.value, r.timestamp)
-            for r in batch
-            if r.offset <= last
-        ]
-        return rows, passed
+        return batch, passed
 
     async def _fetch_some(
         self, consumer: AIOKafkaConsumer, tp: TopicPartition, at: int, last: int
-    ) -> tuple[list[Any], int]:
-        """What the broker has from ``at`` on, and where it goes on; ``at`` itself where the log has
-        become shorter than it was.
-
-        There may be no record in between, but marks of transactional producers, which take an
-        offset each.
-        """
+    ) -> tuple[list[Raw], int]:
+        """:func:`fetch_some`, in time."""
         consumer.seek(tp, at)
         consumer.resume(tp)
         try:
             async with asyncio.timeout(self.settings.append_timeout):
-                while True:
-                    batch: list[Any] = (
-                        await consumer.getmany(
-                            tp, timeout_ms=1000, max_records=min(2000, last - at + 1)
-                        )
-                    ).get(tp, [])
-                    passed = await consumer.position(tp)
-                    if batch or passed > at:
-                        return batch, passed
-                    if (await consumer.end_offsets([tp]))[tp] <= at:
-                        return [], at
+                return await fetch_some(consumer, tp, at, last)
         except TimeoutError:
             raise KafkaUnavailable(
                 f"Kafka at {self.settings.kafka} did not deliver {tp.topic} {tp.partition} at {at}"
