@@ -104,6 +104,8 @@ def rebuild(policy: Path | None, data: Path | None, **given: Any) -> None:
     options = _Options(read_policy(policy) if policy else None, **given)
     if options.dry_run and (options.switch or not options.sample):
         raise click.UsageError("--dry-run only compares: leave out --switch and --sample 0")
+    if options.accept_loss and not options.switch:
+        raise click.UsageError("--accept-loss is of a switch: give --switch, too")
     run_interruptibly(_rebuild(load_settings(data), options))
 
 

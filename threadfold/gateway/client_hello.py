@@ -18,20 +18,22 @@ MOST = 16 << 10
 300 to 2,000.
 """
 
+RECORDS = 32
+"""Records within which it must be whole: usual ones have one or two, and each takes time."""
+
 
 class NoHello(Exception):
     """What came does not begin a handshake."""
 
 
 class ClientHello:
-    """Follows the first bytes of a client. A message may come in records as short as the client
-    likes, so each record is looked at once.
-    """
+    """Follows the first bytes of a client. Each record is looked at once."""
 
     def __init__(self) -> None:
         self._next = 0
         self._head = b""
         self._bytes = 0
+        self._records = 0
 
     def is_whole(self, came: bytes) -> bool:
         """Whether the message is there; ``came`` is all that came until now.
@@ -46,11 +48,14 @@ class ClientHello:
                 break
             said = came[self._next + HEADER : end]
             self._next, self._bytes = end, self._bytes + len(said)
+            self._records += 1
             self._head += said[: HEAD - len(self._head)]
             if self._head[0] != CLIENT_HELLO:
                 raise NoHello
             if len(self._head) == HEAD and self._bytes >= HEAD + int.from_bytes(self._head[1:]):
                 return True
+            if self._records == RECORDS:
+                raise NoHello
         if len(came) > MOST:
             raise NoHello
         return False

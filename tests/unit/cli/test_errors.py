@@ -130,6 +130,13 @@ def test_kafka_away_is_one_line_within_seconds(
     assert "does not answer" in line
 
 
+def test_a_loss_is_accepted_only_where_something_is_switched(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["rebuild", "--accept-loss"]) == 2
+    assert "--accept-loss is of a switch: give --switch, too" in error_line(capsys)
+
+
 @pytest.mark.usefixtures("away")
 def test_doctor_goes_on_where_a_service_is_away(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 2

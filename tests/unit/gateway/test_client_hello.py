@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.certificates import first_message
-from threadfold.gateway.client_hello import HEADER, MOST, ClientHello, NoHello
+from threadfold.gateway.client_hello import HEADER, MOST, RECORDS, ClientHello, NoHello
 
 MESSAGE = first_message()[HEADER:]
 
@@ -21,7 +21,10 @@ def records(message: bytes, cuts: list[int]) -> bytes:
     return b"".join(b"\x16\x03\x01" + len(part).to_bytes(2) + part for part in parts)
 
 
-@given(st.lists(st.integers(1, len(MESSAGE))), st.lists(st.integers(1, 2 * len(MESSAGE))))
+@given(
+    st.lists(st.integers(1, len(MESSAGE)), max_size=RECORDS - 1),
+    st.lists(st.integers(1, 2 * len(MESSAGE))),
+)
 def test_a_message_is_whole_with_its_last_byte_in_whatever_records_and_pieces(
     cuts: list[int], ends: list[int]
 ) -> None:
@@ -32,11 +35,18 @@ def test_a_message_is_whole_with_its_last_byte_in_whatever_records_and_pieces(
     assert hello.is_whole(sent + b"more")
 
 
-def test_a_message_in_records_of_one_byte_that_come_one_by_one_is_whole_at_its_end() -> None:
-    sent, hello = records(MESSAGE, list(range(len(MESSAGE)))), ClientHello()
+def test_a_message_that_comes_byte_by_byte_is_whole_at_its_end() -> None:
+    sent, hello = records(MESSAGE, list(range(RECORDS))), ClientHello()
     assert [hello.is_whole(sent[:end]) for end in range(1, len(sent) + 1)] == (
         [False] * (len(sent) - 1) + [True]
     )
+
+
+def test_a_message_in_very_many_records_is_refused_though_all_came_at_once() -> None:
+    within, beyond = list(range(RECORDS)), list(range(RECORDS + 1))
+    assert ClientHello().is_whole(records(MESSAGE, within))
+    with pytest.raises(NoHello):
+        ClientHello().is_whole(records(MESSAGE, beyond))
 
 
 @pytest.mark.parametrize(
