@@ -7,7 +7,6 @@ Other rooms import the names of aiokafka that they need from here (``X as X`` be
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 from collections.abc import AsyncIterator, Coroutine
@@ -35,7 +34,6 @@ from aiokafka.errors import (
 )
 from aiokafka.errors import IllegalStateError as IllegalStateError
 from aiokafka.errors import KafkaError as KafkaError
-from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 
 from projections.errors import EventTooLarge, KafkaUnavailable, TopicMismatch
 from streams.log.login import connection, remedy_of
@@ -252,24 +250,6 @@ def route(consumer: AIOKafkaConsumer, tp: TopicPartition) -> object:
     client: Any = consumer._client
     leader = client.cluster.leader_for_partition(tp)
     return leader, client._conns.get((leader, ConnectionGroup.DEFAULT))
-
-
-async def end_offset(consumer: AIOKafkaConsumer, tp: TopicPartition) -> int:
-    """The offset that the partition's next record will get.
-
-    It is asked over a connection of its own: on the consumer's, the answer waits until the broker
-    answers the fetch before it.
-    """
-    client: Any = consumer._client
-    leader = client.cluster.leader_for_partition(tp)
-    if leader not in (None, -1):
-        request = OffsetRequest(-1, 0, [(tp.topic, [(tp.partition, OffsetResetStrategy.LATEST)])])
-        with contextlib.suppress(KafkaError):
-            response = await client.send(leader, request, group=ConnectionGroup.COORDINATION)
-            _, code, *_, offset = response.topics[0][1][0]
-            if code == 0:
-                return int(offset)
-    return int((await consumer.end_offsets([tp]))[tp])  # which tries until there is a leader
 
 
 @asynccontextmanager

@@ -15,12 +15,12 @@ from aiokafka.errors import KafkaError
 from projections.errors import TopicMismatch, TopicStuck
 from streams.log.clients import (
     SharedProducer,
-    end_offset,
     kafka_errors,
     make_consumer,
     start_client,
     stop_client,
 )
+from streams.log.end_offsets import end_offsets
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 
@@ -122,7 +122,8 @@ class CompactedTopic:
                 raise TimeoutError("its follower is stopped")
             deadline = asyncio.get_running_loop().time() + limit
             async with asyncio.timeout_at(deadline):
-                end = await end_offset(self._consumer, self._place)
+                ends = await end_offsets(self._consumer, [self._place])
+            end = ends[self._place]
             while self._next < end:
                 before = self._next
                 try:

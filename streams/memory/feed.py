@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from projections.events.untrusted import Undecodable
 from projections.memory.news import News, log_of, read_news
@@ -30,8 +30,6 @@ class MemoryFeed(TopicFeed):
         self.store = store
         self.passed_over = 0
         """Records that were no news."""
-        self.on_stored: Callable[[Sequence[News]], None] | None = None
-        """Is called with what the store has from now on."""
         self._seals = seals
 
     async def has_all_of(self, tenant: str, user: str | None) -> None:
@@ -51,8 +49,6 @@ class MemoryFeed(TopicFeed):
         news = await self._news([row for rows in batches.values() for row in rows])
         checkpoints = {partition: rows[-1].offset for partition, rows in batches.items()}
         await self._apply(news, checkpoints)
-        if self.on_stored is not None:
-            self.on_stored(news)
 
     async def _apply(self, news: Sequence[News], checkpoints: Mapping[int, int]) -> None:
         """Bring news into the store."""

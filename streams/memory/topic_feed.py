@@ -18,13 +18,13 @@ from projections.errors import (
 from streams.log.clients import (
     AIOKafkaConsumer,
     TopicPartition,
-    end_offset,
     kafka_errors,
     make_consumer,
     reading_kafka,
     start_client,
     stop_client,
 )
+from streams.log.end_offsets import end_offsets
 from streams.log.log import Row
 from streams.log.topics import partition_count
 from streams.runtime.tasks import end_tasks
@@ -97,15 +97,25 @@ class TopicFeed(ABC):
             KafkaUnavailable: the topic cannot be read now.
         """
         await self.ready(timeout)
+        ends = await self.ends_now(partitions)
+        await self._wait(lambda: self._reached(ends), self._patience(timeout))
+
+    async def ends_now(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
+        """For each of these partitions (None: for all) the offset after its last record, as the
+        brokers say now.
+
+        Raises:
+            MemoryUnavailable: the store cannot be used.
+            KafkaUnavailable: the topic cannot be read now.
+        """
         consumer = self._consumer
         if consumer is None:
             self._check()
             raise KafkaUnavailable(f"{self._what} cannot be read now: {self.reason}")
         places = self._places if partitions is None else [self._places[p] for p in partitions]
         async with reading_kafka(self._settings, f"reading topic {self._topic}"):
-            found = await asyncio.gather(*(end_offset(consumer, place) for place in places))
-        ends = {place.partition: end for place, end in zip(places, found, strict=True)}
-        await self._wait(lambda: self._reached(ends), self._patience(timeout))
+            ends = await end_offsets(consumer, places)
+        return {place.partition: end for place, end in ends.items()}
 
     def _check(self) -> None:
         if self.fault is not None:
@@ -128,11 +138,6 @@ class TopicFeed(ABC):
     def is_failing(self) -> bool:
         """Whether the last try to feed it failed, and none has succeeded since."""
         return self.reason not in ("", STARTING)
-
-    async def advanced(self) -> None:
-        """Wait until the store has more than now."""
-        async with self._advanced:
-            await self._advanced.wait()
 
     @property
     def partitions(self) -> int:

@@ -1,6 +1,4 @@
-"""The long-term memory: saves become events of a log; searches and reads ask this process' store,
-which is fed from the topic of memories.
-"""
+"""The long-term memory: saves become events of a log; a store is fed from the topic of memories."""
 
 from __future__ import annotations
 
@@ -72,7 +70,7 @@ class Memories:
         """
         self._backend = backend
         self.store, self.feed = open_store(backend.settings, backend.keys, hold=hold)
-        self._unstored = Unstored(self.feed)
+        self._unstored = Unstored(self.feed, backend.windows.checkpoint)
         self.turns = SqliteTurns() if backend.settings.memory_turns else None
         self.turn_feed = (
             None
@@ -96,6 +94,7 @@ class Memories:
         """Write the use counts, stop feeding, and close the store."""
         await self.use_counts.stop()
         await self.models.stop()
+        await self._unstored.stop()
         await self.feed.stop()
         if self.turn_feed is not None and self.turns is not None:
             await self.turn_feed.stop()
@@ -145,7 +144,7 @@ class Memories:
 
         # A key may have given ids to messages of the same log: those are no saves.
         own_seed = None if seed is None else sha256(f"saves\n{seed}".encode()).hexdigest()
-        async with self._unstored.room(items[0][0].tenant, len(saves)):
+        async with self._unstored.room(items[0][0].tenant, len(saves)) as note:
             made, appended = await self._backend.append_made(
                 items[0][0].tenant,
                 drafted,
@@ -154,6 +153,7 @@ class Memories:
                 many=len(saves) > MANY,
                 first=read_before if wait else None,
             )
+            note([one.position for one in appended])
         charge(appended)
         saved = [Saved(key, data, one) for (key, data), one in zip(made, appended, strict=True)]
         if not wait:

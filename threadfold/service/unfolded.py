@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -14,10 +14,9 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from projections.errors import QuotaExceeded, ThreadfoldError
+from projections.errors import QuotaExceeded
 from projections.events.codec import full_type
 from projections.events.validation import Record
 from projections.names import Position
@@ -26,6 +25,7 @@ from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.other_tenants import OtherTenants
 from streams.runtime.tasks import end_tasks
 from threadfold.service.fair_turns import FairTurns
+from threadfold.service.fold_progress import Appended, FoldProgress
 
 _ROLLBACK = full_type("rollback")
 MOST = 400
@@ -46,22 +46,8 @@ ALONE = 2_000
 ACTIVE = 10.0
 PATIENCE = 8.0
 """Seconds that an append waits at most before it is refused."""
-LOOK = 0.03
-"""Seconds between two looks at the checkpoints, while somebody waits."""
-ASKING = 1.0
-"""Seconds in which Redis has to answer a look; else nobody waits for the next ``UNKNOWN``."""
-UNKNOWN = 2.0
-STILL, RESTORES = 2.0, 6.0
-"""Seconds after which a partition whose checkpoint does not move is not waited for: its worker is
-gone, or it is halted, and appends go on. The second where a conversation is being restored, which
-may take that long.
-"""
-FORGOTTEN = 60.0
-"""Seconds for which an event counts at most, but for those that wait behind a rollback."""
 ROLLBACK = 50
 """Events that a rollback counts as: in a long conversation it takes as long as hundreds of them."""
-MANY = 10_000
-"""So many lists are known before a look whose events may all be folded."""
 
 
 class Room:
@@ -90,84 +76,6 @@ def weights_of(records: Iterable[Record]) -> list[int]:
     return [ROLLBACK if record.type == _ROLLBACK else 1 for record in records]
 
 
-class _Appended(NamedTuple):
-    """A tenant's events of one append in one partition: the last offset, as how many they count,
-    and when.
-    """
-
-    offset: int
-    tenant: str
-    events: int
-    at: float
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """What waits in one partition, how far it is folded as far as is known (None: nobody has
-    looked), and since when its checkpoint was seen to stand (None: it moves).
-    """
-
-    appended: deque[_Appended] = field(default_factory=deque)
-    events: dict[str, int] = field(default_factory=dict)
-    reached: Checkpoint | None = None
-    stands_since: float | None = None
-
-    def note(self, one: _Appended) -> None:
-        self.appended.append(one)
-        self.events[one.tenant] = self.events.get(one.tenant, 0) + one.events
-
-    def look(self, reached: Checkpoint, now: float) -> list[_Appended]:
-        """Take out what is folded, or too old to count."""
-        known = self.reached
-        if known is None or (known.offset, known.latest) != (reached.offset, reached.latest):
-            self.stands_since = None
-        elif self.stands_since is None:
-            self.stands_since = now
-        self.reached = reached
-        gone = self._take_gone(reached, now - FORGOTTEN)
-        for one in gone:
-            left = self.events[one.tenant] - one.events
-            if left:
-                self.events[one.tenant] = left
-            else:
-                del self.events[one.tenant]
-        if not self.appended:
-            self.stands_since = None
-        return gone
-
-    def _take_gone(self, reached: Checkpoint, forgotten: float) -> list[_Appended]:
-        latest, gone, stay = reached.latest, list[_Appended](), list[_Appended]()
-        waits = _first_of_tenants(reached)
-        while self.appended and (
-            self.appended[0].offset <= latest or self.appended[0].at < forgotten
-        ):
-            one = self.appended.popleft()
-            is_apart = waits.get(one.tenant, latest + 1) <= one.offset <= latest
-            (stay if is_apart else gone).append(one)
-        self.appended.extendleft(reversed(stay))
-        return gone
-
-    def stands(self, now: float) -> bool:
-        """Whether nobody folds it now, or ever has."""
-        if self.reached is None:
-            return False
-        patience = RESTORES if self.reached.restoring else STILL
-        return self.reached.latest < 0 or (
-            self.stands_since is not None and now - self.stands_since > patience
-        )
-
-
-def _first_of_tenants(reached: Checkpoint) -> dict[str, int]:
-    """The first event of each tenant that waits behind a rollback while others are folded: what
-    ``Checkpoint.includes`` says of one event, for thousands that are looked up at once.
-    """
-    found: dict[str, int] = {}
-    for name, offset in reached.rollbacks if reached.restoring else ():
-        tenant = name.partition("/")[0]
-        found[tenant] = min(offset, found.get(tenant, offset))
-    return found
-
-
 class Unfolded:
     """Counts what waits, and lets appends of one tenant wait in order. For one event loop."""
 
@@ -177,9 +85,8 @@ class Unfolded:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args: ``reached`` returns how far a partition is folded now."""
-        self._reached = reached
+        self._progress = FoldProgress(reached, self._folded, clock)
         self._clock = clock
-        self._partitions: dict[int, _Waiting] = {}
         self._all: dict[str, int] = {}
         """Events by tenant, those on their way into the log, too."""
         self._total = 0
@@ -191,12 +98,11 @@ class Unfolded:
         self._giving: asyncio.Task[None] | None = None
         self._full = False
         """Whether a tenant waits only because of other tenants."""
-        self._looking: asyncio.Task[None] | None = None
-        self._unknown_until = 0.0
 
     async def stop(self) -> None:
         """End what is under way."""
-        await end_tasks([self._giving, self._looking])
+        await end_tasks([self._giving])
+        await self._progress.stop()
 
     @asynccontextmanager
     async def room(self, tenant: str, events: int, *, waits: bool) -> AsyncIterator[Room]:
@@ -226,11 +132,8 @@ class Unfolded:
 
     def waiting(self, tenant: str) -> int:
         """How many of the tenant's events wait, but for partitions that nobody folds now."""
-        return self._all.get(tenant, 0) - sum(one.events.get(tenant, 0) for one in self._stand())
-
-    def _stand(self) -> list[_Waiting]:
-        now = self._clock()
-        return [one for one in self._partitions.values() if one.stands(now)]
+        standing = self._progress.standing()
+        return self._all.get(tenant, 0) - sum(one.get(tenant, 0) for one in standing)
 
     async def take(self, tenant: str, events: int) -> None:
         """Count these events, once there is room for them."""
@@ -267,7 +170,7 @@ class Unfolded:
 
     async def _give_turns(self) -> None:
         while self._turns:
-            await self._look()
+            await self._progress.look()
             left = self._turns.give(self._take)
             self._full = any(self.waiting(one) <= self.most(one) for one in left)
         self._full = False
@@ -289,7 +192,7 @@ class Unfolded:
         return True
 
     def _has_room(self, tenant: str, events: int) -> bool:
-        if self._clock() < self._unknown_until:
+        if self._progress.unknown:
             return True
         most = self.most(tenant)
         if self._all.get(tenant, 0) > most and self.waiting(tenant) > most:
@@ -304,8 +207,8 @@ class Unfolded:
     def _beyond_waiting(self) -> int:
         """Events by which tenants have more than ``FEW``, but for partitions that nobody folds."""
         stand: Counter[str] = Counter()
-        for one in self._stand():
-            stand.update(one.events)
+        for one in self._progress.standing():
+            stand.update(one)
         left = ((self._all.get(tenant, 0), events) for tenant, events in stand.items())
         return self._beyond - sum(_beyond(all_) - _beyond(all_ - events) for all_, events in left)
 
@@ -322,41 +225,14 @@ class Unfolded:
 
     def note(self, tenant: str, positions: Sequence[Position], weights: Sequence[int]) -> None:
         """Note where events of a tenant are, which are counted."""
-        last: dict[int, int] = {}
-        counts: dict[int, int] = {}
-        for (partition, offset), weight in zip(positions, weights, strict=True):
-            last[partition] = max(offset, last.get(partition, -1))
-            counts[partition] = counts.get(partition, 0) + weight
-        now = self._clock()
-        for partition, offset in last.items():
-            one = self._partitions.setdefault(partition, _Waiting())
-            one.note(_Appended(offset, tenant, counts[partition], now))
-        known = sum(len(one.appended) for one in self._partitions.values())
+        self._progress.note(tenant, positions, weights)
         many = self._all.get(tenant, 0) > self.most(tenant) // 2 or self._total > ALL // 2
-        if many or known > MANY:
-            self._look()  # so that the next one need not wait for that
+        if many or self._progress.long:
+            self._progress.look()  # so that the next one need not wait for that
 
-    def _look(self) -> asyncio.Task[None]:
-        """Look at the checkpoints shortly; those who wait share one look."""
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look_at_all(), name="unfolded")
-        return self._looking
-
-    async def _look_at_all(self) -> None:
-        await asyncio.sleep(LOOK)
-        waiting = {number: one for number, one in self._partitions.items() if one.appended}
-        if not waiting or self._clock() < self._unknown_until:
-            return
-        try:
-            async with asyncio.timeout(ASKING):
-                found = await asyncio.gather(*map(self._reached, waiting))
-        except (ThreadfoldError, TimeoutError):
-            self._unknown_until = self._clock() + UNKNOWN
-            return
-        now = self._clock()
-        for one, reached in zip(waiting.values(), found, strict=True):
-            for gone in one.look(reached, now):
-                self.add(gone.tenant, -gone.events)
+    async def _folded(self, gone: Sequence[Appended]) -> None:
+        for one in gone:
+            self.add(one.tenant, -one.events)
 
 
 def _beyond(events: int) -> int:

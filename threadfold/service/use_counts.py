@@ -1,14 +1,16 @@
 """Counts what searches and contexts give out, as ``memory.retrieved`` events in the log.
 
-Nobody waits for it, and nobody is charged. One event has what a scope gave out in the meantime: the
-first comes soon, the next a minute after it. What cannot be appended is tried again with the same
-id. A gateway that is lost takes the counts with it that it has not written yet.
+Nobody waits for it, and nobody is charged. One event, or as many as it takes, has what a scope gave
+out in the meantime: the first comes soon, the next a minute after it. What cannot be appended is
+tried again with the same id. A gateway that is lost takes the counts with it that it has not
+written yet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -17,6 +19,7 @@ from uuid import uuid4
 import msgspec
 
 from projections.errors import KafkaUnavailable, Overloaded, ThreadfoldError, UnderMaintenance
+from projections.events.size_limits import out_of_bounds
 from projections.events.types import MemoryRetrieved, RetrievedRecord
 from projections.fold.memory_acceptance import MAX_RETRIEVED
 from projections.memory.background import Background
@@ -48,12 +51,12 @@ class _Event(NamedTuple):
 class _Waiting:
     """What one scope gave out and is not in the log yet, and from when on it may be written."""
 
-    __slots__ = ("counts", "due", "event")
+    __slots__ = ("counts", "due", "events")
 
     def __init__(self, due: float) -> None:
         self.due = due
         self.counts: dict[str, tuple[int, int]] = {}
-        self.event: _Event | None = None
+        self.events = deque[_Event]()
 
 
 class UseCounts:
@@ -126,7 +129,7 @@ class UseCounts:
         """Forget the scopes that have nothing to write and may write at once."""
         for tenant, scopes in list(self._tenants.items()):
             for scope, waiting in list(scopes.items()):
-                if not waiting.counts and waiting.event is None and waiting.due <= now:
+                if not waiting.counts and not waiting.events and waiting.due <= now:
                     del scopes[scope]
             if not scopes:
                 del self._tenants[tenant]
@@ -137,39 +140,49 @@ class UseCounts:
             (scope, waiting)
             for scopes in self._tenants.values()
             for scope, waiting in scopes.items()
-            if waiting.event is not None or (waiting.counts and waiting.due <= now)
+            if waiting.events or (waiting.counts and waiting.due <= now)
         ]
         taken = True
         for scope, waiting in due:
-            if waiting.event is None:
-                waiting.event = _event_of(scope, waiting.counts)
+            if not waiting.events:
+                counts = sorted(waiting.counts.items())
+                records = [RetrievedRecord(name, *both) for name, both in counts]
+                waiting.events.extend(_events_of(scope, records))
                 waiting.counts, waiting.due = {}, now + self._every
             try:
-                key, flat = waiting.event
-                await self._append(key.tenant, [(key, flat)], noun="use count", operator=True)
+                await self._write_events(scope, waiting.events)
             except UnderMaintenance:
                 # Of this tenant alone, maybe: no other one waits for it.
                 taken = False
-                continue
             except (KafkaUnavailable, Overloaded) as error:
                 logger.warning("use counts wait for the log: %s", error)
                 return False
+        return taken
+
+    async def _write_events(self, scope: Scope, events: deque[_Event]) -> None:
+        """Append them one by one, and take out what is to be appended no more."""
+        while events:
+            key, flat = events[0]
+            try:
+                await self._append(key.tenant, [(key, flat)], noun="use count", operator=True)
+            except (UnderMaintenance, KafkaUnavailable, Overloaded):
+                raise
             except ThreadfoldError as error:
                 # The user was erased meanwhile, for example: there is nothing left to count.
                 logger.info("use counts of tenant %s are dropped: %s", scope.tenant, error)
             except Exception:  # whatever it is, the gateway has to go on
                 logger.exception("use counts of tenant %s are dropped", scope.tenant)
-            waiting.event = None
-        return taken
+            events.popleft()
 
 
-def _event_of(scope: Scope, counts: dict[str, tuple[int, int]]) -> _Event:
+def _events_of(scope: Scope, records: list[RetrievedRecord]) -> list[_Event]:
+    """The counts of these records, in as many events as it takes: each within an event's bounds."""
     data = MemoryRetrieved(
-        user=scope.user,
-        channel=scope.channel,
-        taught_by=scope.conversation,
-        records=[RetrievedRecord(name, *both) for name, both in sorted(counts.items())],
+        user=scope.user, channel=scope.channel, taught_by=scope.conversation, records=records
     )
+    if len(records) > 1 and out_of_bounds(data) is not None:
+        half = len(records) // 2
+        return [*_events_of(scope, records[:half]), *_events_of(scope, records[half:])]
     fields: dict[str, Any] = msgspec.to_builtins(data)
     flat = {"type": "memory.retrieved", "id": f"retrieved-{uuid4().hex}", **fields}
-    return _Event(users_log(scope.tenant, scope.user), flat)
+    return [_Event(users_log(scope.tenant, scope.user), flat)]

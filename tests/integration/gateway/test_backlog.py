@@ -18,7 +18,7 @@ from streams.settings.settings import Settings
 from tests.support.serving import serving
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
-from threadfold.service import unfolded
+from threadfold.service import fold_progress, unfolded
 from threadfold.service.append_body import AppendBody
 from threadfold.service.spill import Drafts
 from threadfold.service.unfolded import MOST
@@ -46,8 +46,12 @@ async def test_others_do_not_wait_behind_the_lists_of_a_tenant(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Gateway and worker share one event loop here: on a busy machine it stands still for seconds.
-    for seconds in ("STILL", "ASKING", "PATIENCE"):
-        monkeypatch.setattr(unfolded, seconds, 60.0)
+    for module, seconds in (
+        (fold_progress, "STILL"),
+        (fold_progress, "ASKING"),
+        (unfolded, "PATIENCE"),
+    ):
+        monkeypatch.setattr(module, seconds, 60.0)
     headers = await _headers(settings)
     numbers = itertools.count()
     async with (

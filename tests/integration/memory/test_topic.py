@@ -31,7 +31,7 @@ from tests.support.grep import raw_records
 from tests.support.memories import saved
 from tests.support.ports import closed_port
 from tests.support.worker import running_worker, until
-from threadfold.service import unstored
+from threadfold.service import fold_progress, unstored
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
 from threadfold.service.memories import Memories
@@ -117,7 +117,7 @@ async def test_a_tenant_that_saves_faster_than_the_store_takes_in_waits_and_anot
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unstored, "PATIENCE", 0.2)
-    monkeypatch.setattr(unstored, "FORGOTTEN", 60.0)  # on a busy machine the fold takes seconds
+    monkeypatch.setattr(fold_progress, "STILL", 60.0)  # on a busy machine the fold takes seconds
     await begin(settings)
     async with running_worker(settings), ConversationService(settings) as backend:
         memories = Memories(backend)
@@ -148,9 +148,35 @@ async def test_a_tenant_that_saves_faster_than_the_store_takes_in_waits_and_anot
         await memories.save([(little, record("Mine."))], lambda _: None)
         goes_on.set()
         await until(stored)
+        monkeypatch.setattr(unstored, "PATIENCE", 60.0)
         await memories.save([(much, record("One more."))], lambda _: None, wait=True)
         # What a gateway answers meanwhile waits for a batch at most.
         assert max(batches) <= memories.feed.at_once < unstored.MOST
+
+
+async def test_saves_count_from_their_append_on_though_the_store_has_all_of_the_topic(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unstored, "PATIENCE", 0.2)
+    monkeypatch.setattr(fold_progress, "STILL", 60.0)
+    await begin(settings)
+    async with ConversationService(settings) as backend:
+        memories = Memories(backend)
+        backend.on_stop = memories.stop
+        much, little = Whose("much", "u"), Whose("little", "u")
+        many = [(much, record(f"Fact {n}.")) for n in range(unstored.MOST + 1)]
+        async with running_worker(settings):
+            for whose in (much, little):
+                await memories.save([(whose, record("First."))], lambda _: None, wait=True)
+        await memories.save(many, lambda _: None)
+        assert memories.feed.is_fed
+        assert not memories.feed.behind
+        with pytest.raises(QuotaExceeded, match="saves memories faster than the memory store"):
+            await memories.save([(much, record("One more."))], lambda _: None)
+        await memories.save([(little, record("Mine."))], lambda _: None)
+        async with running_worker(settings):
+            monkeypatch.setattr(unstored, "PATIENCE", 60.0)
+            await memories.save([(much, record("One more."))], lambda _: None, wait=True)
 
 
 def record(text: str) -> MemorySaved:

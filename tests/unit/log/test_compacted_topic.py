@@ -44,8 +44,8 @@ class Broker:
     async def position(self, place: Any) -> int:
         return self.at
 
-    async def end(self) -> int:
-        return len(self.rows)
+    async def ends(self, consumer: Any, places: list[Any]) -> dict[Any, int]:
+        return dict.fromkeys(places, len(self.rows))
 
     async def getmany(self, place: Any, timeout_ms: int) -> dict[Any, list[Row]]:
         await asyncio.sleep(0.001)
@@ -58,7 +58,7 @@ class Broker:
 async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
     made = Broker()
     monkeypatch.setattr(compacted_topic, "make_consumer", lambda settings: made)
-    monkeypatch.setattr(compacted_topic, "end_offset", lambda consumer, place: made.end())
+    monkeypatch.setattr(compacted_topic, "end_offsets", made.ends)
     monkeypatch.setattr(compacted_topic, "PAUSE", 0.001)
     yield made
 

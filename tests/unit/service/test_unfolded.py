@@ -17,20 +17,19 @@ from projections.events.validation import Record
 from projections.names import Key, Position
 from projections.storage.records import Checkpoint
 from tests.support.worker import until
+from threadfold.service import fold_progress
 from threadfold.service import unfolded as module
 from threadfold.service.fair_turns import FairTurns
+from threadfold.service.fold_progress import FORGOTTEN, STILL, UNKNOWN
 from threadfold.service.unfolded import (
     ACTIVE,
     ALL,
     ALONE,
     FEW,
-    FORGOTTEN,
     MOST,
     PATIENCE,
     ROLLBACK,
     SMALL,
-    STILL,
-    UNKNOWN,
     Unfolded,
     weights_of,
 )
@@ -50,7 +49,7 @@ class Log:
 
     async def _reached(self, partition: int) -> Checkpoint:
         self.looks += 1
-        self.now += module.LOOK
+        self.now += fold_progress.LOOK
         if self.fails:
             raise RedisUnavailable("Redis is away")
         last = self.ends[partition] - 1
@@ -74,7 +73,7 @@ class Log:
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Looks come at once."""
-    monkeypatch.setattr(module, "LOOK", 0.001)
+    monkeypatch.setattr(fold_progress, "LOOK", 0.001)
     yield
 
 
@@ -309,8 +308,8 @@ async def test_what_waits_behind_a_rollback_counts_however_far_others_are(
 async def test_a_conversation_that_is_restored_by_nobody_keeps_nobody_waiting(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "STILL", 0.1)
-    monkeypatch.setattr(module, "RESTORES", 0.5)
+    monkeypatch.setattr(fold_progress, "STILL", 0.1)
+    monkeypatch.setattr(fold_progress, "RESTORES", 0.5)
     await log.append("other", 1)
     log.speed, log.waits = [1_000, 0], ("many/c", log.ends[0])
     await log.append("many", MOST + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from typing import Any
 
 from projections.errors import Erased, KafkaUnavailable, UnderMaintenance
@@ -162,6 +163,23 @@ async def test_a_tenant_and_a_scope_have_their_bounds() -> None:
         uses.note(found(Scope("rival"), *(f"r{n}" for n in range(600))), None)
     assert len(log.events) == MAX_SCOPES + 1
     assert [len(one) for one in log.counts() if len(one) > 1] == [500]
+
+
+async def test_counts_that_are_too_large_for_one_event_are_several_events_and_none_is_lost() -> (
+    None
+):
+    log = Log()
+    names = [sha256(str(n).encode()).hexdigest() for n in range(500)]
+    log.broken = KafkaUnavailable("away")
+    async with counting(log, again=0.01) as uses:
+        uses.note(found(ANN, *names), None)
+        await until(lambda: len(log.tried) > 2)
+        log.broken = None
+        await until(lambda: len(log.events) == 2)
+    first, second = log.counts()
+    assert first | second == dict.fromkeys(names, (1, 0))
+    assert len(first) + len(second) == len(names), "each counts once"
+    assert len(set(log.tried)) == 2, "a repeat has the same id"
 
 
 async def test_nothing_is_counted_where_nobody_wants_it() -> None:
