@@ -94,7 +94,7 @@ async def find_losses(
             for key, suspect in zip(group, found, strict=True):
                 if suspect is not None:
                     suspects[partition, key] = suspect
-    end = time.monotonic() + PATIENCE
+    end, judged = time.monotonic() + PATIENCE, set[tuple[int, Key]]()
     while suspects:
         lost = await _judge(store, other, suspects, catch_up, end)
         again: dict[tuple[int, Key], _Suspect] = {}
@@ -108,11 +108,14 @@ async def find_losses(
                 and now.past.reach >= then.reach
                 and now.past.pinned.keys() >= then.pinned.keys()
             )
-            if stands or time.monotonic() > end:
+            # Where more came meanwhile it is judged twice: the summary may be another one by now,
+            # which the other generation takes, too.
+            certain = now.place == suspects[place].place or place in judged
+            if (stands and certain) or time.monotonic() > end:
                 losses[place[1]] = CHANGES if not stands and why not in UNKNOWN else why
             else:
                 again[place] = now
-        suspects = again
+        suspects, judged = again, set(lost)
         await asyncio.sleep(PAUSE if suspects else 0)
     for partition in range(partitions):
         await whole(store, live.number, partition)  # as it was when its windows were listed

@@ -329,6 +329,31 @@ async def test_a_summary_that_a_rollback_undoes_meanwhile_is_not_lost() -> None:
     assert rounds == 3
 
 
+async def test_a_summary_in_whose_place_another_one_comes_meanwhile_is_not_lost() -> None:
+    talk = await summarised(BOUNDED, summaries=1)
+    store = await stored(talk.window, under(SMALLER, talk.log[:4]))
+    assert talk.window.meta.summary is not None
+    talk.say("rollback", to=talk.window.position_of(talk.window.meta.summary.to - 1))
+    undone = under(SMALLER, talk.log)
+    while talk.window.meta.due is None:
+        talk.chat(1)
+    await talk.summarise()
+    after = under(SMALLER, talk.log)
+    assert (undone.meta.summary, after.meta.summary is None) == (None, False)
+    windows = [(2, undone), (1, talk.window), (2, after)]
+
+    async def catch_up() -> None:
+        for number, window in windows[:2]:
+            now = await store.checkpoint(number, 0) or Checkpoint()
+            done = replace(now, offset=window.meta.position, digest="d")
+            await store.apply(number, 0, done, [write_of(window, NOTHING)])
+        del windows[:2]
+
+    sides = Side(1, talk.rules), Side(2, Rules(SMALLER))
+    assert await find_losses(store, *sides, 1, catch_up) == {}
+    assert not windows
+
+
 class NoTenants:
     """A control topic without tenants."""
 
