@@ -4,6 +4,7 @@ another.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
@@ -23,7 +24,10 @@ from projections.window.window import Window
 MOST_LINES = 24
 WIDTH = 160
 """Lines of one diff, and characters of a message's line, that are shown."""
+GONE = "the log does not hold all its events"
 LANE_CUT = "its pinned lane is cut: less may be pinned (`pinned_max_tokens`)"
+NEVER = sys.maxsize
+"""The first event of a window without any."""
 HEAD, FOOT = 3, 2
 """Lines shown of a longer run, at its begin and at its end."""
 
@@ -84,17 +88,24 @@ class Past(NamedTuple):
 
     ``reach`` is the last offset that its summary covers. ``events`` counts its different events,
     refused ones included. ``pinned`` has the bytes of each pinned message that are left, by its
-    offset: infinity if none are cut.
+    offset: infinity if none are cut. Its first event is at ``first``, or earlier if ``older``.
     """
 
     reach: int
     events: int
     pinned: Mapping[int, float]
+    first: int = NEVER
+    older: bool = False
 
 
 def past_of(window: Window) -> Past:
     """What a window holds of the past."""
-    return Past(window.covered_to, window.meta.events, pinned_of(window.state))
+    ids, pinned = window.recent_ids, pinned_of(window.state)
+    older = ids.added > len(ids)
+    first = NEVER if ids.first is None else ids.first
+    if older:
+        first = min([first - 1, *pinned])
+    return Past(window.covered_to, window.meta.events, pinned, first, older)
 
 
 def pinned_of(state: ConversationState) -> dict[int, float]:
@@ -108,19 +119,40 @@ def covers(after: Mapping[int, float], before: Mapping[int, float]) -> bool:
     return all(after.get(offset, -1) >= size for offset, size in before.items())
 
 
-def why_lost(before: Past, after: Window) -> str | None:
+def why_lost(before: Past, after: Window, begin: int = 0) -> str | None:
     """Why a fold lacks what another one's window holds; None where it lacks nothing.
 
-    It is of fewer events, because an event fails under its rules, or the log lost the first ones;
-    or its pinned lane is cut where the other's is not; or its summary reaches less far, and a
-    message up to where the other's reaches is not shown. ``after`` is folded as far or further.
+    It is of fewer events, because the log lost the first ones, or an event parks it; or its pinned
+    lane is cut where the other's is not; or its summary reaches less far, and a message up to where
+    the other's reaches is not shown. ``after`` is folded as far or further.
+
+    Args:
+        begin: the offset of the log's first event in their partition. A fold that lacks the events
+            before it lacks them whatever the rules are. Counts do not tell it where the other
+            window is parked: what waits there is not counted.
     """
     if after.meta.erased:
         return None
-    if after.meta.events < before.events:
-        if after.meta.quarantine is not None:
-            return "it would be parked: an event fails under the other rules"
-        return "the log does not hold all its events"
+    its, parked = past_of(after), after.meta.quarantine
+    lacks = before.first < begin
+    if lacks and before.first < its.first and not its.older:
+        return lost_beginning(begin)
+    cut_off = 0 < begin <= its.first
+    if its.events < before.events:
+        if parked is not None:
+            return f"it would be parked at {after.position_of(parked.offset)}: {parked.cause}"
+        return lost_beginning(begin) if cut_off and (lacks or before.older) else GONE
+    why = _why_less(before, after)
+    return lost_beginning(begin) if why and cut_off and lacks else why
+
+
+def lost_beginning(begin: int) -> str:
+    """The reason where the log has lost the first events of a conversation."""
+    return f"the log has lost its events before offset {begin}"
+
+
+def _why_less(before: Past, after: Window) -> str | None:
+    """Why a fold of as many events pins or summarises less; None where it does not."""
     results = dict.fromkeys((e.offset for e in after.tail if e.kind == Kind.RESULT), inf)
     if not covers(results | pinned_of(after.state), before.pinned):
         return LANE_CUT

@@ -103,6 +103,11 @@ class RecentIds:
             bits[slot >> 3] |= 1 << (slot & 7)
 
     @property
+    def first(self) -> int | None:
+        """The first offset that is held, None where there is none."""
+        return int.from_bytes(self._marks[:8], byteorder) >> 1 if self._marks else None
+
+    @property
     def since(self) -> int:
         """From this offset on every id is held that was added; 0 while none can have left."""
         return int.from_bytes(self._marks[:8], byteorder) >> 1 if len(self._hashes) >= _BYTES else 0

@@ -61,13 +61,14 @@ async def find_losses(
     store: WindowStore,
     live: Side,
     other: Side,
-    partitions: int,
+    begins: Mapping[int, int],
     catch_up: Callable[[], Awaitable[None]],
 ) -> dict[Key, str]:
     """The conversations that a switch from ``live`` to ``other`` would make forget something, and
     why.
 
     Args:
+        begins: for each partition the offset of its log's first record.
         catch_up: folds ``other`` up to where ``live`` is. What is suspected is judged after it, so
             that a summary of this very moment is not taken for a lost one.
 
@@ -80,12 +81,12 @@ async def find_losses(
 
     async def look(partition: int, key: Key) -> _Suspect | None:
         try:
-            return await _suspect(store, live, other, partition, key)
+            return await _suspect(store, live, other, partition, key, begins[partition])
         except CorruptWindow:
             losses[key] = UNREADABLE
             return None
 
-    for partition in range(partitions):
+    for partition in sorted(begins):
         await whole(store, live.number, partition)
         keys = sorted(await store.conversations(live.number, partition))
         for i in range(0, len(keys), GROUP):
@@ -96,7 +97,7 @@ async def find_losses(
                     suspects[partition, key] = suspect
     end, judged = time.monotonic() + PATIENCE, set[tuple[int, Key]]()
     while suspects:
-        lost = await _judge(store, other, suspects, catch_up, end)
+        lost = await _judge(store, other, suspects, begins, catch_up, end)
         again: dict[tuple[int, Key], _Suspect] = {}
         for place, why in lost.items():
             now = await look(*place)
@@ -117,7 +118,7 @@ async def find_losses(
                 again[place] = now
         suspects, judged = again, set(lost)
         await asyncio.sleep(PAUSE if suspects else 0)
-    for partition in range(partitions):
+    for partition in begins:
         await whole(store, live.number, partition)  # as it was when its windows were listed
     return losses
 
@@ -126,6 +127,7 @@ async def _judge(
     store: WindowStore,
     other: Side,
     suspects: Mapping[tuple[int, Key], _Suspect],
+    begins: Mapping[int, int],
     catch_up: Callable[[], Awaitable[None]],
     end: float,
 ) -> dict[tuple[int, Key], str]:
@@ -142,7 +144,8 @@ async def _judge(
             lost[partition, key] = LATE
             continue
         try:
-            why = why_lost(suspect.past, await _window(store, other, partition, key))
+            window = await _window(store, other, partition, key)
+            why = why_lost(suspect.past, window, begins[partition])
         except CorruptWindow:
             why = UNREADABLE
         if why:
@@ -176,10 +179,11 @@ async def _caught_up(
 
 
 async def _suspect(
-    store: WindowStore, live: Side, other: Side, partition: int, key: Key
+    store: WindowStore, live: Side, other: Side, partition: int, key: Key, begin: int
 ) -> _Suspect | None:
     """The past that the live window holds, where the other one is of fewer events, or its summary
-    reaches less far.
+    reaches less far, or both cannot be told without their recent ids: where the log's beginning
+    (up to ``begin``) is lost, a parked window may be of other events, not of more.
     """
     (checkpoint, old), (_, new) = await asyncio.gather(
         *(store.fields(side.number, partition, key, [HEAD, BASE, STUB]) for side in (live, other))
@@ -194,9 +198,10 @@ async def _suspect(
         if HEAD in old:
             mine, base = decode_head(old[HEAD]), decode_base(old[BASE])
             past = Past(_reach(base), mine.events, pinned_of(base.state))
-            if mine.erased or (folded is not None and not cut and _holds(*folded, past)):
+            alike = begin <= 0 or mine.quarantine is None
+            if mine.erased or (folded is not None and not cut and alike and _holds(*folded, past)):
                 return None
-            if not cut:
+            if not cut and begin <= 0:
                 return _Suspect(past, *partition_is)
         else:
             asleep = old.get(STUB)

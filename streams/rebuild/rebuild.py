@@ -132,7 +132,7 @@ async def rebuild(
             await builder.run()
             await _mark_ready(control, generation)
             if switch:
-                losses = await _switch(control, store, generation, builder, accept_loss)
+                losses = await _switch(control, log, store, generation, builder, accept_loss)
     except (KafkaUnavailable, RedisUnavailable) as error:
         stays = (
             f"what is built of generation {generation.number} stays, and the same command goes on"
@@ -161,6 +161,7 @@ async def _mark_ready(control: Control, generation: Generation) -> None:
 
 async def _switch(
     control: Control,
+    log: Log,
     store: WindowStore,
     generation: Generation,
     builder: Builder,
@@ -172,7 +173,8 @@ async def _switch(
     live, other = (
         Side(one.number, state.rules(one)) for one in (state.live_generation, generation)
     )
-    found = await find_losses(store, live, other, generation.partitions, builder.round)
+    begins = await log.beginning_offsets()
+    found = await find_losses(store, live, other, begins, builder.round)
     if not accept_loss:
         _refuse_losses(generation.number, found)
     await make_live(control, store, generation.number)

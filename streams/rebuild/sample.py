@@ -109,6 +109,7 @@ async def compared(
     if wanted.tenant is not None:
         for rules in (here, after):
             rules.check_usable(wanted.tenant)
+    begins = await log.beginning_offsets()
     unusable = here.unusable.keys() | after.unusable.keys()
     for partition, key in await _chosen(log, store, live, wanted, found, unusable):
         _, (stored,) = await store.reader.read(live.number, partition, [key])
@@ -129,7 +130,7 @@ async def compared(
             if isinstance(event, SummaryEvent) and event.data.cost is not None
         ]
         window = replay(key, partition, after, events)
-        found.windows.append(_pair(key, before, window, len(events)))
+        found.windows.append(_pair(key, before, window, len(events), begins[partition]))
     return _document(live.number, found)
 
 
@@ -160,7 +161,7 @@ def _place(key: Key) -> bytes:
     return blake2b(str(key).encode(), digest_size=8).digest()
 
 
-def _pair(key: Key, before: Window, after: Window, events: int) -> dict[str, Any]:
+def _pair(key: Key, before: Window, after: Window, events: int, begin: int) -> dict[str, Any]:
     looks = {"before": seen(before), "after": seen(after)}
     return {
         "tenant": key.tenant,
@@ -171,7 +172,7 @@ def _pair(key: Key, before: Window, after: Window, events: int) -> dict[str, Any
         "left_out": {side: look.left_out for side, look in looks.items()},
         "summary": {side: look.summary is not None for side, look in looks.items()},
         "due": {side: look.due for side, look in looks.items()},
-        "lost": why_lost(past_of(before), after),
+        "lost": why_lost(past_of(before), after, begin),
     }
 
 

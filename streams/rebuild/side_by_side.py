@@ -101,6 +101,7 @@ async def side_by_side(
         )
     events = await read_events(log, key, partition, offsets)
     window = replay(key, partition, report_rules(after, failures), events)
+    begin = (await log.beginning_offsets()).get(partition, 0)
     looks = _look(before), _look(window)
     check_shown(failures, key)
     rows = list(_rows(*(_items(look) for look in looks)))
@@ -114,7 +115,7 @@ async def side_by_side(
             side: None if look is None else look.render.tokens
             for side, look in zip(SIDES, looks, strict=True)
         },
-        "lost": why_lost(past_of(before), window),
+        "lost": why_lost(past_of(before), window, begin),
         "differing": sum(row["differs"] for row in rows),
         "more": len(rows) - len(shown),
         "rows": shown,

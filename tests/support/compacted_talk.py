@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from projections.events.codec import decode_event
 from projections.events.validation import make_record
 from projections.fold.apply import Outcome
 from projections.fold.replay import Logged, apply_with_log
+from projections.names import Position
 from projections.policy.policy import Callables, Rules
 from projections.render.render import render_openai
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import request_for
+from streams.log.log import Raw
 from streams.settings.settings import Settings
 from tests.support.compaction import Terse
 from tests.support.mirror import KEY, Mirror
@@ -85,3 +88,19 @@ class Talk:
 
     def text(self) -> str:
         return render_openai(self.window).messages.decode()
+
+
+class CutLog(MemoryLog):
+    """A talk's log without its first records."""
+
+    def __init__(self, log: MemoryLog, begin: int) -> None:
+        super().__init__(1)
+        self._begin = begin
+        for row in log.rows(0):
+            self.put(0, row.key, row.value)
+
+    async def beginning_offsets(self) -> dict[int, int]:
+        return {0: self._begin}
+
+    async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
+        return await super().read([one for one in positions if one.offset >= self._begin])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from projections.errors import Healing, UnknownConversation
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.integration.log.test_truncated_log import but, eaten, environment
-from tests.support.commands import cli
+from tests.support.commands import cli, ok
 from tests.support.generations import open_generation
 from tests.support.pipeline import POLICY
 from tests.support.worker import running_worker, until
@@ -114,6 +116,79 @@ async def test_a_rollback_within_its_window_that_needs_the_text_of_what_is_lost_
         assert retried.code == 0 and "continues" in retried.out, retried.out + retried.err
         line, *_ = await messages(backend, "trimmed")
         assert line["content"] == f"[6 earlier messages left out: {begun[2]} to {begun[-1]}]"
+
+
+async def test_a_switch_and_the_way_back_name_the_lost_beginning_and_no_rule(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with running_worker(settings), ConversationService(settings) as backend:
+        places = await said(backend, "short", 12)
+        begin = int(places[3].split("-")[1])
+        await eaten(settings, {NUMBER: begin})
+        await rolled_back(backend, "short", places[5])
+        # More events wait behind the parked one than the log has lost.
+        await backend.append("acme", [("short", flat) for flat in called(0) + called(1)])
+        await until(lambda: waiting(backend, "short", 6))
+    accepting = but(settings, accept_truncated_log=True)
+    env = {**environment(settings), "THREADFOLD_ACCEPT_TRUNCATED_LOG": "true"}
+    (tmp_path / "again.json").write_text(json.dumps({**POLICY, "min_messages": 5}))
+    switch = ("rebuild", "--policy", tmp_path / "again.json", "--switch", "--json")
+    refused = await cli(*switch, env=env)
+    behind = f"the log has lost its events before offset {begin}"
+    assert refused.code == 1 and f"(acme/short: {behind})" in refused.err
+    switched = json.loads((await ok(*switch, "--accept-loss", env=env)).out)
+    assert switched["losses"] == [{"conversation": "acme/short", "because": behind}]
+    async with running_worker(accepting), ConversationService(accepting) as backend:
+        await until(lambda: waiting(backend, "short", 0))
+        back = await cli("generations", "switch", "1", env=env)
+    assert back.code == 1 and "rules" not in back.err
+    assert f"acme/short: it would be parked at {NUMBER}-" in back.err
+    assert f"the log begins at offset {begin}: a rollback" in back.err
+
+
+async def test_a_switch_to_what_is_left_shows_again_what_a_rollback_to_a_lost_event_abandoned(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with running_worker(settings), ConversationService(settings) as backend:
+        await appended(backend, "gone", spoken("never", 2))
+        first = await appended(backend, "back", spoken("begun", 2))
+        await appended(backend, "back", spoken("regretted", 2))
+        assert await rolled_back(backend, "back", first[1]) == "applied"
+        await appended(backend, "back", spoken("after", 1))
+        assert "regretted" not in str(await messages(backend, "back"))
+        begin = int(first[1].split("-")[1]) + 1
+        await eaten(settings, {NUMBER: begin})
+    accepting = but(settings, accept_truncated_log=True)
+    env = {**environment(settings), "THREADFOLD_ACCEPT_TRUNCATED_LOG": "true"}
+    (tmp_path / "again.json").write_text(json.dumps({**POLICY, "min_messages": 5}))
+    switch = ("rebuild", "--policy", tmp_path / "again.json", "--switch", "--accept-loss", "--json")
+    switched = json.loads((await ok(*switch, env=env)).out)
+    behind = f"the log has lost its events before offset {begin}"
+    assert switched["losses"] == [
+        {"conversation": f"acme/{name}", "because": behind} for name in ("back", "gone")
+    ]
+    async with running_worker(accepting), ConversationService(accepting) as backend:
+        await until(lambda: waiting(backend, "back", 0))
+        shown = [one["content"] for one in await messages(backend, "back")]
+        assert shown == ["regretted 0", "regretted 1", "after 0"]
+        with pytest.raises(UnknownConversation):
+            await backend.window("acme", "gone")
+
+
+def spoken(word: str, count: int) -> list[dict[str, Any]]:
+    return [
+        {"type": "message", "role": ("user", "assistant")[i % 2], "content": f"{word} {i}"}
+        for i in range(count)
+    ]
+
+
+async def waiting(backend: ConversationService, name: str, count: int) -> bool:
+    """Whether so many events wait behind a parked one; 0: it is not parked."""
+    try:
+        quarantine = (await backend.window("acme", name)).meta.quarantine
+    except Healing:
+        return False
+    return (quarantine.count if quarantine else 0) == count
 
 
 TRIMMING = {

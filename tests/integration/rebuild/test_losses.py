@@ -88,14 +88,17 @@ async def test_a_smaller_policy_keeps_its_summaries_and_a_truncated_log_is_not_s
         refused = await cli(*again, env=env)
         assert refused.code == 1
         (line,) = [line for line in refused.err.splitlines() if "is not made live" in line]
-        assert "(acme/c1: the log does not hold all its events)" in line
+        assert "(acme/c1: the log has lost its events before offset 3)" in line
         assert "--accept-loss" in line
-        assert "a switch would lose: acme/c1: the log does not hold all its events" in refused.lines
+        assert (
+            "a switch would lose: acme/c1: the log has lost its events before offset 3"
+            in refused.lines
+        )
         assert (await context(*there))["summary"]["to"] >= after["summary"]["to"]
         # However few the report compares, the switch compares all.
         ran = await ok(*again, "--accept-loss", "--sample", "0", "--json", env=env)
         switched = json.loads(ran.out)
         assert switched["live"] and switched["report"] is None
         assert switched["losses"] == [
-            {"conversation": "acme/c1", "because": "the log does not hold all its events"}
+            {"conversation": "acme/c1", "because": "the log has lost its events before offset 3"}
         ]

@@ -14,7 +14,7 @@ from projections.events.types import MessageEvent, SummaryEvent
 from projections.fold.replay import Logged, replay
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.render.differences import LANE_CUT, past_of, why_lost
+from projections.render.differences import GONE, LANE_CUT, past_of, why_lost
 from projections.storage.records import NOTHING, Checkpoint, write_of
 from projections.window.meta import Quarantine
 from projections.window.window import Window
@@ -42,7 +42,8 @@ SMALLER: dict[str, Any] = {
     "reducers": [{"name": "keep_last_n_messages", "n": 4}],
 }
 
-GONE = "the log does not hold all its events"
+CUT = 3
+BEHIND = f"the log has lost its events before offset {CUT}"
 
 
 async def summarised(policy: dict[str, Any], summaries: int = 2) -> Talk:
@@ -69,14 +70,17 @@ async def stored(*windows: Window) -> MemoryStore:
     return store
 
 
-async def losses(store: MemoryStore, before: Rules, after: Rules) -> tuple[dict[Key, str], int]:
+async def losses(
+    store: MemoryStore, before: Rules, after: Rules, begin: int = 0
+) -> tuple[dict[Key, str], int]:
     rounds = 0
 
     async def catch_up() -> None:
         nonlocal rounds
         rounds += 1
 
-    return await find_losses(store, Side(1, before), Side(2, after), 1, catch_up), rounds
+    sides = Side(1, before), Side(2, after)
+    return await find_losses(store, *sides, {0: begin}, catch_up), rounds
 
 
 async def loses_events(talk: Talk, after: Window) -> None:
@@ -86,6 +90,8 @@ async def loses_events(talk: Talk, after: Window) -> None:
     await missing.apply(2, 0, Checkpoint("", talk.window.meta.position, 0, "d"), [])
     for store in (await stored(talk.window, after), missing):
         assert await losses(store, talk.rules, Rules(BOUNDED)) == ({KEY: GONE}, 1)
+        found, _ = await losses(store, talk.rules, Rules(BOUNDED), CUT)
+        assert found == {KEY: BEHIND}
 
 
 async def test_a_smaller_budget_and_a_limit_lose_nothing() -> None:
@@ -98,7 +104,7 @@ async def test_a_smaller_budget_and_a_limit_lose_nothing() -> None:
 
 async def test_a_log_that_lost_its_beginning_loses_what_its_summaries_hold() -> None:
     talk = await summarised(BOUNDED)
-    after = under(BOUNDED, talk.log[3:])
+    after = under(BOUNDED, talk.log[CUT:])
     assert after.meta.summary is None
     await loses_events(talk, after)
 
@@ -121,7 +127,79 @@ async def test_a_window_that_an_event_stops_under_the_other_rules_is_lost() -> N
     done = Checkpoint("", talk.window.meta.position, 0, "d")
     await store.apply(2, 0, done, [write_of(after, NOTHING)])
     found, _ = await losses(store, talk.rules, Rules(BOUNDED))
-    assert "an event fails under the other rules" in found[KEY]
+    assert found == {KEY: "it would be parked at 0-1: it fails"}
+
+
+def parked(talk: Talk, at: int, cause: str) -> Window:
+    """The talk's window, parked at an event: the later ones wait."""
+    window = under(talk.rules.deployment, talk.log[:at])
+    window.quarantine(talk.log[at][0], cause)
+    for offset, _ in talk.log[at + 1 :]:
+        window.add_waiting(offset)
+    window.advance(talk.log[-1][0])
+    return window
+
+
+@pytest.mark.parametrize("pinned", [True, False], ids=["pinned and summarised", "said"])
+async def test_what_a_parked_window_holds_of_a_lost_beginning_is_lost_and_no_rule_is_blamed(
+    pinned: bool,
+) -> None:
+    talk = Talk(BOUNDED)
+    if pinned:
+        talk.say("message", role="system", content="rule " * 20)
+        while talk.window.meta.due is None:
+            talk.chat(1)
+        await talk.summarise()
+    else:
+        talk.chat(2)
+    at = len(talk.log)
+    talk.chat(8)
+    live, after = parked(talk, at, "it fails"), under(BOUNDED, talk.log[CUT:])
+    assert after.meta.events > live.meta.events
+    store = await stored(live, after)
+    assert (await losses(store, talk.rules, talk.rules, CUT))[0] == {KEY: BEHIND}
+    # Of a whole log nothing is lost.
+    whole = await stored(live, under(BOUNDED, talk.log))
+    for begin in (0, CUT):
+        assert (await losses(whole, talk.rules, talk.rules, begin))[0] == {}
+
+
+async def test_a_conversation_that_begins_behind_a_lost_beginning_loses_nothing_by_it() -> None:
+    talk = Talk(ROOMY)
+    for _ in range(CUT):
+        talk.messages.put(0, b"acme/other", None)
+    pinning(talk).chat(2)
+    begin = talk.log[0][0]
+    assert begin == CUT
+    store = await stored(parked(talk, 5, "it fails"), under(ROOMY, talk.log))
+    assert (await losses(store, talk.rules, talk.rules, begin))[0] == {}
+    # What rules take from it, they are blamed for.
+    store = await stored(talk.window, under(NARROW, talk.log))
+    assert (await losses(store, talk.rules, Rules(NARROW), begin))[0] == {KEY: LANE_CUT}
+
+
+async def test_a_longer_conversation_than_the_recent_ids_loses_what_the_log_has_lost() -> None:
+    talk = pinning(Talk(ROOMY))
+    talk.chat(520)
+    assert talk.window.recent_ids.added > len(talk.window.recent_ids)
+    for cut in (1, 10, len(talk.log) - 40):
+        after = under(ROOMY, talk.log[cut:])
+        why = f"the log has lost its events before offset {cut}"
+        assert why_lost(past_of(talk.window), after, cut) == why
+        store = await stored(talk.window, after)
+        assert (await losses(store, talk.rules, talk.rules, cut))[0] == {KEY: why}
+        # The generation that holds them lacks nothing of the one that does not.
+        assert why_lost(past_of(after), talk.window, cut) is None
+
+
+async def test_a_generation_that_an_event_without_its_past_stops_says_so_on_the_way_back() -> None:
+    talk = Talk(BOUNDED)
+    talk.chat(4)
+    cause = f"partition 0 of the log begins at offset {CUT}: a rollback needs events before that"
+    back = parked(talk, 5, cause)
+    store = await stored(under(BOUNDED, talk.log[CUT - 1 :]), back)
+    found, _ = await losses(store, talk.rules, talk.rules, CUT - 1)
+    assert found == {KEY: f"it would be parked at 0-5: {cause}"}
 
 
 ROOMY = {**BOUNDED, "pinned_max_tokens": 400}
@@ -237,12 +315,12 @@ async def test_what_changes_while_it_is_compared_is_not_taken_for_lost(
             await store.apply(number, 0, done, [write_of(window, NOTHING)])
 
     sides = Side(1, talk.rules), Side(2, Rules(NARROW))
-    assert await find_losses(store, *sides, 1, catch_up) == {KEY: CHANGES}
+    assert await find_losses(store, *sides, {0: 0}, catch_up) == {KEY: CHANGES}
 
 
 async def test_a_window_that_cannot_be_read_hides_no_other_loss() -> None:
     talk = await summarised(BOUNDED, summaries=1)
-    store = await stored(talk.window, under(BOUNDED, talk.log[3:]))
+    store = await stored(talk.window, under(BOUNDED, talk.log[CUT:]))
     broken = Key(KEY.tenant, "broken")
     for number in (1, 2):
         now = await store.checkpoint(number, 0)
@@ -278,7 +356,7 @@ async def test_a_summary_that_came_while_the_windows_were_compared_is_not_lost()
         await store.apply(2, 0, now, [write_of(window, NOTHING)])
 
     sides = Side(1, talk.rules), Side(2, talk.rules)
-    assert await find_losses(store, *sides, 1, catch_up) == {}
+    assert await find_losses(store, *sides, {0: 0}, catch_up) == {}
 
 
 async def test_windows_ahead_of_a_rollback_that_is_being_restored_are_not_taken_for_lost() -> None:
@@ -302,7 +380,7 @@ async def test_windows_ahead_of_a_rollback_that_is_being_restored_are_not_taken_
         await store.apply(2, 0, Checkpoint(revision, to, 0, "d"), [write_of(window, NOTHING)])
 
     sides = Side(1, talk.rules), Side(2, talk.rules)
-    assert await find_losses(store, *sides, 1, catch_up) == {}
+    assert await find_losses(store, *sides, {0: 0}, catch_up) == {}
     assert rounds == 3
 
 
@@ -325,7 +403,7 @@ async def test_a_summary_that_a_rollback_undoes_meanwhile_is_not_lost() -> None:
             await store.apply(number, 0, done, [write_of(short, NOTHING)])
 
     sides = Side(1, talk.rules), Side(2, Rules(SMALLER))
-    assert await find_losses(store, *sides, 1, catch_up) == {}
+    assert await find_losses(store, *sides, {0: 0}, catch_up) == {}
     assert rounds == 3
 
 

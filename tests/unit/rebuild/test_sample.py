@@ -13,9 +13,18 @@ from projections.policy.policy import Callables, Rules
 from projections.render.render import render_openai
 from streams.rebuild.losses import Side
 from streams.rebuild.sample import Wanted, compared
-from tests.support.compacted_talk import SMALL, Talk
+from tests.support.compacted_talk import SMALL, CutLog, Talk
 from tests.support.mirror import KEY
-from tests.unit.rebuild.test_losses import BOUNDED, GONE, SMALLER, report, stored, summarised, under
+from tests.unit.rebuild.test_losses import (
+    BEHIND,
+    BOUNDED,
+    CUT,
+    SMALLER,
+    report,
+    stored,
+    summarised,
+    under,
+)
 from threadfold.gateway.routes.reprojection import Comparison
 from threadfold.testing.memory_log import MemoryLog
 
@@ -45,15 +54,11 @@ async def test_a_sample_shows_both_policies_and_that_nothing_is_lost() -> None:
 
 async def test_a_sample_names_the_conversation_that_would_forget_and_why() -> None:
     talk = await summarised(BOUNDED)
-    cut = MemoryLog(1)
-    for i, (offset, _) in enumerate(talk.log):
-        (row,) = [raw async for raw in talk.messages.scan(0, offset, offset)]
-        cut.put(0, row.key if i >= 3 else b"acme/other", row.value)
-    found = await sample(talk, BOUNDED, cut)
+    found = await sample(talk, BOUNDED, CutLog(talk.messages, CUT))
     assert found["lost"] == 1
     assert (found["windows"][0]["conversation"], found["windows"][0]["lost"]) == (
         KEY.conversation,
-        GONE,
+        BEHIND,
     )
 
 

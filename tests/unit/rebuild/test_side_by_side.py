@@ -12,9 +12,9 @@ from projections.policy.policy import Rules
 from projections.render.render import render_openai
 from streams.rebuild.losses import Side
 from streams.rebuild.side_by_side import WantedWindow, side_by_side
-from tests.support.compacted_talk import SMALL, Talk
+from tests.support.compacted_talk import SMALL, CutLog, Talk
 from tests.support.mirror import KEY
-from tests.unit.rebuild.test_losses import BOUNDED, SMALLER, stored, summarised, under
+from tests.unit.rebuild.test_losses import BEHIND, BOUNDED, CUT, SMALLER, stored, summarised, under
 from threadfold.gateway.routes.side_by_side import TwoWindows
 
 
@@ -59,6 +59,14 @@ async def test_the_message_of_one_event_stands_in_one_row_and_what_one_side_lack
     assert 0 < found["differing"] == sum(row["differs"] for row in found["rows"])
     alike = await shown(talk, BOUNDED)
     assert alike["differing"] == 0 and all(row["before"] == row["after"] for row in alike["rows"])
+
+
+async def test_what_the_log_has_lost_is_named_before_any_rule() -> None:
+    talk = await summarised(BOUNDED)
+    store, live = await stored(talk.window), Side(1, talk.rules)
+    log, asked = CutLog(talk.messages, CUT), WantedWindow(*KEY)
+    found = await side_by_side(log, store, live, Rules(BOUNDED), asked)
+    assert found["lost"] == BEHIND
 
 
 async def test_without_the_right_to_it_no_text_is_shown() -> None:

@@ -126,7 +126,7 @@ async def test_no_generation_takes_the_place_of_one_that_heals(
         await heal_to_live(store, 1, 2, 0)
     if live is not None:
         with pytest.raises(Healing, match=f"partition 0 .*{reached}"):
-            await find_losses(store, Side(1, Rules({})), Side(2, Rules({})), 1, _nothing)
+            await find_losses(store, Side(1, Rules({})), Side(2, Rules({})), {0: 0}, _nothing)
 
 
 async def _nothing() -> None:
