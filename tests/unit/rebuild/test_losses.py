@@ -428,7 +428,7 @@ async def test_a_summary_in_whose_place_another_one_comes_meanwhile_is_not_lost(
         del windows[:2]
 
     sides = Side(1, talk.rules), Side(2, Rules(SMALLER))
-    assert await find_losses(store, *sides, 1, catch_up) == {}
+    assert await find_losses(store, *sides, {0: 0}, catch_up) == {}
     assert not windows
 
 
