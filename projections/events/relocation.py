@@ -162,7 +162,7 @@ def _turn(data: _Fields, moved: Moved) -> bool:
 def _summary(data: _Fields, moved: Moved) -> bool:
     def span(fields: _Fields) -> list[bool]:
         ends = [_text(fields, name, moved.event) for name in ("from", "to")]
-        return ends + [_steps(fields, name, moved) for name in ("positions", "kept")]
+        return ends + [_steps(fields, name, moved) for name in ("positions", "kept", "apart")]
 
     named = [_text(data, name, moved.event) for name in ("previous_position", "rollback")]
     return any([*named, _within(data, "span", span)])

@@ -207,7 +207,9 @@ class Span(Struct, omit_defaults=True):
     each of ``positions`` a ``1`` where that event was summarised, and a ``0`` where a rollback
     abandoned it, an operator dropped it, it was rejected, or it says nothing to a window; it is
     missing where the writer does not say. ``survives_rollbacks``: a summary of it may be accepted
-    after rollbacks that it does not know, where the window holds exactly these positions.
+    after rollbacks that it does not know, where the window holds exactly these positions. ``apart``
+    are, in the form of ``positions``, results in the span that had come before their calls and were
+    left out before these came: they belong to no call.
     """
 
     from_: str = msgspec.field(name="from")
@@ -218,6 +220,7 @@ class Span(Struct, omit_defaults=True):
     kept: list[int] = []
     stands: str | None = None
     survives_rollbacks: bool = False
+    apart: list[int] = []
 
 
 class Summary(Struct, omit_defaults=True):

@@ -13,7 +13,7 @@ from projections.events import types as events
 from projections.events.token_cost import trusted_tokens
 from projections.fold.known_events import KnownEvents
 from projections.fold.outcomes import History, Outcome, Status, Taught, id_hash_of
-from projections.fold.summary_acceptance import why_not
+from projections.fold.summary_acceptance import results_apart, why_not
 from projections.fold.summary_effects import Acceptance, active_summary
 from projections.fold.undone_cuts import made_since, replace_entries, undone
 from projections.names import parse_position
@@ -142,9 +142,10 @@ class LaterSummaries:
         self.window = restored
         self._rest = list(chain)
         shown = [group for group in group_tail(restored.tail) if group.messages()]
-        self._end = target + 1
+        self._target = target
+        self._stays: list[int] = []
         if shown and not shown[-1].waits(restored.state.waiting()):
-            self._end = min(entry.offset for entry in shown[-1].entries)
+            self._stays = [entry.offset for entry in shown[-1].entries]
         self._acceptance: Acceptance | None = None
 
     def go_on(self, texts: KnownEvents) -> Window:
@@ -160,7 +161,10 @@ class LaterSummaries:
     def _acceptance_of(self, at: int, event: events.SummaryEvent) -> Acceptance | None:
         data = event.data
         tokens = trusted_tokens(data, event.tokens, self.window.policy.encoding)
-        fits = parse_position(data.span.to).offset < self._end
+        # A result that it says is of no call need not stay with the last group's.
+        apart = results_apart(self.window, data)
+        end = min((at for at in self._stays if at not in apart), default=self._target + 1)
+        fits = parse_position(data.span.to).offset < end
         if fits and why_not(self.window, data, restoring=True) is None:
             return Acceptance(self.window, at, data, tokens)
         return None

@@ -37,9 +37,7 @@ def why_not(window: Window, summary: Summary, *, restoring: bool = False) -> str
         window.position_of(meta.summary.offset) if meta.summary else None
     ):
         return "its previous_position is not where its predecessor stands"
-    known = summary.rollback == (
-        None if meta.rollback is None else window.position_of(meta.rollback)
-    )
+    known = _knows_rollback(window, summary)
     if not known and (restoring or not summary.span.survives_rollbacks):
         return "it does not know the latest rollback"
     try:
@@ -77,7 +75,7 @@ def _why_not_span(
     ):
         return "its kept events are not in its span"
     whole = {e.offset: e.offset in kept for e in span if e.calls}
-    parted = {entry.offset for entry in _parted(span, kept)}
+    parted = {entry.offset for entry in _parted(span, kept, last, results_apart(window, summary))}
     # What is kept may belong to a call further on: both stay.
     links = [
         (e.link[0], e.offset in kept) for e in span if e.link is not None and e.offset not in parted
@@ -93,10 +91,25 @@ def _why_not_span(
     return None
 
 
-def _parted(span: list[Entry], kept: set[int]) -> list[Entry]:
-    """Results that came before calls which the summary kept, though it covers the results: under
-    the rules that asked for it they were left out before their calls came, and do not belong to
-    them.
+def results_apart(window: Window, summary: Summary) -> set[int]:
+    """The results that belong to no call under the rules that asked for a summary; none where a
+    rollback came since: it may have put them back into the window, before their calls came.
+    """
+    return set(absolute(summary.span.apart)) if _knows_rollback(window, summary) else set()
+
+
+def _knows_rollback(window: Window, summary: Summary) -> bool:
+    rollback = window.meta.rollback
+    return summary.rollback == (None if rollback is None else window.position_of(rollback))
+
+
+def _parted(span: list[Entry], kept: set[int], last: int, apart: set[int]) -> list[Entry]:
+    """Results that came before their calls and that the summary covers, though it kept the calls,
+    or it says that they stay ``apart`` from calls behind its end: under the rules that asked for
+    it they were left out before their calls came, and do not belong to them.
+
+    Where it does not say so, a call behind its end may have come only after it was asked for, and
+    have its result as in this window.
     """
     return [
         entry
@@ -104,7 +117,7 @@ def _parted(span: list[Entry], kept: set[int]) -> list[Entry]:
         if entry.link is not None
         and entry.offset not in kept
         and entry.link[0] > entry.offset
-        and entry.link[0] in kept
+        and (entry.link[0] in kept or (entry.link[0] > last and entry.offset in apart))
     ]
 
 
@@ -153,21 +166,25 @@ def covers_unanswered(window: Window, last: int, kept: set[int]) -> bool:
     return not calls <= answered
 
 
-def drop_span(window: Window, last: int, count: int, kept: set[int]) -> None:
+def drop_span(window: Window, last: int, count: int, kept: set[int], apart: set[int]) -> set[Link]:
     """Take what a span covers out of the tail (``why_not`` has found it valid): up to offset
-    ``last``, but for the ``kept`` offsets.
+    ``last``, but for the ``kept`` offsets; ``apart`` as :func:`results_apart`. Returns the calls
+    that have lost their results by it.
     """
     end = _find_end(window.tail, last)
     if end is None:
         raise ValueError(f"offset {last} is not in the tail")
-    window.part({entry.offset for entry in _parted(window.tail[: end + 1], kept)})
+    parted = _parted(window.tail[: end + 1], kept, last, apart)
+    calls = {entry.link for entry in parted if entry.link is not None}
+    window.part({entry.offset for entry in parted})
     held = window.tail[end]
     if held.offset == last:
         window.cover(end + 1, kept)
-        return
+        return calls
     window.cover(end, kept)
     at = next(i for i, entry in enumerate(window.tail) if entry is held)
     window.replace_entry(at, _shrink(held, last, count, window.recent_ids))
+    return calls
 
 
 def _shrink(held: Entry, last: int, count: int, recent_ids: RecentIds) -> Entry:

@@ -6,13 +6,15 @@ from projections.events import types as events
 from projections.fold.append import fold_again
 from projections.fold.known_events import KnownEvents, NotRead
 from projections.fold.rehydration import tools_of
-from projections.fold.summary_acceptance import covers_unanswered, drop_span
+from projections.fold.summary_acceptance import covers_unanswered, drop_span, results_apart
 from projections.fold.summary_length import fit_summary
 from projections.fold.undone_cuts import made_since, replace_entries, undone, whole_again
 from projections.names import parse_position
 from projections.reducers.enforce_limits import widen_due
 from projections.reducers.variants import Variants
-from projections.window.entry import RANGES, Entry
+from projections.window.bodies import result_call_id
+from projections.window.conversation_state import find_call
+from projections.window.entry import RANGES, Entry, Kind
 from projections.window.groups import Link
 from projections.window.meta import ActiveSummary
 from projections.window.trace_steps import Step
@@ -65,6 +67,8 @@ class Acceptance:
         """The offsets of entries that are to be whole again."""
         self._wanted = set(self.late)
         self._tools: dict[Link, str] = {}
+        self._parted: set[Link] = set()
+        """Calls whose results the span took: later ones may answer them."""
         self._before = (window.shown_messages, window.tail_tokens)
         self._active: ActiveSummary | None = None
         self._done = 0
@@ -96,7 +100,8 @@ class Acceptance:
         inside = [offset for offset in self.late if offset <= self._last]
         replace_entries(window, undone(window, inside, self._at, texts))
         unanswered = covers_unanswered(window, self._last, self._kept)
-        drop_span(window, self._last, data.span.count, self._kept)
+        apart = results_apart(window, data)
+        self._parted = drop_span(window, self._last, data.span.count, self._kept, apart)
         summary = active_summary(window, data, self._offset, self._tokens)
         summary.waited = self._waited(unanswered)
         window.activate_summary(summary)
@@ -117,7 +122,17 @@ class Acceptance:
         entry = self.window.tail[i]
         if entry.offset > self._last and entry.offset in self._wanted and entry.kind not in RANGES:
             self.window.replace_entry(i, self._whole(entry, texts))
+        if self._parted and entry.offset > self._last:
+            self._answer(self.window.tail[i])
         fold_again(self.window, i, self._at)
+
+    def _answer(self, entry: Entry) -> None:
+        """A result that came when its call seemed to have one is the result of that call now."""
+        if entry.kind != Kind.RESULT or entry.link is not None or not entry.body:
+            return
+        call = find_call(self.window.state, result_call_id(entry.body))
+        if call is not None and (call.offset, call.index) in self._parted:
+            self.window.answer(entry, call)
 
     def _whole(self, entry: Entry, texts: KnownEvents) -> Entry:
         try:

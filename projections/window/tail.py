@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from projections.events.provider_limits import call_ids
 from projections.window.bodies import result_call_id, with_call_id
+from projections.window.conversation_state import OpenCall
 from projections.window.entry import EARLY, Entry, Kind
 from projections.window.groups import Group
 from projections.window.tail_statistics import TailStatistics
@@ -125,6 +126,17 @@ class Tail(TailStatistics):
                 entry.link = EARLY
                 self._early_of = None
                 self.tail_revision += 1
+
+    def answer(self, result: Entry, call: OpenCall) -> None:
+        """A result that nobody had asked for when it came belongs to this call; whoever calls has
+        it counted again.
+        """
+        head = next(entry for entry in self.tail if entry.offset == call.offset)
+        sent = call_ids([one[0] for one in head.calls or ()])[call.index]
+        result.link = (call.offset, call.index)
+        if sent != call.id:
+            result.sent_id, result.body = sent, with_call_id(result.body, sent)
+        self.tail_revision += 1
 
     def _wait(self, result: Entry) -> None:
         """Note a result that came before its call."""

@@ -315,6 +315,7 @@ def _span_of(request: CompactionRequest, span: Span) -> dict[str, Any]:
         "digest": ids.hexdigest(),
         "stands": "".join("1" if offset in summarised else "0" for offset, _ in span.events),
         **({"kept": request.kept} if request.kept else {}),
+        **({"apart": request.apart} if request.apart else {}),
         "survives_rollbacks": True,
     }
 
@@ -325,10 +326,10 @@ def _shorten(flat: dict[str, Any], request: CompactionRequest, last: int) -> Non
     """
     flat["summary_id"] = sha256(f"{request.request_id}:{last}".encode()).hexdigest()[:32]
     flat["span"]["to"] = str(Position(request.partition, last))
-    kept = [offset for offset in absolute(request.kept) if offset <= last]
-    flat["span"] = {name: value for name, value in flat["span"].items() if name != "kept"} | (
-        {"kept": delta(kept)} if kept else {}
-    )
+    for name, offsets in (("kept", request.kept), ("apart", request.apart)):
+        within = delta([offset for offset in absolute(offsets) if offset <= last])
+        flat["span"].pop(name, None)
+        flat["span"] |= {name: within} if within else {}
 
 
 def _trust(logged: list[Logged], previous: events.Summary | None) -> str:

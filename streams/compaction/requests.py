@@ -11,7 +11,7 @@ import msgspec
 from projections.events.types import absolute, delta
 from projections.policy.policy import Policy
 from projections.reducers.due import places
-from projections.window.entry import Kind
+from projections.window.entry import EARLY, Kind
 from projections.window.window import Window
 
 
@@ -59,6 +59,8 @@ class CompactionRequest(msgspec.Struct, omit_defaults=True):
     question may be among it.
     """
     kept: list[int] = []
+    apart: list[int] = []
+    """Results of the span that wait for their calls no more, delta-encoded: they are left out."""
     ends: list[int] = []
     """Where a span that is too long for one input may end instead, delta-encoded; any event of a
     piece without offsets will do, too.
@@ -143,8 +145,18 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
         rollback=meta.rollback,
         left_behind=_left_behind(window, due.last),
         kept=delta(list(due.kept)),
+        apart=delta(_apart(window, due.last, kept)),
         ends=delta(places(window.tail, due, window.covered_to)),
     )
+
+
+def _apart(window: Window, last: int, kept: set[int]) -> list[int]:
+    """The results in a span that came before their calls and are left out: no call gets them."""
+    return [
+        entry.offset
+        for entry in window.tail
+        if entry.link == EARLY and entry.out and entry.offset <= last and entry.offset not in kept
+    ]
 
 
 def _left_behind(window: Window, last: int) -> list[int]:

@@ -16,6 +16,7 @@ from projections.fold.apply import Status
 from projections.fold.replay import Logged, apply_with_log
 from projections.names import Key
 from projections.policy.policy import Rules
+from projections.window.entry import EARLY
 from projections.window.meta import Due
 from projections.window.window import Window
 
@@ -43,6 +44,7 @@ class Request:
     previous: str | None
     previous_position: str | None
     rollback: str | None
+    apart: list[int]
 
 
 @dataclass
@@ -217,6 +219,7 @@ def request_of(window: Window) -> Request:
         summary.summary_id if summary else None,
         window.position_of(summary.offset) if summary else None,
         None if window.meta.rollback is None else window.position_of(window.meta.rollback),
+        [e.offset for e in window.tail if e.link == EARLY and e.out and e.offset in offsets],
     )
 
 
@@ -229,6 +232,7 @@ def summary_for(request: Request, flavour: str = "") -> events.Summary:
         positions=events.delta(request.offsets),
         digest="0" * 64,
         kept=events.delta(list(request.due.kept)),
+        apart=events.delta(request.apart),
     )
     return events.Summary(
         summary_id=f"s{flavour}{request.due.first}-{request.due.last}-{request.previous}-{request.rollback}",

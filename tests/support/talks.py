@@ -220,6 +220,7 @@ def summary_of(request: CompactionRequest, log: list[Logged], flavour: str = "")
             "0" * 64,
             request.kept,
             survives_rollbacks=not flavour,
+            apart=request.apart,
         ),
         previous=request.previous,
         previous_position=None if request.previous_offset is None else at(request.previous_offset),

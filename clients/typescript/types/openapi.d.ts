@@ -4170,7 +4170,7 @@ export interface components {
             tokens: number;
             /**
              * Span
-             * @description The run of events a summary covers. `from` and `to` are positions, both included. `positions` are the offsets of its events, the first absolute and each later one as the difference to the one before. `digest` is the SHA-256 over the SHA-256 of each event id, in order. `kept` are, in the same form, the offsets of events in between that it does not cover: they are still in the window. `stands` has for each of `positions` a `1` where that event was summarised, and a `0` where a rollback abandoned it, an operator dropped it, it was rejected, or it says nothing to a window; it is missing where the writer does not say. `survives_rollbacks`: a summary of it may be accepted after rollbacks that it does not know, where the window holds exactly these positions.
+             * @description The run of events a summary covers. `from` and `to` are positions, both included. `positions` are the offsets of its events, the first absolute and each later one as the difference to the one before. `digest` is the SHA-256 over the SHA-256 of each event id, in order. `kept` are, in the same form, the offsets of events in between that it does not cover: they are still in the window. `stands` has for each of `positions` a `1` where that event was summarised, and a `0` where a rollback abandoned it, an operator dropped it, it was rejected, or it says nothing to a window; it is missing where the writer does not say. `survives_rollbacks`: a summary of it may be accepted after rollbacks that it does not know, where the window holds exactly these positions. `apart` are, in the form of `positions`, results in the span that had come before their calls and were left out before these came: they belong to no call.
              */
             span: {
                 from: string;
@@ -4183,6 +4183,8 @@ export interface components {
                 stands?: string | null;
                 /** @default false */
                 survives_rollbacks?: boolean;
+                /** @default [] */
+                apart?: number[];
             };
             previous: string | null;
             reason: "budget" | "explicit" | "idle";
@@ -4929,7 +4931,7 @@ export interface components {
         };
         /**
          * Span
-         * @description The run of events a summary covers. `from` and `to` are positions, both included. `positions` are the offsets of its events, the first absolute and each later one as the difference to the one before. `digest` is the SHA-256 over the SHA-256 of each event id, in order. `kept` are, in the same form, the offsets of events in between that it does not cover: they are still in the window. `stands` has for each of `positions` a `1` where that event was summarised, and a `0` where a rollback abandoned it, an operator dropped it, it was rejected, or it says nothing to a window; it is missing where the writer does not say. `survives_rollbacks`: a summary of it may be accepted after rollbacks that it does not know, where the window holds exactly these positions.
+         * @description The run of events a summary covers. `from` and `to` are positions, both included. `positions` are the offsets of its events, the first absolute and each later one as the difference to the one before. `digest` is the SHA-256 over the SHA-256 of each event id, in order. `kept` are, in the same form, the offsets of events in between that it does not cover: they are still in the window. `stands` has for each of `positions` a `1` where that event was summarised, and a `0` where a rollback abandoned it, an operator dropped it, it was rejected, or it says nothing to a window; it is missing where the writer does not say. `survives_rollbacks`: a summary of it may be accepted after rollbacks that it does not know, where the window holds exactly these positions. `apart` are, in the form of `positions`, results in the span that had come before their calls and were left out before these came: they belong to no call.
          */
         Span: {
             from: string;
@@ -4942,6 +4944,8 @@ export interface components {
             stands?: string | null;
             /** @default false */
             survives_rollbacks?: boolean;
+            /** @default [] */
+            apart?: number[];
         };
         /**
          * Spill

@@ -385,3 +385,18 @@ async def test_a_span_cut_to_the_input_cap_does_not_end_in_what_a_rollback_aband
     talk.say("rollback", to=f"0-{first}")
     talk.chat(20)
     assert (await talk.summarise()).status is Status.APPLIED
+
+
+async def test_a_span_cut_to_the_input_cap_names_only_its_own_results_that_belong_to_no_call() -> (
+    None
+):
+    talk = Talk(compacted_talk.SMALL, input_tokens=60)
+    for name in ("call_1", "call_2"):
+        talk.say("tool.result", tool_call_id=name, content="stray " * 700)
+    talk.chat(1)
+    request = request_for(talk.window, 1)
+    assert request is not None and request.last == 1 and absolute(request.apart) == [0, 1]
+    for own in (0, 1):
+        assert (await talk.summarise()).status is Status.APPLIED
+        event = talk.log[-1][1]
+        assert isinstance(event, SummaryEvent) and event.data.span.apart == [own]

@@ -69,12 +69,24 @@ def moved(type_: str, data: dict[str, Any]) -> Any:
         (
             "summary",
             {
-                "span": {"from": "1-2", "to": "1-8", "positions": [2, 2, 4], "kept": [6]},
+                "span": {
+                    "from": "1-2",
+                    "to": "1-8",
+                    "positions": [2, 2, 4],
+                    "kept": [6],
+                    "apart": [4],
+                },
                 "previous_position": "1-0",
                 "rollback": "1-2",
             },
             {
-                "span": {"from": "5-102", "to": "5-108", "positions": [102, 2, 4], "kept": [106]},
+                "span": {
+                    "from": "5-102",
+                    "to": "5-108",
+                    "positions": [102, 2, 4],
+                    "kept": [106],
+                    "apart": [104],
+                },
                 "previous_position": "5-100",
                 "rollback": "5-102",
             },

@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from projections.events import types as events
 from projections.events.tokenizer import count
-from projections.fold.replay import replay
+from projections.fold.apply import Status
+from projections.fold.replay import Logged, apply_with_log, replay
 from projections.fold.summary_length import fit_summary
 from projections.policy.policy import Rules
 from projections.render.render import render_openai
+from projections.window.entry import Kind
 from projections.window.window import Window
+from streams.compaction.requests import request_for
 from tests.support.compacted_talk import Talk
 from tests.support.generated import Story
 from tests.support.mirror import KEY
@@ -44,6 +48,9 @@ OTHERS: dict[str, dict[str, Any]] = {
     },
     "another_tokenizer": {**BOUNDED, "encoding": "cl100k_base"},
 }
+
+
+LARGER: dict[str, Any] = {**BOUNDED, "working_budget": 5_000}
 
 
 def under(policy: dict[str, Any], log: Any) -> Window:
@@ -123,3 +130,136 @@ def test_a_summary_fits_whatever_it_is_of(text: str, most: int) -> None:
 
 def test_a_summary_within_its_limit_stays_as_it_is() -> None:
     assert fit_summary("short", 66, 50, "o200k_base", "0-9") == ("short", 66)
+
+
+# -- results that came before their calls
+# ------------------------------------------------------------------------------------------
+
+STRAY, CALL = 0, 3
+
+
+async def stray_talk(*later: str) -> Talk:
+    """A result is too long for a small window and was left out when a call of its id came; the
+    summary asked for before covers it. ``later`` results come before the summary.
+    """
+    talk = Talk(OTHERS["smaller"])
+    assert talk.say("tool.result", tool_call_id="call_1", content="stray " * 700) == STRAY
+    talk.chat(1)
+    due = talk.window.meta.due
+    assert due is not None and due.last == STRAY
+    assert talk.call("call_1") == CALL and talk.window.state.waiting() == {(CALL, 0)}
+    for content in later:
+        talk.say("tool.result", tool_call_id="call_1", content=content)
+    assert (await talk.summarise()).status is Status.APPLIED
+    return talk
+
+
+async def test_larger_rules_take_a_summary_of_a_result_that_was_left_out_before_its_call_came() -> (
+    None
+):
+    talk = await stray_talk()
+    window = under(LARGER, talk.log)
+    assert window.meta.summary is not None
+    assert window.state.waiting() == {(CALL, 0)} == talk.window.state.waiting()
+    assert render_openai(window).messages.decode() == talk.text()
+    assert "no result" in talk.text()
+    talk.say("tool.result", tool_call_id="call_1", content="its own")
+    window = under(LARGER, talk.log)
+    assert not window.state.calls
+    assert render_openai(window).messages.decode() == talk.text()
+    assert "its own" in talk.text() and "no result" not in talk.text()
+
+
+async def test_a_result_that_came_while_the_stray_one_stood_for_it_answers_the_call_after_the_summary() -> (
+    None
+):
+    talk = await stray_talk("its own", "once more")
+    before, window = under(LARGER, talk.log[:-1]), under(LARGER, talk.log)
+    assert [entry.link for entry in before.tail if entry.kind == Kind.RESULT] == [
+        (CALL, 0),
+        None,
+        None,
+    ], "the stray one stands for it"
+    assert [entry.link for entry in window.tail if entry.kind == Kind.RESULT] == [(CALL, 0), None]
+    assert not window.state.calls
+    assert render_openai(window).messages.decode() == talk.text()
+    assert "its own" in talk.text()
+
+
+async def test_after_a_rollback_larger_rules_take_the_summary_of_such_a_result_again() -> None:
+    talk = await stray_talk()
+    first = talk.window.meta.summary
+    talk.say("tool.result", tool_call_id="call_1", content="its own")
+    while talk.window.covered_to <= CALL:
+        talk.say("message", role="user", content="word " * 200)
+        if talk.window.meta.due is not None:
+            assert (await talk.summarise()).status is Status.APPLIED
+    talk.say("rollback", to=f"0-{CALL}")
+    window = under(LARGER, talk.log)
+    assert first is not None and talk.window.meta.summary == first
+    assert window.meta.summary is not None
+    assert window.meta.summary.summary_id == first.summary_id
+    assert window.state.waiting() == {(CALL, 0)} == talk.window.state.waiting()
+    assert render_openai(window).messages.decode() == talk.text()
+
+
+PARTED = "its span separates a call from its result"
+
+
+@pytest.mark.parametrize("policy", [BOUNDED, LARGER])
+async def test_no_rules_take_a_summary_of_a_result_that_got_its_call_after_it_was_asked_for(
+    policy: dict[str, Any],
+) -> None:
+    talk = Talk(policy)
+    talk.say("tool.result", tool_call_id="call_1", content="early")
+    while (request := request_for(talk.window, 1)) is None:
+        talk.chat(1)
+    talk.call("call_1")
+    position = await talk.compactor.answer(request)
+    raw = (await talk.messages.read([position]))[position]
+    assert talk.fold(position.offset, raw.value or b"").reason == PARTED
+    assert "early" in talk.text() and not talk.window.state.calls
+    assert under(LARGER, talk.log).meta.summary is None
+
+
+async def test_a_result_that_a_rollback_put_back_before_its_call_came_stays_with_the_call() -> None:
+    """The summary was asked for while the result was left out, and names the same events."""
+    talk = Talk({**BOUNDED, "working_budget": 300, "keep_recent_tokens": 100})
+    talk.say("tool.result", tool_call_id="call_1", content="early " * 150)
+    talk.chat(1)
+    while talk.window.meta.due is None:
+        talk.chat(1)
+    last = talk.log[-1][0]
+    talk.say("message", role="user", content="word " * 500)
+    request = request_for(talk.window, 1)
+    assert request is not None and request.apart == [0], "it is left out"
+    talk.say("rollback", to=f"0-{last}")
+    call = talk.call("call_1")
+    assert talk.window.tail[0].link == (call, 0) and "early" in talk.text()
+    position = await talk.compactor.answer(request)
+    raw = (await talk.messages.read([position]))[position]
+    assert talk.fold(position.offset, raw.value or b"").reason == PARTED
+    assert "early" in talk.text()
+
+
+@pytest.mark.parametrize("seed", [2, 5])
+def test_larger_rules_take_all_summaries_of_conversations_with_stray_results(seed: int) -> None:
+    story = Story(seed, Rules(OTHERS["smaller"]))
+    try:
+        story.play(200)
+    finally:
+        story.close()
+    taken = taken_under(OTHERS["smaller"], story.log)
+    assert len(taken) > 1
+    for policy in (BOUNDED, LARGER, {}):
+        assert taken_under(policy, story.log) == taken
+
+
+def taken_under(policy: dict[str, Any], log: list[Logged]) -> list[int]:
+    """Where the summaries stand that a fold of the log takes."""
+    window, taken = Window(KEY, 0, Rules(policy)), []
+    for i, (offset, event) in enumerate(log):
+        outcome = apply_with_log(window, offset, event, log[:i])
+        if isinstance(event, events.SummaryEvent) and outcome.status is Status.APPLIED:
+            taken.append(offset)
+    return taken
