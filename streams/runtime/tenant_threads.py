@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, TypeVar, overload
 
 from streams.runtime.fair_limit import FairLimit
-from streams.runtime.keyed_limit import KeyedLimit
+from streams.runtime.keyed_limit import KeyedLimit, Turn
 from streams.runtime.other_tenants import OtherTenants
 from streams.runtime.steps import Steps
 
@@ -21,13 +21,19 @@ ACTIVE = 10.0
 """Seconds for which another tenant counts as active: a tenant that is not alone has one thread."""
 STEP = 0.01
 """Seconds after which work in steps lets others have the thread."""
+SHARE, BURST = 0.25, 0.25
+"""Of a processor's time, what a tenant that is not alone may use of its thread, and seconds beyond
+that at once. Who asks now and then never waits for it: a search takes some 10 to 80 ms.
+"""
+KNOWN = 1_000
+"""Tenants that are known before those are forgotten that used nothing for long."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class TenantThreads:
     """Runs functions in at most ``most`` threads, given by turns to the tenants that wait. While
-    others are active a tenant has one of them.
+    others are active a tenant has one of them, and a share of its time.
     """
 
     def __init__(self, most: int = MOST, clock: Callable[[], float] = time.monotonic) -> None:
@@ -35,6 +41,8 @@ class TenantThreads:
         self._own = KeyedLimit(1)
         self._others = OtherTenants()
         self._clock = clock
+        self._used: dict[str, tuple[float, float]] = {}
+        """Seconds of a processor that tenants used beyond their share, and when that was so."""
 
     @overload
     async def run(
@@ -61,19 +69,43 @@ class TenantThreads:
     async def _run(
         self, tenant: str, function: Callable[..., Any], *args: Any, **named: Any
     ) -> Any:
-        async with self._alone(tenant), self._turns.of(tenant):
-            return await asyncio.to_thread(function, *args, **named)
+        took = 0.0
+
+        def work() -> Any:
+            nonlocal took
+            began = time.thread_time()
+            try:
+                return function(*args, **named)
+            finally:
+                took = time.thread_time() - began
+
+        async with self._place(tenant) as turn, self._turns.of(tenant):
+            try:
+                return await asyncio.to_thread(work)
+            finally:
+                turn.rest = self._charge(tenant, took)
 
     @asynccontextmanager
-    async def _alone(self, tenant: str) -> AsyncIterator[None]:
-        """The tenant's only work, while others are active."""
+    async def _place(self, tenant: str) -> AsyncIterator[Turn]:
+        """The tenant's only one, while others are active."""
         now = self._clock()
         self._others.note(tenant, now)
         if self._others.than(tenant, now - ACTIVE):
-            async with self._own.of(tenant):
-                yield
+            async with self._own.of(tenant) as turn:
+                yield turn
         else:
-            yield
+            yield Turn()
+
+    def _charge(self, tenant: str, seconds: float) -> float:
+        """Note what a tenant used; returns how long it has to rest for it."""
+        now = self._clock()
+        if len(self._used) > KNOWN:
+            known = self._used.items()
+            self._used = {one: (used, at) for one, (used, at) in known if used > SHARE * (now - at)}
+        used, at = self._used.get(tenant, (0.0, now))
+        used = max(0.0, used - SHARE * (now - at)) + seconds
+        self._used[tenant] = used, now
+        return max(0.0, used - BURST) / SHARE
 
 
 def _go_on(steps: Steps[T]) -> tuple[bool, T | None]:

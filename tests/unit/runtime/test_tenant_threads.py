@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -70,6 +71,27 @@ async def test_a_tenant_that_is_not_alone_leaves_a_thread_to_others() -> None:
     finally:
         may_go_on.set()
     await asyncio.gather(*noisy)
+
+
+async def test_a_tenant_that_is_not_alone_has_a_share_of_its_threads_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tenant_threads, "BURST", 0.02)
+    threads = TenantThreads()
+
+    def busy() -> None:
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+
+    async def seconds(tenant: str, beside: str) -> float:
+        await threads.run(beside, str)
+        began = time.monotonic()
+        for _ in range(4):
+            await threads.run(tenant, busy)
+        return time.monotonic() - began
+
+    assert await seconds("noisy", "quiet") > 2 * 0.02 / tenant_threads.SHARE
 
 
 def test_steps_come_to_the_same_however_they_are_taken() -> None:
