@@ -184,6 +184,7 @@ class AsyncClient(MemoryCalls, UserCalls):
         limit: int = 50,
         types: str | Sequence[str] | None = None,
         after: str | None = None,
+        wait: str | None = None,
     ) -> HistoryPage:
         """A page of events from the log, newest first.
 
@@ -191,10 +192,11 @@ class AsyncClient(MemoryCalls, UserCalls):
             types: of this type or these types alone; a page may then be short and still have a
                 next one. An empty list is no filter.
             after: a position; answers once the page can show it.
+            wait: ``applied`` answers once the page can show all that is in the log.
         """
         path = f"{conversation_path(conversation)}/history"
         of_types = types if isinstance(types, str) else ",".join(types or ())
-        query = query_of(before=before, limit=limit, after=after, type=of_types or None)
+        query = query_of(before=before, limit=limit, after=after, wait=wait, type=of_types or None)
         return await self._caller.decoded(
             Call("GET", path, "history", conversation, query), HistoryPage
         )

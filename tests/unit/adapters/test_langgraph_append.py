@@ -14,6 +14,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from threadfold_client import AsyncClient, Call, Invalid, NotFound, ServerSent
 from threadfold_client.adapters.langgraph import ThreadfoldMemory
 
+BEGIN = "threadfold-client.langgraph.v1"
 RECENT = 1024
 """A repeat of an older event is a new event."""
 
@@ -28,7 +29,12 @@ class Log:
     @property
     def contents(self) -> list[str]:
         """Texts; a message's own id stands beside its text."""
-        return [event["content"][0]["text"] for event in self.events]
+        return [event["content"][0]["text"] for event in self.events if event["type"] == "message"]
+
+    @property
+    def begins(self) -> int:
+        """How many states begin in it."""
+        return [event["type"] for event in self.events].count(BEGIN)
 
     async def request(self, call: Call) -> bytes:
         if call.name == "append":
@@ -47,7 +53,7 @@ class Log:
             raise Invalid("the list has too many events", status=422)
         for event in events:
             if event["id"] not in {known["id"] for known in self.events[-RECENT:]}:
-                self.events.append(event)
+                self.events.append({**event, "position": f"0-{len(self.events)}"})
         position = f"0-{len(self.events) - 1}"
         answers = [{"id": event["id"], "position": position} for event in events]
         return msgspec.json.encode({"events": answers, "position": position})
@@ -74,9 +80,10 @@ def texts(count: int) -> list[str]:
 async def test_a_new_thread_with_a_long_past_is_appended_whole() -> None:
     log = Log()
     memory = memory_of(log)
-    assert await memory.append("t", state(1700)) == "0-1699"
+    assert await memory.append("t", state(1700)) == "0-1700"
     assert log.contents == texts(1700)
-    assert log.sizes == [500, 500, 500, 200]
+    assert log.sizes == [500, 500, 500, 201]
+    assert log.begins == 1
 
 
 async def test_many_new_messages_behind_a_known_one_are_appended_whole() -> None:
@@ -85,7 +92,7 @@ async def test_many_new_messages_behind_a_known_one_are_appended_whole() -> None
     await memory.append("t", state(1))
     await memory.append("t", state(1201))
     assert log.contents == texts(1201)
-    assert log.sizes == [1, 500, 500, 200]
+    assert log.sizes == [2, 500, 500, 200]
 
 
 async def test_another_process_appends_what_the_log_does_not_have_of_a_long_state() -> None:
@@ -95,6 +102,7 @@ async def test_another_process_appends_what_the_log_does_not_have_of_a_long_stat
     assert log.contents == texts(2200)
     await memory_of(log).append("t", state(2200))
     assert log.contents == texts(2200)
+    assert log.begins == 1
 
 
 async def test_a_list_that_failed_is_appended_by_the_next_call() -> None:
@@ -111,7 +119,7 @@ async def test_a_list_that_failed_is_appended_by_the_next_call() -> None:
         await memory.append("t", state(700))
     await memory.append("t", state(700))
     assert log.contents == texts(700)
-    assert log.sizes == [500, 0, 200]
+    assert log.sizes == [500, 0, 201]
 
 
 async def test_long_ids_that_begin_alike_stay_different() -> None:
@@ -128,7 +136,7 @@ async def test_other_ids_stay_in_the_events_ids() -> None:
     log = Log()
     longest = "y" * 246
     await memory_of(log).append("t", [HumanMessage("a", id="1"), HumanMessage("b", id=longest)])
-    assert [event["id"] for event in log.events] == ["langgraph-1", f"langgraph-{longest}"]
+    assert [event["id"] for event in log.events[1:]] == ["langgraph-1", f"langgraph-{longest}"]
 
 
 async def test_messages_without_ids_get_them_and_are_appended_once() -> None:

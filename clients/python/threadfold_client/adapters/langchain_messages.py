@@ -35,8 +35,28 @@ def to_event(message: BaseMessage) -> dict[str, Any]:
 
     Of a tool's message ``tool_call_id``, ``name``, content and whether it is an error are kept.
     """
+    flat, holes = _flat(message)
     if isinstance(message, ToolMessage):
-        return _result(message, converted(message.content, complete=True).content)
+        return flat
+    if (
+        _plain({name: value for name, value in flat.items() if name not in ("usage", "model")})
+        == message
+    ):
+        return flat
+    document = message_to_dict(message)
+    document["data"]["content"] = None
+    return keep(flat, PROVIDER, {"message": _json(document), "holes": holes})
+
+
+def visible(message: BaseMessage) -> dict[str, Any]:
+    """The event of a message without what is kept beside it: all that a model is sent."""
+    return _flat(message)[0]
+
+
+def _flat(message: BaseMessage) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
+    """A message as an event, and the holes of its content."""
+    if isinstance(message, ToolMessage):
+        return _result(message, converted(message.content, complete=True).content), None
     said = message.role if isinstance(message, ChatMessage) else "user"
     role = next((role for kind, role in _ROLES.items() if isinstance(message, kind)), said)
     flat: dict[str, Any] = {
@@ -51,14 +71,7 @@ def to_event(message: BaseMessage) -> dict[str, Any]:
         flat |= _of_model(message)
     if flat.get("tool_calls") and not flat["content"]:
         flat["content"] = None
-    if (
-        _plain({name: value for name, value in flat.items() if name not in ("usage", "model")})
-        == message
-    ):
-        return flat
-    document = message_to_dict(message)
-    document["data"]["content"] = None
-    return keep(flat, PROVIDER, {"message": _json(document), "holes": made.holes})
+    return flat, made.holes
 
 
 def to_message(flat: dict[str, Any]) -> BaseMessage:

@@ -13,7 +13,8 @@ docs/decisions/0017-langgraph.md says why this is no checkpointer.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -26,9 +27,26 @@ require("langchain_core", "langgraph")
 from langchain_core.messages import BaseMessage, RemoveMessage  # noqa: E402
 from langgraph.graph.message import REMOVE_ALL_MESSAGES  # noqa: E402
 
-from threadfold_client import NotFound  # noqa: E402
+from threadfold_client import Conflict  # noqa: E402
 from threadfold_client.adapters.kept import shown_messages  # noqa: E402
 from threadfold_client.adapters.langchain_messages import to_event, to_messages  # noqa: E402
+from threadfold_client.adapters.langgraph_log import (  # noqa: E402
+    BEGIN,
+    ROLLBACK,
+    Difference,
+    Reading,
+    cannot_follow,
+    differ,
+    event_id,
+    is_lost,
+    is_ours,
+    key_of,
+    mark_of,
+    read_log,
+    since,
+    why_not,
+)
+from threadfold_client.adapters.sessions import check_applied  # noqa: E402
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -36,20 +54,30 @@ if TYPE_CHECKING:
     from threadfold_client import AsyncClient
 
 MAX_MESSAGES = 500
-"""Messages in one list. If it is unknown which of a state's were appended, as many are appended
-again: their ids make the repeats harmless. Of more, the log's newest one is looked up first, since
-a window knows the ids of its last 1,024 events only.
-"""
-MAX_ID = 256
-MAX_THREADS = 10_000
+"""Events in one list."""
+MAX_THREADS = 1_000
+"""Threads whose messages are remembered; of others the log is read first."""
+ATTEMPTS = 10
+"""Attempts to go back while others append."""
+
+
+@dataclass
+class _Known:
+    """What this process knows of a conversation: the marks of its messages by key, as they were
+    appended, and the last one's position.
+    """
+
+    position: str | None = None
+    marks: dict[str, str] = field(default_factory=dict)
 
 
 class ThreadfoldMemory:
     """Hooks for a graph whose state has ``messages`` (``MessagesState``, ``create_react_agent``).
 
     A thread's id is its conversation. Each message's event id is made of its own id, so a node that
-    runs again (a retry, a resumed interrupt, another process) appends nothing twice. A fork from an
-    earlier checkpoint is not a rollback: give it a thread of its own.
+    runs again (a retry, a resumed interrupt, another process) appends nothing twice. If the graph
+    changes or removes messages, or goes on from an earlier checkpoint, the conversation is rolled
+    back to before the first of them, and what the state has from there on is appended again.
 
     Args:
         client: used in the loop the graph runs in.
@@ -65,79 +93,168 @@ class ThreadfoldMemory:
         self._client = client
         self._max_tokens = max_tokens
         self._trim_state = trim_state
-        self._last: OrderedDict[str, tuple[str, str | None]] = OrderedDict()
+        self._known: OrderedDict[str, _Known] = OrderedDict()
 
     async def before_model(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
         """Append the state's new messages and give the window: as ``llm_input_messages``, or in
         place of the state's.
+
+        Raises:
+            Conflict: the graph changed or removed a message, and the conversation cannot go back to
+                before it.
         """
         conversation = _thread(config)
-        position = await self.append(conversation, state["messages"])
+        known = self._known.get(conversation)
+        if known and known.position:
+            later = await since(self._client, conversation, known.position)
+            if any(map(is_ours, later)):
+                known.marks = {}  # another process went on with it
+        whole = not self._trim_state
+        position = await self.append(conversation, state["messages"], whole=whole)
         window = await self.window(conversation, after=position)
         if not self._trim_state:
             return {"llm_input_messages": window}
         for i, message in enumerate(window):
             # A shortened or summarised message is none of the state's; an id of this kind is never
             # appended.
-            message.id = message.id or f"{_WINDOW}{i}"
+            message.id = message.id or f"{_WINDOW}{i}-{mark_of(message)}"
         return {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), *window]}
 
     async def after_model(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
         """Append the model's answer; changes nothing of the state."""
-        await self.append(_thread(config), state["messages"])
+        whole = not self._trim_state
+        await self.append(_thread(config), state["messages"], whole=whole)
         return {}
 
-    async def append(self, conversation: str, messages: Sequence[BaseMessage]) -> str | None:
+    async def append(
+        self, conversation: str, messages: Sequence[BaseMessage], *, whole: bool = False
+    ) -> str | None:
         """Append a state's new messages, at most 500 in one list; returns the last known position,
         None without any. A message without an id gets one, as in a graph's ``add_messages``.
+
+        Args:
+            whole: these are all messages of the state, so that others that the conversation has
+                of it were removed. Otherwise only changed ones are noticed.
+
+        Raises:
+            Conflict: a message was changed or removed, and the conversation cannot go back to
+                before it.
         """
-        own = [m for m in messages if not (m.id or "").startswith(_WINDOW)]
-        for message in own:
+        by_key: dict[str, BaseMessage] = {}
+        for message in messages:
+            if (message.id or "").startswith(_WINDOW):
+                _check_given(conversation, message)
+                whole = False  # the state was trimmed: it lacks messages that were not removed
+                continue
             message.id = message.id or str(uuid4())
-        fresh = await self._unsent(conversation, own)
-        for begin in range(0, len(fresh), MAX_MESSAGES):
-            part = fresh[begin : begin + MAX_MESSAGES]
-            answer = await self._client.append(conversation, [_with_id(m) for m in part])
-            self._last[conversation] = part[-1].id or "", answer.position
-            self._last.move_to_end(conversation)
-            if len(self._last) > MAX_THREADS:
-                self._last.popitem(last=False)
-        return self._last.get(conversation, ("", None))[1]
+            by_key[key_of(message.id)] = message
+        marks = {key: mark_of(m, renamed=self._trim_state) for key, m in by_key.items()}
+        known = self._known.setdefault(conversation, _Known())
+        self._known.move_to_end(conversation)
+        if len(self._known) > MAX_THREADS:
+            self._known.popitem(last=False)
+        fresh = _fresh(known.marks, marks, whole)
+        if fresh is not None:
+            await self._send(conversation, known, [_with_id(by_key[key]) for key in fresh])
+        elif marks:
+            await self._follow(conversation, known, by_key, marks, whole)
+        known.marks = marks if whole else known.marks | marks
+        return known.position
 
     async def window(self, conversation: str, *, after: str | None = None) -> list[BaseMessage]:
         """The bounded window as LangChain's messages. It includes ``after``; by default what was
         appended here last.
         """
-        if after is None:
-            _, after = self._last.get(conversation, ("", None))
+        if after is None and conversation in self._known:
+            after = self._known[conversation].position
         return to_messages(
             await shown_messages(
                 self._client, conversation, max_tokens=self._max_tokens, after=after
             )
         )
 
-    async def _unsent(
-        self, conversation: str, messages: Sequence[BaseMessage]
-    ) -> Sequence[BaseMessage]:
-        last, _ = self._last.get(conversation, ("", None))
-        for i in range(len(messages) - 1, -1, -1):
-            if last and messages[i].id == last:
-                return messages[i + 1 :]
-        if len(messages) <= MAX_MESSAGES:
-            return messages
-        return messages[await self._logged(conversation, messages) :]
+    async def _follow(
+        self,
+        conversation: str,
+        known: _Known,
+        by_key: Mapping[str, BaseMessage],
+        marks: Mapping[str, str],
+        whole: bool,
+    ) -> None:
+        """Append what the log does not have of a state; go back first if it has something else."""
+        log = await read_log(
+            self._client,
+            conversation,
+            marks,
+            whole=whole,
+            after=known.position,
+            renamed=self._trim_state,
+        )
+        known.position = log.newest or known.position
+        held = {key: mark for key, mark in marks.items() if key not in log.dropped}
+        found = differ(log, held, whole=whole)
+        rest = [by_key[key] for key in found.rest]
+        to = _target(conversation, log, found, by_key, whole)
+        if to is not None and log.newest is not None:
+            await self._go_back(conversation, known, to, rest, log.newest)
+            return
+        begin = [_begin(found.rest[0], log.newest)] if found.begins and rest else []
+        await self._send(conversation, known, [*begin, *map(_with_id, rest)])
 
-    async def _logged(self, conversation: str, messages: Sequence[BaseMessage]) -> int:
-        """How many of a state's messages are in the log: up to the one that is the newest there."""
-        places = {_event_id(m.id): i for i, m in enumerate(messages) if m.id}
-        types = ("message", "tool.result")
-        try:
-            async for event in self._client.iter_history(conversation, types=types):
-                if event["id"] in places:
-                    return places[event["id"]] + 1
-        except NotFound:  # nothing was said in it yet
-            return 0
-        return 0
+    async def _go_back(
+        self,
+        conversation: str,
+        known: _Known,
+        to: str,
+        rest: Sequence[BaseMessage],
+        newest: str,
+    ) -> None:
+        """Roll back, and append the rest under new ids: the log knows the first ones.
+
+        Where another process does so at once, one of them is refused, and does it again: history
+        shows what was refused, and not that it was, but a later rollback takes it away. So
+        if others appended meanwhile, it goes back to what they appended last.
+
+        Raises:
+            Conflict: others appended what it would take away; the conversation is as it was.
+        """
+        expect, refusal = newest, None
+        for attempt in range(1, ATTEMPTS + 1):
+            again = uuid4().hex[:12]
+            rollback = {"type": "rollback", "id": f"{ROLLBACK}{again}", "to": to}
+            events = [rollback, *(_with_id(message, again) for message in rest)]
+            try:
+                await self._send(conversation, known, events, expect=expect)
+            except Conflict as error:
+                if attempt == ATTEMPTS:
+                    raise
+                later = await since(self._client, conversation, newest)
+                expect = later[0]["position"] if later else newest
+                lost = next(filter(is_lost, later), None)
+                if lost is not None:
+                    to, rest, refusal = lost["position"], [], error
+            else:
+                break
+        if refusal is not None:
+            raise refusal
+
+    async def _send(
+        self,
+        conversation: str,
+        known: _Known,
+        events: Sequence[dict[str, Any]],
+        *,
+        expect: str | None = None,
+    ) -> None:
+        """Append events, the first list after position ``expect``; nothing may have come since."""
+        for begin in range(0, len(events), MAX_MESSAGES):
+            part = events[begin : begin + MAX_MESSAGES]
+            checked = expect if begin == 0 else None
+            wait = None if checked is None else "applied"
+            answer = await self._client.append(conversation, part, wait=wait, expect=checked)
+            if checked is not None:
+                check_applied(answer)
+            known.position = answer.position
 
 
 _WINDOW = "threadfold-window-"
@@ -153,13 +270,53 @@ def _thread(config: RunnableConfig) -> str:
     return str(thread)
 
 
-def _with_id(message: BaseMessage) -> dict[str, Any]:
-    return {**to_event(message), "id": _event_id(message.id or "")}
+def _fresh(
+    known: Mapping[str, str], state: Mapping[str, str], whole: bool
+) -> Collection[str] | None:
+    """The keys of a state's messages that are not known, None if the log has to be read."""
+    if whole:
+        same = list(state.items())[: len(known)] == list(known.items())
+    else:
+        same = all(known.get(key, mark) == mark for key, mark in state.items())
+    return [key for key in state if key not in known] if known and same else None
 
 
-def _event_id(message_id: str) -> str:
-    """A message's event id; of a long one with a digest, so that no two become one."""
-    plain = f"langgraph-{message_id}"
-    if len(plain) <= MAX_ID:
-        return plain
-    return f"langgraph-{sha256(message_id.encode('utf-8', 'surrogatepass')).hexdigest()}"
+def _begin(key: str, newest: str | None) -> dict[str, Any]:
+    """The event before a state's first message; the same one whoever appends it."""
+    digest = sha256(f"{newest} {key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return {"type": BEGIN, "id": f"langgraph-begin-{digest}"}
+
+
+def _target(
+    conversation: str,
+    log: Reading,
+    found: Difference,
+    by_key: Mapping[str, BaseMessage],
+    whole: bool,
+) -> str | None:
+    """The position to go back to before the rest is appended, None if nothing was changed.
+
+    Raises:
+        Conflict: it cannot go back there.
+    """
+    cut = found.cut
+    if cut is None:
+        # A branch that was left comes again: under new ids, like what was changed.
+        is_left = not log.left.isdisjoint(found.rest) and log.events
+        return log.events[-1].position if is_left else None
+    if reason := why_not(log.events, cut, found.rest, whole=whole):
+        key = log.events[cut].key or ""
+        raise cannot_follow(conversation, (by_key[key].id if key in by_key else key) or "", reason)
+    return log.events[cut - 1].position
+
+
+def _check_given(conversation: str, message: BaseMessage) -> None:
+    """Check that a message of the window is as it was put into the state; it is never appended."""
+    mark = (message.id or "").removeprefix(_WINDOW).partition("-")[2]
+    if mark and mark != mark_of(message):
+        reason = "it stands for an event of the conversation (trim_state), and is never appended"
+        raise cannot_follow(conversation, message.id or "", reason)
+
+
+def _with_id(message: BaseMessage, again: str = "") -> dict[str, Any]:
+    return {**to_event(message), "id": event_id(message.id or "", again)}

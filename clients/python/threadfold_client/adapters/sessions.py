@@ -62,7 +62,7 @@ class SessionLog:
             except ClientError as error:
                 _rename(error, names, begin - own)
                 raise
-            _check(answer)
+            check_applied(answer)
             if answer.events[0].id == OPENED:
                 self._beginning = answer.events[0].position
         self._known = True
@@ -80,7 +80,7 @@ class SessionLog:
             except NotFound:
                 return
         if self._beginning is not None:
-            _check(
+            check_applied(
                 await self.client.rollback(self.conversation, self._beginning, fence=self._fence)
             )
 
@@ -128,7 +128,7 @@ class SessionLog:
             Conflict: something else was appended since position ``expect``.
         """
         events = [{"type": "rollback", "to": before}, *rest]
-        _check(
+        check_applied(
             await self.client.append(
                 self.conversation, events, wait="applied", expect=expect, fence=self._fence
             )
@@ -163,7 +163,8 @@ def _rename(error: ClientError, names: Sequence[str], before: int) -> None:
         error.args = (error.detail,)
 
 
-def _check(answer: Appended) -> None:
+def check_applied(answer: Appended) -> None:
+    """Raise Conflict if the fold rejected one of the events."""
     for event in answer.events:
         if event.status == "rejected":
             raise Conflict(
